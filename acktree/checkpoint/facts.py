@@ -109,6 +109,12 @@ class Facts:
         return bool(self._facts.get("has_state_files"))
 
     @property
+    def state_from(self) -> int | None:
+        """The first micro-batch in which bolts could remember in files; None while none could."""
+        found = self._facts.get("state_from")
+        return None if found is None else int(found)
+
+    @property
     def shape(self) -> Shape | None:
         """The shape of the topology that ran last; None before the first run."""
         return Shape.from_json(self._facts["shape"]) if "shape" in self._facts else None

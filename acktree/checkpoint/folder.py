@@ -260,13 +260,19 @@ class Checkpoint(Facts):
                 topology.name, self.partitions, config.partitions, self.place, config.partitions,
             )  # fmt: skip
         now = Shape.of(topology, self.partitions, is_tracked=is_tracked, before=before)
+        state_from = self.state_from
+        if state_from is None and self.has_state_files and now.state:
+            state_from = self.last_committed() + 1
         self._write({
             **self._facts,
+            "state_from": state_from,
             "shape": now.to_json(), "run": self._facts["run"] + 1, "first_sequence": self._facts["reserved"],
         })  # fmt: skip
         return topology
 
     def _compare(self, name: str, before: Shape, now: Shape) -> None:
+        if self.has_state_files:  # they are found by task: the levels of bolts do not matter
+            before, now = replace(before, state=None), replace(now, state=None)
         if replace(now, tasks_given=before.tasks_given) == before:
             return
         found = changes(before, now, waiting_spouts(self.inbox, self._disk))
@@ -296,6 +302,7 @@ class Checkpoint(Facts):
             "version": VERSION,
             "generation": self.next_generation,
             "has_state_files": self.files.is_seen,
+            "state_from": None,
             "partitions": partitions,
             "first_batch": committed + 1,
             "begins_after": end,

@@ -17,8 +17,8 @@
                                                                                 driver/total_counts.py
     verdicts/told       a number as text                                        journal.py
     memory-N/T          packed: names, and each blob of the five below          migrated_state.py
-    state*/heads/N      JSON: the newest file of each part                      memory_log.py
-    state*/L-P/*        checked blobs, packed index; for each task:             memory_files.py
+    state*/heads/N      JSON: the newest file of each task                      memory_log.py
+    state*/T/*          checked blobs, packed index; the blobs of task T:       memory_files.py
       attribute/A       packed: names of held tuples, a value                   tasks/bolts/memory.py
       state/A/meta      JSON: bits, count                                       core/state/key_value_state.py
                         of a ColumnState: buckets, count, key, fields           core/state/column_table.py

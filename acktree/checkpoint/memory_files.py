@@ -1,12 +1,12 @@
-"""What bolts remember, in files: the format, and the state store that a worker reads and writes.
+"""What a task remembers, in files: the format, and the store that a worker reads and writes.
 
 ::
 
-    state/heads/000000000041                    the newest file of each part after that micro-batch: JSON
-    state/1-0/000000000041-5f0c9a3e1b2d4c6a     what level 1 changed in partition 0 in that micro-batch
+    state/heads/000000000041                  the newest file of each task after that micro-batch: JSON
+    state/7/000000000041-5f0c9a3e1b2d4c6a     what task 7 changed in that micro-batch
 
-A *part* is what one level remembers in one partition: named blobs. Its files form a *chain*. A blob is what
-the newest file in the chain that names it says.
+A task remembers named blobs. Its files form a *chain*. A blob is what the newest file in the chain that names
+it says. A task has its number for ever, so its files are found whatever level and partition it is on.
 
 Rules of this file
 ------------------
@@ -43,12 +43,11 @@ __all__ = [
     "chain_from",
     "file_name",
     "head_name",
-    "part_name",
     "read_head",
 ]
 
 HEADS: Final = "heads"
-"""The folder of heads; every other folder beside it is a part."""
+"""The folder of heads; every folder beside it is a task's."""
 _BEGIN: Final = b"acktree\x01"
 _END: Final = struct.Struct("<qq")
 """At the end of a file: the index's length and checksum."""
@@ -56,8 +55,8 @@ _TAKEN_IN: Final = 2
 """A file of at most so many times the size of the new one is taken in."""
 _ALIGNED: Final = 8
 _DELETED: Final = -1
-_MOST_PARTS: Final = 256
-"""Of how many parts a process keeps the indexes."""
+_MOST_TASKS: Final = 1024
+"""Of how many tasks a process keeps the indexes."""
 
 
 class ChainFile(NamedTuple):
@@ -87,11 +86,6 @@ _indexes: Final[dict[Path, dict[str, _Index]]] = {}
 """The indexes that this process has read or written, by folder: its next micro-batch needs most of them."""
 
 
-def part_name(level: int, partition: int) -> str:
-    """The name of a part."""
-    return f"{level}-{partition}"
-
-
 def head_name(batch_id: int) -> str:
     """The file of a micro-batch's head, in :data:`HEADS`."""
     return f"{batch_id:012d}"
@@ -108,7 +102,7 @@ def file_name(batch_id: int, attempt: str | None = None) -> str:
 
 
 def read_head(state: Path, batch_id: int, disk: Disk = DISK) -> dict[str, str]:
-    """The newest file of each part after a micro-batch; a part that remembers nothing is not there.
+    """The newest file of each task after a micro-batch; a task that remembers nothing is not there.
 
     Raises:
         CheckpointError: It is not there, or cannot be read.
@@ -131,7 +125,7 @@ def chain_from(folder: Path, name: str, disk: Disk = DISK) -> tuple[ChainFile, .
 
 
 def blobs_of(folder: Path, name: str, disk: Disk = DISK) -> Iterator[tuple[str, bytes]]:
-    """All blobs of the part whose newest file this is.
+    """All blobs of the task whose newest file this is.
 
     Raises:
         CheckpointError: A file is not there, or damaged.
@@ -144,16 +138,13 @@ def blobs_of(folder: Path, name: str, disk: Disk = DISK) -> Iterator[tuple[str, 
 
 
 class ChainStore(StateStore):
-    """The memory of one part in one micro-batch.
-
-    Threads may read at the same time: tasks of one bolt share the store of their partition.
-    """
+    """The memory of one task in one micro-batch. Threads may read at the same time."""
 
     def __init__(self, folder: Path, newest: str | None, disk: Disk = DISK) -> None:
-        """Read the part as it was before a micro-batch.
+        """Read it as it was before a micro-batch.
 
         Args:
-            folder: The part's folder.
+            folder: The task's folder.
             newest: Its newest file; None where it remembers nothing.
             disk: Files are read and written through it.
         """
@@ -268,7 +259,7 @@ def _index_of(file: Path, disk: Disk) -> _Index:
 
 def _note(file: Path, index: _Index) -> None:
     """Keep an index, and those of the files before it: no other belongs to the chain any more."""
-    if file.parent not in _indexes and len(_indexes) >= _MOST_PARTS:
+    if file.parent not in _indexes and len(_indexes) >= _MOST_TASKS:
         _indexes.clear()
     known = _indexes.get(file.parent, {})
     kept = {name: known[name] for name, _ in index.before if name in known}

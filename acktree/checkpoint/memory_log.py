@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -21,70 +21,86 @@ from acktree.checkpoint.memory_files import (
     chain_from,
     file_name,
     head_name,
-    part_name,
     read_head,
 )
 from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
+from acktree.core.state.store import StateStore
 from acktree.private_files import DISK, Disk
 
-__all__ = ["MemoryLog", "PartOfBatch", "stored_blobs"]
+__all__ = ["MemoryLog", "MemoryOfBatch", "stored_blobs"]
 
 _Names = dict[str, tuple[str, ...]]
-"""The names of a part's chain, the newest last."""
-_PART: Final = re.compile(r"\d+-\d+", re.ASCII)
+"""By task the names of its chain, the newest last."""
+_TASK: Final = re.compile(r"\d+", re.ASCII)
 _FILE: Final = re.compile(r"\d{12,}-[0-9a-f]{16}", re.ASCII)
 _SWEEP: Final = 1024
 """After this number of micro-batches files of attempts that failed are deleted."""
 
 
-class PartOfBatch:
-    """What a level remembers in a partition, in one micro-batch.
+class MemoryOfBatch(StateStore):
+    """What the tasks of a level remember in a partition, in one micro-batch.
 
-    Attributes:
-        store: What it remembers; changes are written by :meth:`commit`.
+    Names of blobs begin with ``task/N/``, as a level asks for them.
     """
 
-    def __init__(
-        self, state: Path, level: int, partition: int, batch_id: int, first_batch: int, disk: Disk = DISK
-    ) -> None:
+    def __init__(self, state: Path, batch_id: int, disk: Disk = DISK) -> None:
         """Open it as it was after the micro-batch before.
 
         Args:
-            state: The folder of heads and parts.
-            first_batch: The first micro-batch of the generation, before which nothing is remembered.
+            state: The folder of heads, and of the tasks' files.
 
         Raises:
-            CheckpointError: A file is not there, or damaged.
+            CheckpointError: The head of the micro-batch before cannot be read.
         """
-        self._level, self._partition, self._batch_id = level, partition, batch_id
-        self._part = part_name(level, partition)
-        head = read_head(state, batch_id - 1, disk) if batch_id > first_batch else {}
-        self.store = ChainStore(state / self._part, head.get(self._part), disk)
+        self._state, self._batch_id, self._disk = state, batch_id, disk
+        self._head = read_head(state, batch_id - 1, disk)
+        self._tasks: dict[str, ChainStore] = {}
 
-    def commit(self, attempt: str | None = None) -> list[WireRow]:
-        """Write what has changed. Returns the row that tells the driver; none where nothing has.
+    def get(self, name: str) -> bytes | None:
+        store, its = self._of(name)
+        return store.get(its)
+
+    def put(self, name: str, blob: bytes) -> None:
+        store, its = self._of(name)
+        store.put(its, blob)
+
+    def delete(self, name: str) -> None:
+        store, its = self._of(name)
+        store.delete(its)
+
+    def commit(self, partition: int, attempt: str | None = None) -> Iterator[WireRow]:
+        """Write what has changed. Returns the rows that tell the driver.
 
         Args:
+            partition: The partition of these tasks.
             attempt: See :func:`file_name`.
 
         Raises:
-            OSError: The disk refuses.
+            OSError: The disk refuses. Nothing counts then.
         """
-        chain = self.store.commit(file_name(self._batch_id, attempt))
-        if chain is None:
-            return []
-        told = json.dumps([self._part, [file.name for file in chain]]).encode()
-        return [WireRow(0, SINK_LEVEL, Kind.MEMORY, self._partition, self._level, 0, told, b"")]
+        for task, store in self._tasks.items():
+            chain = store.commit(file_name(self._batch_id, attempt))
+            if chain is not None:
+                names = json.dumps([file.name for file in chain]).encode()
+                yield WireRow(partition, SINK_LEVEL, Kind.MEMORY, int(task), 0, 0, names, b"")
+
+    def _of(self, name: str) -> tuple[ChainStore, str]:
+        _, task, its = name.split("/", 2)
+        store = self._tasks.get(task)
+        if store is None:
+            store = ChainStore(self._state / task, self._head.get(task), self._disk)
+            store = self._tasks.setdefault(task, store)  # threads may ask for it at the same time
+        return store, its
 
 
-def stored_blobs(state: Path, batch_id: int) -> Iterable[tuple[str, bytes]]:
-    """The named blobs of all parts after a micro-batch.
+def stored_blobs(state: Path, batch_id: int) -> Iterator[tuple[int, str, bytes]]:
+    """What each task remembers after a micro-batch, as (task, name, blob).
 
     Raises:
         CheckpointError: A file is not there, or damaged.
     """
-    for part, newest in read_head(state, batch_id).items():
-        yield from blobs_of(state / part, newest)
+    for task, newest in read_head(state, batch_id).items():
+        yield from ((int(task), name, blob) for name, blob in blobs_of(state / task, newest))
 
 
 class MemoryLog:
@@ -94,28 +110,26 @@ class MemoryLog:
         """Recover what an earlier driver left.
 
         Args:
-            state: The folder of heads and parts; made if it is not there.
-            first_batch: The first micro-batch of the generation.
+            state: The folder of heads, and of the tasks' files; made if it is not there.
+            first_batch: The first micro-batch in which something could be remembered.
             last_committed: The last micro-batch that Spark has committed.
             files: How heads are written.
 
         Raises:
             CheckpointError: The head of the last committed micro-batch cannot be read, or a file of it.
         """
-        self._state, self._files = state, files
-        self._batch_id = last_committed
+        self._state, self._files, self._batch_id = state, files, last_committed
         files.disk.make_folder(state / HEADS)
-        heads = committed_files(files, state / HEADS, last_committed, first_batch=first_batch)
-        self._now: _Names = {}
-        if last_committed >= first_batch:
-            self._now = {
-                part: tuple(file.name for file in chain_from(state / part, newest, files.disk))
-                for part, newest in read_head(state, last_committed, files.disk).items()
-            }
+        if last_committed < first_batch:
+            self._write(last_committed, {})
+        heads = committed_files(files, state / HEADS, last_committed)
+        self._now: _Names = {
+            task: tuple(file.name for file in chain_from(state / task, newest, files.disk))
+            for task, newest in read_head(state, last_committed, files.disk).items()
+        }
         self._before = self._now
-        for old in heads:
-            if old.name != head_name(last_committed):
-                files.remove(old)
+        for old in heads[:-1]:
+            files.remove(old)
         self._sweep(None)
 
     def keep(self, batch_id: int, rows: Iterable[WireRow]) -> None:
@@ -129,32 +143,32 @@ class MemoryLog:
         """
         is_again = batch_id == self._batch_id
         before = self._before if is_again else self._now
-        told = {str(part): tuple(names) for part, names in (json.loads(row.head) for row in rows)}
-        now = {part: names for part, names in (before | told).items() if names}
-        newest = {part: names[-1] for part, names in now.items()}
-        self._files.write(self._state / HEADS / head_name(batch_id), json.dumps(newest).encode())
+        told = {str(row.source): tuple(json.loads(row.head)) for row in rows}
+        now = {task: names for task, names in (before | told).items() if names}
+        self._write(batch_id, now)
         if not is_again:
             self._forget(self._before, self._now)
         self._before, self._now, self._batch_id = before, now, batch_id
         if batch_id % _SWEEP == 0:
             self._sweep(batch_id)
 
+    def _write(self, batch_id: int, chains: _Names) -> None:
+        newest = {task: names[-1] for task, names in chains.items()}
+        self._files.write(self._state / HEADS / head_name(batch_id), json.dumps(newest).encode())
+
     def _forget(self, before: _Names, now: _Names) -> None:
         """Delete what only the head before the last committed one names, and that head."""
-        for part, names in before.items():
-            if now.get(part) is not names:
-                for name in {*names}.difference(now.get(part, ())):
-                    self._files.remove(self._state / part / name)
+        for task, names in before.items():
+            if now.get(task) is not names:
+                for name in {*names}.difference(now.get(task, ())):
+                    self._files.remove(self._state / task / name)
         self._files.remove(self._state / HEADS / head_name(self._batch_id - 1))
 
     def _sweep(self, before: int | None) -> None:
         """Delete files that neither of the last two heads names; all, or those of earlier micro-batches."""
         disk = self._files.disk
-        for part in disk.names(self._state):
-            if not _PART.fullmatch(part):
-                continue
-            kept = {*self._before.get(part, ()), *self._now.get(part, ())}
-            for name in disk.names(self._state / part):
-                is_earlier = before is None or name < head_name(before)
-                if is_earlier and name not in kept and _FILE.fullmatch(name):
-                    disk.remove(self._state / part / name)
+        for task in filter(_TASK.fullmatch, disk.names(self._state)):
+            kept = {*self._before.get(task, ()), *self._now.get(task, ())}
+            for name in filter(_FILE.fullmatch, disk.names(self._state / task)):
+                if name not in kept and (before is None or name < head_name(before)):
+                    disk.remove(self._state / task / name)

@@ -20,7 +20,6 @@ import pyspark  # noqa: F401  # what bolts remember is in Spark's state: without
 
 from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.location import folder_of, hadoop_path
-from acktree.checkpoint.memory_files import HEADS
 from acktree.checkpoint.memory_log import stored_blobs
 from acktree.checkpoint.migrated_state import TAKEN_IN, Memories, read_memory, tasks_in, write_memories
 from acktree.core.state.store import MemoryStore
@@ -203,9 +202,8 @@ def _begin(held: Checkpoint, shape: Shape, partitions: int, memories: Memories |
 def _memories(held: Checkpoint, spark: SparkSession | None) -> Memories:
     """What every task remembers, as of the last committed micro-batch."""
     found: dict[int, dict[str, bytes]] = defaultdict(dict)
-    for name, blob in _stored(held, spark):
-        _, task, its = name.split("/", 2)
-        found[int(task)][its] = blob
+    for task, its, blob in _stored(held, spark):
+        found[task][its] = blob
     if held.memory is not None:  # of an earlier time: tasks that had nothing to do since
         for absent in tasks_in(held.memory) - found.keys():
             found[absent] = read_memory(held.memory, absent)
@@ -214,18 +212,20 @@ def _memories(held: Checkpoint, spark: SparkSession | None) -> Memories:
     return dict(found)
 
 
-def _stored(held: Checkpoint, spark: SparkSession | None) -> Iterator[tuple[str, bytes]]:
-    """The named blobs of every level, as of the last committed micro-batch."""
+def _stored(held: Checkpoint, spark: SparkSession | None) -> Iterator[tuple[int, str, bytes]]:
+    """What each task remembers, as (task, name, blob), as of the last committed micro-batch."""
     committed = held.last_committed()
     if committed < held.first_batch:
         return
     if held.state is not None:
-        if (held.state / HEADS).is_dir():  # else no bolt remembers
+        if held.state_from is not None and committed >= held.state_from:
             yield from stored_blobs(held.state, committed)
     elif (held.spark / "state").is_dir():
         session, give_back = (spark, _nothing) if spark else lend_session("acktree")
         try:
-            yield from _blobs(session, held.spark, committed - held.first_batch)
+            for name, blob in _blobs(session, held.spark, committed - held.first_batch):
+                _, task, its = name.split("/", 2)
+                yield int(task), its, blob
         finally:
             give_back()
 

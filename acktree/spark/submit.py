@@ -354,7 +354,7 @@ def _query(session: SparkSession, topology: Topology, run: Run) -> StreamingQuer
         (phases := Phases()).of_batch,
         held.first_batch,
         plan.has_payloads,
-        _memory_log(plan, held),
+        memory_log_of(held),
     )
     frames = {spout.id: spout.user_object for spout in topology.spouts if spout.is_dataframe}
     with lent_partitions(session, plan.partitions):
@@ -370,11 +370,11 @@ def _query(session: SparkSession, topology: Topology, run: Run) -> StreamingQuer
     return query
 
 
-def _memory_log(plan: Plan, held: Checkpoint) -> MemoryLog | None:
-    """What bolts remember, where that is in files; None if none remembers."""
-    if held.state is None or not any(level.stateful for level in plan.levels):
+def memory_log_of(held: Checkpoint) -> MemoryLog | None:
+    """What bolts remember, where that is in files; None if none has ever remembered."""
+    if held.state is None or held.state_from is None:
         return None
-    return MemoryLog(held.state, held.first_batch, held.last_committed(), held.files)
+    return MemoryLog(held.state, held.state_from, held.last_committed(), held.files)
 
 
 def _scratch_folder(session: SparkSession, held: Checkpoint) -> Path | None:

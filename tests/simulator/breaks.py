@@ -16,8 +16,8 @@ from acktree.checkpoint.facts import Facts
 from acktree.checkpoint.files import Files
 from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.journal import Journal
-from acktree.checkpoint.memory_files import ChainStore, part_name
-from acktree.checkpoint.memory_log import MemoryLog, PartOfBatch
+from acktree.checkpoint.memory_files import HEADS
+from acktree.checkpoint.memory_log import MemoryLog, MemoryOfBatch
 from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.driver.spout_threads import SpoutThread, Threads
 from acktree.driver.supervisor import Supervisor
@@ -167,15 +167,13 @@ def _all_noted(_: Any) -> Any:
 
 
 def _newest_file(init: Any) -> Any:
-    def open_part(
-        self: PartOfBatch, state: Any, level: int, partition: int, batch_id: int, first: int, disk: Any
-    ) -> None:
-        init(self, state, level, partition, batch_id, first, disk)
-        folder = state / part_name(level, partition)
-        names = disk.names(folder) if disk.exists(folder) else []
-        self.store = ChainStore(folder, max(names, default=None), disk)
+    def open_newest(self: MemoryOfBatch, state: Any, batch_id: int, disk: Any) -> None:
+        init(self, state, batch_id, disk)
+        for task in disk.names(state):
+            if task != HEADS and disk.names(state / task):
+                self._head[task] = max(disk.names(state / task))
 
-    return open_part
+    return open_newest
 
 
 def _forgotten_early(keep: Any) -> Any:
@@ -220,7 +218,7 @@ BREAKS: Final[Mapping[str, Break]] = {
     ),
     "memory-of-no-head": Break(
         "a file of memory counts when the head of its micro-batch names it",
-        PartOfBatch,
+        MemoryOfBatch,
         "__init__",
         _newest_file,
     ),

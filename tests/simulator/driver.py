@@ -30,7 +30,7 @@ from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.inbox_files import ChunkKind, Taken, read_chunk
 from acktree.checkpoint.journal import Journal
-from acktree.checkpoint.memory_log import MemoryLog, PartOfBatch
+from acktree.checkpoint.memory_log import MemoryLog, MemoryOfBatch
 from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
 from acktree.core.ids import root_ids
 from acktree.core.state.store import StateStore
@@ -60,6 +60,7 @@ from tests.simulator.world import SALT, BrokenPromiseError, PositionSpout, Queue
 
 FOLDER = Path("/simulated/checkpoint")
 EDGE = 5
+MEMORY = "task/1/state"
 MOST_STEPS = 4000
 KEPT_STATES = 6
 
@@ -135,7 +136,7 @@ class Driver:
         self.sink = Sink(
             run.results, self.inbox, self.journal, None, (), self.hold, lambda: None,
             self.held.sync, lambda _: {}, self.held.first_batch,
-            memory=MemoryLog(self.held.state, self.held.first_batch, last_committed, self.held.files),
+            memory=MemoryLog(self.held.state, 0, last_committed, self.held.files),
         )  # fmt: skip
         self.supervisor = Supervisor(run, ENDED_QUERY)
         spout_host = SpoutHost(
@@ -322,8 +323,8 @@ class Driver:
         clock_ms = json.loads(log[1])["batchTimestampMs"]
         parts = self.reader.partitions({"chunk": start}, {"chunk": end})
         given = [row._replace(clock_ms=clock_ms) for part in parts for row in part.rows]
-        memory = PartOfBatch(self.held.state, 1, 0, batch_id, self.held.first_batch, self.disk)
-        before = _loaded(memory.store)
+        memory = MemoryOfBatch(self.held.state, batch_id, self.disk)
+        before = _loaded(memory)
         effects, held = Counter(before["effects"]), []
         opened, sequence_sums, acked, failed = [], [], [], []
         for due, root in before["held"]:
@@ -356,8 +357,8 @@ class Driver:
         )  # fmt: skip
         rows = [row for row in given if row.kind == Kind.CLOCK]
         rows.append(WireRow(0, SINK_LEVEL, int(Kind.DELTAS), 0, 0, clock_ms, b"", deltas.to_bytes()))
-        memory.store.put("state", pickle.dumps({"effects": dict(effects), "held": held}))
-        return rows + memory.commit(f"{self.world.random.getrandbits(64):016x}")
+        memory.put(MEMORY, pickle.dumps({"effects": dict(effects), "held": held}))
+        return [*rows, *memory.commit(0, f"{self.world.random.getrandbits(64):016x}")]
 
     def _run_bolt(self, component: str, number: int, attempt: int, effects: Counter[Any]) -> str:
         message = self.world.messages[component, number]
@@ -373,7 +374,7 @@ class Driver:
         return str(message.holds) if is_held else "acked"
 
     def _state(self, batch_id: int) -> dict[str, Any]:
-        return _loaded(PartOfBatch(self.held.state, 1, 0, batch_id + 1, 0, self.disk).store)
+        return _loaded(MemoryOfBatch(self.held.state, batch_id + 1, self.disk))
 
     def _spark_writes(self, log: str, batch_id: int, content: bytes) -> None:
         new = self.logs[log] / f".{batch_id}.tmp"
@@ -429,7 +430,7 @@ class Driver:
 
 def _loaded(store: StateStore) -> dict[str, Any]:
     """The bolts' memory: one blob."""
-    blob = store.get("state")
+    blob = store.get(MEMORY)
     state: dict[str, Any] = {"effects": {}, "held": []} if blob is None else pickle.loads(blob)
     return state
 

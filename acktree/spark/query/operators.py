@@ -22,7 +22,7 @@ from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from acktree.checkpoint.inbox_files import read_chunk
-from acktree.checkpoint.memory_log import PartOfBatch
+from acktree.checkpoint.memory_log import MemoryOfBatch
 from acktree.checkpoint.migrated_state import SeededStore
 from acktree.core.data.frames import Kind, WireRow
 from acktree.core.state.store import StateStore
@@ -151,7 +151,7 @@ def mapped_level(shared: SharedPlan, level: int, places: Places, *, remembers: b
             alone = isolation(shared, places, level, partition)
             with alone.noting_errors():
                 if remembers:
-                    out: Iterable[WireRow] = _remembered(alone, run_it, places, level, partition)
+                    out: Iterable[WireRow] = _remembered(alone, run_it, places, partition)
                 else:
                     out = alone.run(run_it)
                 out = chain(out, alone.lost_rows())
@@ -161,14 +161,12 @@ def mapped_level(shared: SharedPlan, level: int, places: Places, *, remembers: b
     return run
 
 
-def _remembered(
-    alone: Isolation, run_it: RunLevel, places: Places, level: int, partition: int
-) -> list[WireRow]:
+def _remembered(alone: Isolation, run_it: RunLevel, places: Places, partition: int) -> list[WireRow]:
     """Run a level on its memory of the last micro-batch, and write what it changed there."""
     assert places.state is not None, "else Spark's state is the memory"
-    part = PartOfBatch(Path(places.state), level, partition, _micro_batch(places), places.first_batch)
-    rows = [*alone.run(run_it, _with_moved_memory(part.store, places))]
-    return rows + part.commit()
+    memory = MemoryOfBatch(Path(places.state), _micro_batch(places))
+    rows = [*alone.run(run_it, _with_moved_memory(memory, places))]
+    return [*rows, *memory.commit(partition)]
 
 
 def _with_moved_memory(store: StateStore, places: Places) -> StateStore:

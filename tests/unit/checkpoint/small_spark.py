@@ -30,7 +30,7 @@ from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.inbox_files import ChunkKind, read_chunk
 from acktree.checkpoint.journal import Journal
-from acktree.checkpoint.memory_log import MemoryLog, PartOfBatch
+from acktree.checkpoint.memory_log import MemoryOfBatch
 from acktree.checkpoint.migrated_state import SeededStore
 from acktree.core.state.store import MemoryStore, StateStore
 from acktree.dead_letters.recorder import DeadLetterRecorder
@@ -48,6 +48,7 @@ from acktree.spark.query.sink import Sink
 from acktree.spark.query.source import InboxReader
 from acktree.spark.query.wire import batch_of
 from acktree.spark.resume import recover
+from acktree.spark.submit import memory_log_of
 from acktree.tasks.bolts.level import run_level
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.host import SpoutHost
@@ -305,13 +306,10 @@ class Driver:
             dead_letters=self.letters, errors=errors, change=Event(), ended=Event(),
             stop_session=lambda: None, log=RunLog(topology.name), journal=self.journal,
         )  # fmt: skip
-        memory = None
-        if self.held.state is not None:
-            memory = MemoryLog(self.held.state, self.held.first_batch, last_committed, disk)
         self.sink = Sink(
             run.results, self.inbox, self.journal, None, (), self.threads.hold, lambda: None,
             self.held.sync, lambda _: {}, self.held.first_batch,
-            memory=memory,
+            memory=memory_log_of(self.held),
         )  # fmt: skip
         self.supervisor = Supervisor(run, ENDED_QUERY)
         spout_host = SpoutHost(
@@ -432,16 +430,14 @@ class Driver:
             for partition in range(2):
                 here = [row for row in mine if row.partition == partition]
                 store: StateStore = stores.setdefault((level.index, partition), MemoryStore())
-                part = None
+                remembered = None
                 if self.held.state is not None:
-                    first = self.held.first_batch
-                    part = PartOfBatch(self.held.state, level.index, partition, first + batch_id, first)
-                    store = part.store
+                    store = remembered = MemoryOfBatch(self.held.state, self.held.first_batch + batch_id)
                 if self.held.memory is not None:
                     store = SeededStore(store, self.held.memory)
                 read = self._read if self.is_folder else _carried_by(here)
                 rows += run_level(self.plan, level.index, partition, here, store, read_chunk=read)
-                rows += [] if part is None else part.commit()
+                rows += [] if remembered is None else remembered.commit(partition)
         if self.held.state is None:
             (self.logs["state"] / str(batch_id)).write_bytes(pickle.dumps(stores))
         self.world.effects[self.held.first_batch + batch_id] = _running[self.name]

@@ -9,11 +9,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from acktree.checkpoint import memory_files
 from acktree.checkpoint.memory_files import ChainStore, blobs_of, chain_from, file_name, read_head
-from acktree.checkpoint.memory_log import MemoryLog, PartOfBatch, stored_blobs
+from acktree.checkpoint.memory_log import MemoryLog, MemoryOfBatch, stored_blobs
 from acktree.core.state.store import MemoryStore
 from acktree.errors import CheckpointError
 
-NAMES = st.sampled_from(["task/1/a", "task/1/state/counts/bucket/7", "task/2/ä\0", ""])
+NAMES = st.sampled_from(["task/1/a", "task/1/state/counts/bucket/7", "task/2/ä\0", "task/2/"])
 BLOBS = st.binary(max_size=40) | st.integers(0, 3000).map(bytes)
 CHANGES = st.lists(st.tuples(NAMES, BLOBS | st.none()), max_size=5)
 
@@ -39,7 +39,7 @@ def names_of(chain):
 @given(st.lists(CHANGES, max_size=12), st.booleans())
 @settings(max_examples=150)
 def test_a_chain_holds_what_a_dict_holds(tmp_path_factory, batches, is_fresh):
-    folder, model, newest = tmp_path_factory.mktemp("part") / "1-0", MemoryStore(), None
+    folder, model, newest = tmp_path_factory.mktemp("part") / "1", MemoryStore(), None
     for changes in batches:
         if is_fresh:
             fresh_process()
@@ -124,65 +124,55 @@ class Drivers(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.state = Drivers.folder / f"state-{id(self)}"
-        self.committed = self.first = 7
-        self.committed -= 1
-        self.model = {"1-0": {}, "2-1": {}}
+        self.state, self.first = Drivers.folder / f"state-{id(self)}", 7
+        self.committed = self.first - 1
+        self.model = MemoryStore()
         self.log = MemoryLog(self.state, self.first, self.committed)
 
-    def attempt(self, part, changes):
-        level, partition = map(int, part.split("-"))
-        mine = PartOfBatch(self.state, level, partition, self.committed + 1, self.first)
-        assert {name: mine.store.get(name) for name in self.model[part]} == self.model[part]
-        change(mine.store, changes)
-        return mine.commit()
+    def attempt(self, changes):
+        memory = MemoryOfBatch(self.state, self.committed + 1)
+        assert {name: memory.get(name) for name in self.model.blobs} == self.model.blobs
+        change(memory, changes)
+        return [*memory.commit(0)]
 
     def run(self, changes, tries):
         """Run a micro-batch to the sink's end; returns what its memory is then."""
-        rows, after = [], {part: MemoryStore() for part in self.model}
-        for part, mine in changes.items():
-            after[part].blobs = dict(self.model[part])
-            change(after[part], mine)
-            for _ in range(tries):
-                told = self.attempt(part, mine)
-            rows += told
+        after = MemoryStore()
+        after.blobs = dict(self.model.blobs)
+        change(after, changes)
+        for _ in range(tries):
+            rows = self.attempt(changes)
         for _ in range(tries):
             self.log.keep(self.committed + 1, rows)
-        return {part: store.blobs for part, store in after.items()}
+        return after
 
-    @rule(one=CHANGES, other=CHANGES, tries=st.integers(1, 2))
-    def commit(self, one, other, tries):
-        self.model = self.run({"1-0": one, "2-1": other}, tries)
+    @rule(changes=CHANGES, tries=st.integers(1, 2))
+    def commit(self, changes, tries):
+        self.model = self.run(changes, tries)
         self.committed += 1
 
-    @rule(one=CHANGES, other=CHANGES, is_sunk=st.booleans())
-    def die_before_the_commit(self, one, other, is_sunk):
+    @rule(changes=CHANGES, is_sunk=st.booleans())
+    def die_before_the_commit(self, changes, is_sunk):
         if is_sunk:
-            self.run({"1-0": one, "2-1": other}, 1)
+            self.run(changes, 1)
         else:
-            self.attempt("1-0", one)
+            self.attempt(changes)
         self.restart()
 
     @rule()
     def restart(self):
         fresh_process()
         self.log = MemoryLog(self.state, self.first, self.committed)
-        head = read_head(self.state, self.committed) if self.committed >= self.first else {}
-        for part in self.model:
-            chain = names_of(chain_from(self.state / part, head[part])) if part in head else []
-            there = [file.name for file in (self.state / part).glob("*")]
+        head = read_head(self.state, self.committed)
+        for task in ("1", "2"):
+            chain = names_of(chain_from(self.state / task, head[task])) if task in head else []
+            there = [file.name for file in (self.state / task).glob("*")]
             assert sorted(there) == sorted(chain)
 
     @invariant()
     def what_is_stored_is_what_was_committed(self):
-        stored = {}
-        if self.committed >= self.first:
-            for part, newest in read_head(self.state, self.committed).items():
-                stored[part] = dict(blobs_of(self.state / part, newest))
-            assert len(list(stored_blobs(self.state, self.committed))) == sum(map(len, stored.values()))
-        assert {part: blobs for part, blobs in self.model.items() if blobs} == {
-            part: blobs for part, blobs in stored.items() if blobs
-        }
+        stored = stored_blobs(self.state, self.committed)
+        assert {f"task/{task}/{name}": blob for task, name, blob in stored} == self.model.blobs
 
     @invariant()
     def few_files_are_kept(self):
@@ -204,8 +194,8 @@ def test_a_head_that_is_gone_is_said_at_the_start(tmp_path):
 
 
 def test_files_of_others_are_left_where_they_are(tmp_path):
-    (tmp_path / "1-0").mkdir(parents=True)
-    mine = tmp_path / "1-0" / "notes.txt"
+    (tmp_path / "1").mkdir(parents=True)
+    mine = tmp_path / "1" / "notes.txt"
     mine.write_text("mine")
     MemoryLog(tmp_path, 0, -1)
     assert mine.read_text() == "mine"
@@ -216,9 +206,9 @@ def test_attempts_that_failed_are_deleted_after_a_while(tmp_path, monkeypatch):
     log = MemoryLog(tmp_path, 0, -1)
     for batch_id in range(10):
         for _ in range(3):
-            part = PartOfBatch(tmp_path, 1, 0, batch_id, 0)
-            part.store.put("a", b"%d" % batch_id)
-            told = part.commit()
+            memory = MemoryOfBatch(tmp_path, batch_id)
+            memory.put("task/1/a", b"%d" % batch_id)
+            told = [*memory.commit(0)]
         log.keep(batch_id, told)
-    assert dict(stored_blobs(tmp_path, 9)) == {"a": b"9"}
-    assert len(list((tmp_path / "1-0").glob("*"))) <= 2 + 3 * 2
+    assert list(stored_blobs(tmp_path, 9)) == [(1, "a", b"9")]
+    assert len(list((tmp_path / "1").glob("*"))) <= 2 + 3 * 2

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from acktree import Config, IterableSpout, Retry, Topology, TopologyBuilder
 from acktree.checkpoint.acker_log import DurableAcker
 from acktree.checkpoint.folder import Checkpoint
-from acktree.checkpoint.memory_log import MemoryLog, PartOfBatch
+from acktree.checkpoint.memory_log import MemoryLog, MemoryOfBatch
 from acktree.checkpoint.migrated_state import SeededStore, read_memory, write_memories
 from acktree.core.state.store import MemoryStore
 from acktree.errors import CheckpointError, ConfigError
@@ -290,10 +290,11 @@ def test_what_a_bolt_is_given_up_for_is_forgotten_with_its_task_ids(
         kept_by_spark(tmp_path)
         (tmp_path / "spark" / "state" / "0").write_bytes(pickle.dumps({0: store}))
     else:
-        part = PartOfBatch(tmp_path / "state", 1, 0, 0, 0)
+        log = MemoryLog(tmp_path / "state", 0, -1)
+        memory = MemoryOfBatch(tmp_path / "state", 0)
         for name, blob in store.blobs.items():
-            part.store.put(name, blob)
-        MemoryLog(tmp_path / "state", 0, -1).keep(0, part.commit())
+            memory.put(name, blob)
+        log.keep(0, memory.commit(0))
     reset_state(tmp_path, component="count", spark=NO_SPARK)
     after = run_once(tmp_path, three_counts()).tasks
     assert after["all"] == before["all"]
