@@ -77,7 +77,7 @@ MOMENTS: Final[Mapping[str, str]] = {
     "effect": "effects/*",
     "hand-over": "disk/checkpoint/inbox/*.data.*",
     "offsets": "disk/checkpoint/spark/offsets/*",
-    "state": "disk/checkpoint/spark/state/*/*/*",
+    "state": "disk/checkpoint/state/*/*",
     "verdicts": "disk/checkpoint/acker/*",
     "commit": "disk/checkpoint/spark/commits/*",
 }

@@ -193,8 +193,8 @@ def _files(checkpoint: Path) -> dict[str, list[Path]]:
         "offsets": numbered("spark/offsets"),
         "commits": numbered("spark/commits"),
         "metadata": of("spark/metadata"),
-        "state": sorted(of("spark/state/*/*/*.changelog"), key=lambda file: int(file.stem.split("_")[0])),
-        "state schema": of("spark/state/*/_metadata/*/*"),
+        "memory": sorted(of("state/[0-9]*/*"), key=lambda file: file.name),
+        "memory heads": numbered("state/heads"),
     }
 
 
