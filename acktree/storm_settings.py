@@ -78,7 +78,7 @@ _STORMS_OWN: Final[Mapping[str, tuple[str, str]]] = {
     "builtin.metrics": _REPORTS,
     "metrics": _REPORTS,
     "v2.metrics": _REPORTS,
-    "state": ("what a bolt remembers is in Spark's checkpoint", "submit(topology, checkpoint=...)"),
+    "state": ("what a bolt remembers is in the checkpoint", "submit(topology, checkpoint=...)"),
     "bolts.": _WINDOWS,
     "trident": _TRIDENT,
     "transactional": _TRIDENT,

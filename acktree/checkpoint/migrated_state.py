@@ -1,9 +1,9 @@
 """The bolts' memory when a new checkpoint of Spark began: one file for each task, which never changes.
 
-Spark's state depends on the order of the levels, the number of partitions and the tasks of a bolt. To change
-one of them, ``offline.py`` writes all memory into files, and Spark begins with an empty state. In the first
-micro-batch in which a task runs, its file is loaded into the state. The state itself notes that this was
-done, so a micro-batch that runs again loads the same file again.
+To change the number of partitions or the tasks of a bolt, ``offline.py`` writes all memory into files, and a
+new generation begins with an empty state. In the first micro-batch in which a task runs, its file is loaded
+into the state. The state itself notes that this was done, so a micro-batch that runs again loads the same file
+again.
 """
 
 from __future__ import annotations

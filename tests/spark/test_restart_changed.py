@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from acktree import BasicBolt, Config, Topology, TopologyBuilder, submit
+from acktree.checkpoint.layout import FRESH
 from acktree.cli.main import main
 from acktree.errors import CheckpointError
 from acktree.testing import FeederSpout
@@ -36,6 +38,19 @@ class Relay(BasicBolt):
 
     def execute(self, tup, collector):
         collector.emit([tup["key"]])
+
+
+class RememberingRelay(Relay):
+    """Remembers too, where no bolt was."""
+
+    remembers = ["seen"]
+
+    def prepare(self, config, context):
+        self.seen = 0
+
+    def execute(self, tup, collector):
+        self.seen += 1
+        super().execute(tup, collector)
 
 
 class Pairs(Hoard):
@@ -70,8 +85,9 @@ def run(topology: Topology, feeder: FeederSpout, spark: SparkSession, checkpoint
         return {task for task, numbers in running.stats()["tally"].tasks.items() if numbers.total.executed}
 
 
+@pytest.mark.parametrize("relay", [Relay, RememberingRelay])
 def test_changed_code_goes_on_with_its_memory_also_on_another_level(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, relay: type[Relay]
 ) -> None:
     feeder, checkpoint = FeederSpout(["key"]), tmp_path / "checkpoint"
     before = run(tallied(feeder, tmp_path / "first"), feeder, spark, checkpoint)
@@ -79,11 +95,31 @@ def test_changed_code_goes_on_with_its_memory_also_on_another_level(
     (tmp_path / "second").mkdir()
     builder = TopologyBuilder("tallied")
     builder.set_spout("keys", feeder)
-    builder.set_bolt("a relay", Relay(), parallelism=2).fields_grouping("keys", ["key"])
+    builder.set_bolt("a relay", relay(), parallelism=2).fields_grouping("keys", ["key"])
     builder.set_bolt("tally", NegativeTally(), parallelism=2).fields_grouping("a relay", ["key"])
     builder.set_bolt("notes", Notebook(tmp_path / "second")).fields_grouping("tally", ["key"])
     assert run(builder.create_topology(), feeder, spark, checkpoint) == before
     assert sorted(notes(tmp_path / "second", "notes")) == sorted([key, "-2"] for key in KEYS)
+
+
+def test_a_checkpoint_of_version_3_goes_on_in_sparks_state_until_its_memory_is_moved(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    checkpoint.mkdir(mode=0o700)
+    facts = {**FRESH, "version": 3, "run_salt": 7, "partitions": 2, "run": 0, "reserved": 0}
+    del facts["has_state_files"]
+    (checkpoint / "acktree.json").write_text(json.dumps(facts))
+    for times in range(1, 5):
+        feeder = FeederSpout(["key"])
+        run(tallied(feeder, tmp_path / str(times)), feeder, spark, checkpoint)
+        assert sorted(notes(tmp_path / str(times), "notes")) == sorted([key, str(times)] for key in KEYS)
+        if times == 2:
+            assert (checkpoint / "spark" / "state").is_dir()
+            assert not (checkpoint / "state").exists()
+            assert main(["rebalance", str(checkpoint)]) == 0
+    assert (checkpoint / "state-2" / "heads").is_dir()
+    assert not (checkpoint / "spark-2" / "state").exists()
 
 
 def test_a_count_is_kept_exactly_when_its_bolt_is_given_another_task_and_the_levels_another_partition(

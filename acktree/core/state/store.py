@@ -1,7 +1,7 @@
 """The interface of the state store: what is kept between micro-batches, as named blobs.
 
-The memory of tasks and the table of held tuples are named blobs. Spark keeps them in its state store and
-commits them with the micro-batch; ``LocalCluster`` keeps them in a dict.
+The memory of tasks and the table of held tuples are named blobs. Files of the checkpoint keep them, at a URL
+Spark's state store; they are committed with the micro-batch; ``LocalCluster`` keeps them in a dict.
 """
 
 from __future__ import annotations
