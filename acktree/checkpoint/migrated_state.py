@@ -2,8 +2,7 @@
 
 To change the number of partitions or the tasks of a bolt, ``offline.py`` writes all memory into files, and a
 new generation begins with an empty state. In the first micro-batch in which a task runs, its file is loaded
-into the state. The state itself notes that this was done, so a micro-batch that runs again loads the same file
-again.
+into the state. The state itself notes that this was done, so a micro-batch that runs again loads it again.
 """
 
 from __future__ import annotations
