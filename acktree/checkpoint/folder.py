@@ -240,6 +240,12 @@ class Checkpoint(Facts):
             CheckpointError: The topology has changed in a way that the checkpoint cannot follow.
         """
         is_tracked, before = config.acker_executors != 0, self.shape
+        if self.state_from is not None and not self.files.is_seen:
+            raise CheckpointError(
+                "what bolts remember is in files of a folder, and workers see no files at a URL",
+                str(self.place),
+                "run it in a folder that all executors see, or give the topology a new checkpoint",
+            )
         if not self._facts:
             salt = secrets.randbits(64) if config.run_salt is None else config.run_salt
             self._facts = {

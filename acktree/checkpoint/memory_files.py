@@ -13,8 +13,8 @@ Rules of this file
 1. A file has a name of its own and never changes. It counts when the driver has named it in the head of its
    micro-batch, before Spark commits that. So attempts of one task do not meet, even if nobody knows that one
    of them still runs, and a micro-batch that runs again begins with the head of the one before it.
-2. A new file takes in the newest files of its chain while they are at most twice its size. So a chain has few
-   files, and what is stored is written again only after as much has changed.
+2. A new file takes in the newest files of its chain while they are at most twice its size, or mostly dead. So
+   a chain has few files, and what is stored is written again only after as much has changed.
 3. A deleted blob is named as deleted while its chain has older files.
 """
 
@@ -23,7 +23,8 @@ from __future__ import annotations
 import json
 import secrets
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 from zlib import crc32
@@ -43,6 +44,7 @@ __all__ = [
     "chain_from",
     "file_name",
     "head_name",
+    "head_of",
     "read_head",
 ]
 
@@ -54,13 +56,15 @@ _END: Final = struct.Struct("<qq")
 _TAKEN_IN: Final = 2
 """A file of at most so many times the size of the new one is taken in."""
 _ALIGNED: Final = 8
+_ENTRY_BYTES: Final = 40
+"""About what a name takes in an index, beside its letters."""
 _DELETED: Final = -1
 _MOST_TASKS: Final = 1024
 """Of how many tasks a process keeps the indexes."""
 
 
 class ChainFile(NamedTuple):
-    """One file of a chain: its name, and the bytes of its blobs."""
+    """One file of a chain: its name, and its bytes without padding."""
 
     name: str
     size: int
@@ -74,6 +78,13 @@ class _Span(NamedTuple):
     checksum: int
 
 
+class _Stored(NamedTuple):
+    """A blob that a file has."""
+
+    file: str
+    span: _Span
+
+
 class _Index(NamedTuple):
     """What a file says: its blobs, None for one that is deleted; the files before it, oldest first."""
 
@@ -82,8 +93,8 @@ class _Index(NamedTuple):
     size: int
 
 
-_indexes: Final[dict[Path, dict[str, _Index]]] = {}
-"""The indexes that this process has read or written, by folder: its next micro-batch needs most of them."""
+_known: Final[dict[Path, dict[str, _Index]]] = {}
+"""By task the indexes of its chain, as this process knows it: its next micro-batch needs most of them."""
 
 
 def head_name(batch_id: int) -> str:
@@ -109,19 +120,27 @@ def read_head(state: Path, batch_id: int, disk: Disk = DISK) -> dict[str, str]:
     """
     file = state / HEADS / head_name(batch_id)
     try:
-        return dict(json.loads(disk.read(file)))
-    except (FileNotFoundError, ValueError, TypeError) as error:
+        checksum, body = disk.read(file).split(b" ", 1)
+        if int(checksum, 16) != crc32(body):
+            raise _unreadable(file, "its content is damaged")
+        return {str(task): str(newest) for task, newest in json.loads(body).items()}
+    except (FileNotFoundError, ValueError) as error:
         raise _unreadable(file, error) from error
 
 
-def chain_from(folder: Path, name: str, disk: Disk = DISK) -> tuple[ChainFile, ...]:
-    """The chain that a file is the newest of, oldest first.
+def head_of(newest: Mapping[str, str]) -> bytes:
+    """The content of a head: a checksum and JSON."""
+    body = json.dumps(newest).encode()
+    return b"%08x " % crc32(body) + body
+
+
+def chain_from(folder: Path, newest: str, disk: Disk = DISK) -> tuple[ChainFile, ...]:
+    """The chain that a file is the newest of, oldest first. The index of each file is read.
 
     Raises:
-        CheckpointError: The file is not there, or damaged.
+        CheckpointError: A file is not there, or damaged.
     """
-    index = _index_of(folder / name, disk)
-    return (*index.before, ChainFile(name, index.size))
+    return tuple(ChainFile(name, index.size) for name, index in _indexes_of(folder, newest, disk).items())
 
 
 def blobs_of(folder: Path, name: str, disk: Disk = DISK) -> Iterator[tuple[str, bytes]]:
@@ -149,17 +168,16 @@ class ChainStore(StateStore):
             disk: Files are read and written through it.
         """
         self._folder, self._disk = folder, disk
-        self._chain = () if newest is None else chain_from(folder, newest, disk)
+        self._indexes = {} if newest is None else _indexes_of(folder, newest, disk)
         self._views: dict[str, memoryview] = {}
         self._changed: dict[str, bytes | None] = {}
 
     def get(self, name: str) -> bytes | None:
         if name in self._changed:
             return self._changed[name]
-        for file in reversed(self._chain):
-            spans = self._spans(file)
-            if name in spans:
-                span = spans[name]
+        for file, index in reversed(self._indexes.items()):
+            if name in index.spans:
+                span = index.spans[name]
                 return None if span is None else bytes(self._blob(file, span))
         return None
 
@@ -171,7 +189,7 @@ class ChainStore(StateStore):
 
     def names(self) -> Iterator[str]:
         """The names of all blobs, and of some that are deleted."""
-        yield from dict.fromkeys(name for file in self._chain for name in self._spans(file))
+        yield from dict.fromkeys(name for index in self._indexes.values() for name in index.spans)
 
     def commit(self, name: str) -> tuple[ChainFile, ...] | None:
         """Write what has changed; returns the chain from now on, None where nothing has changed.
@@ -184,43 +202,60 @@ class ChainStore(StateStore):
         """
         if not self._changed:
             return None
-        kept, spans = [*self._chain], dict[str, tuple[ChainFile, _Span] | None]()
-        size = sum(len(blob) for blob in self._changed.values() if blob is not None)
-        while kept and kept[-1].size <= _TAKEN_IN * size:
-            taken = kept.pop()
-            for each, span in self._spans(taken).items():
-                if each not in self._changed and each not in spans:
-                    spans[each] = None if span is None else (taken, span)
-                    size += 0 if span is None else span.length
-        blobs: dict[str, bytes | tuple[ChainFile, _Span] | None] = {**spans, **self._changed}
+        kept: dict[str, _Index] = dict(self._indexes)
+        blobs: dict[str, bytes | _Stored | None] = dict(self._changed)
+        size = sum(_size_of(each, len(blob or b"")) for each, blob in self._changed.items())
+        while kept:
+            file, index = next(reversed(kept.items()))
+            if index.size > _TAKEN_IN * size and not _is_mostly_dead(index, blobs, size):
+                break
+            del kept[file]
+            for each, span in index.spans.items():
+                if each not in blobs:
+                    blobs[each] = None if span is None else _Stored(file, span)
+                    size += _size_of(each, 0 if span is None else span.length)
         if not kept:
             blobs = {each: blob for each, blob in blobs.items() if blob is not None}
             if not blobs:
                 return ()
         self._disk.make_folder(self._folder)
-        file = self._folder / name
-        index = _write(file, ((each, self._bytes(blob)) for each, blob in blobs.items()), kept, self._disk)
-        _note(file, index)
-        return (*kept, ChainFile(name, index.size))
+        before = tuple(ChainFile(file, index.size) for file, index in kept.items())
+        written = ((each, self._bytes(blob)) for each, blob in blobs.items())
+        index = _write(self._folder / name, written, before, self._disk)
+        _remember(self._folder, kept | {name: index})
+        return (*before, ChainFile(name, index.size))
 
-    def _bytes(self, blob: bytes | tuple[ChainFile, _Span] | None) -> bytes | memoryview | None:
-        return self._blob(*blob) if isinstance(blob, tuple) else blob
+    def _bytes(self, blob: bytes | _Stored | None) -> bytes | memoryview | None:
+        return self._blob(*blob) if isinstance(blob, _Stored) else blob
 
-    def _spans(self, file: ChainFile) -> Mapping[str, _Span | None]:
-        return _index_of(self._folder / file.name, self._disk).spans
-
-    def _blob(self, file: ChainFile, span: _Span) -> memoryview:
-        view = self._views.get(file.name)
+    def _blob(self, file: str, span: _Span) -> memoryview:
+        view = self._views.get(file)
         if view is None:
-            view = self._views[file.name] = _mapped(self._folder / file.name, self._disk)
+            view = self._views[file] = _mapped(self._folder / file, self._disk)
         blob = view[span.offset : span.offset + span.length]
         if len(blob) != span.length or crc32(blob) != span.checksum:
-            raise _unreadable(self._folder / file.name, "its content is damaged")
+            raise _unreadable(self._folder / file, "its content is damaged")
         return blob
 
 
+def _size_of(name: str, length: int) -> int:
+    """The bytes that a blob takes in a file, with its entry in the index."""
+    return _ENTRY_BYTES + len(name) + length
+
+
+def _is_mostly_dead(index: _Index, newer: Collection[str], size: int) -> bool:
+    """Whether little is left of a file beside what changed since. Found out where it is as little work."""
+    if len(index.spans) > _TAKEN_IN * len(newer):
+        return False
+    left = (span.length for name, span in index.spans.items() if span is not None and name not in newer)
+    return sum(left) <= _TAKEN_IN * size
+
+
 def _write(
-    file: Path, blobs: Iterable[tuple[str, bytes | memoryview | None]], before: list[ChainFile], disk: Disk
+    file: Path,
+    blobs: Iterable[tuple[str, bytes | memoryview | None]],
+    before: tuple[ChainFile, ...],
+    disk: Disk,
 ) -> _Index:
     spans: dict[str, _Span | None] = {}
     size = 0
@@ -229,6 +264,7 @@ def _write(
         nonlocal size
         at = len(_BEGIN)
         for name, blob in blobs:
+            size += _size_of(name, len(blob or b""))
             if blob is None:
                 spans[name] = None
                 continue
@@ -237,7 +273,6 @@ def _write(
             yield blob
             yield padding
             at += len(blob) + len(padding)
-            size += len(blob)
         columns = np.array([span or (0, _DELETED, 0) for span in spans.values()], dtype=np.int64)
         index = pack(
             json.dumps([[*spans], before, size]).encode(), *columns.reshape(-1, len(_Span._fields)).T
@@ -245,25 +280,29 @@ def _write(
         yield index
         yield _END.pack(len(index), crc32(index))
 
-    disk.write_pieces(file, pieces(), lambda _: _BEGIN)
-    return _Index(spans, tuple(before), size)
+    try:
+        disk.write_pieces(file, pieces(), lambda _: _BEGIN)
+    except BaseException:  # on a full disk each attempt would leave a part of its file
+        with suppress(OSError):
+            disk.remove(file)
+        raise
+    return _Index(spans, before, size)
 
 
-def _index_of(file: Path, disk: Disk) -> _Index:
-    index = _indexes.get(file.parent, {}).get(file.name)
-    if index is None:
-        index = _read_index(file, disk)
-        _note(file, index)
-    return index
+def _indexes_of(folder: Path, newest: str, disk: Disk) -> dict[str, _Index]:
+    """The indexes of a chain by file, oldest first."""
+    known = _known.get(folder, {})
+    last = known.get(newest) or _read_index(folder / newest, disk)
+    chain = {file: known.get(file) or _read_index(folder / file, disk) for file, _ in last.before}
+    chain[newest] = last
+    _remember(folder, chain)
+    return chain
 
 
-def _note(file: Path, index: _Index) -> None:
-    """Keep an index, and those of the files before it: no other belongs to the chain any more."""
-    if file.parent not in _indexes and len(_indexes) >= _MOST_TASKS:
-        _indexes.clear()
-    known = _indexes.get(file.parent, {})
-    kept = {name: known[name] for name, _ in index.before if name in known}
-    _indexes[file.parent] = kept | {file.name: index}
+def _remember(folder: Path, chain: dict[str, _Index]) -> None:
+    if folder not in _known and len(_known) >= _MOST_TASKS:
+        _known.clear()
+    _known[folder] = chain
 
 
 def _read_index(file: Path, disk: Disk) -> _Index:
@@ -295,5 +334,5 @@ def _unreadable(file: Path, why: object) -> CheckpointError:
     return CheckpointError(
         f"what bolts remember cannot be read: {why}",
         str(file),
-        "bring the checkpoint back from a copy; or forget all memory: `python -m acktree reset-state`",
+        "bring the checkpoint back from a copy; or forget all memory: `acktree reset-state CHECKPOINT`",
     )

@@ -21,6 +21,7 @@ from acktree.checkpoint.memory_files import (
     chain_from,
     file_name,
     head_name,
+    head_of,
     read_head,
 )
 from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
@@ -154,7 +155,7 @@ class MemoryLog:
 
     def _write(self, batch_id: int, chains: _Names) -> None:
         newest = {task: names[-1] for task, names in chains.items()}
-        self._files.write(self._state / HEADS / head_name(batch_id), json.dumps(newest).encode())
+        self._files.write(self._state / HEADS / head_name(batch_id), head_of(newest))
 
     def _forget(self, before: _Names, now: _Names) -> None:
         """Delete what only the head before the last committed one names, and that head."""

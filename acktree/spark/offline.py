@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyspark  # noqa: F401  # what bolts remember is in Spark's state: without it nothing is begun
+import pyspark  # noqa: F401  # of a checkpoint of version 3 it reads the memory: without it nothing is begun
 
 from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.location import folder_of, hadoop_path

@@ -120,7 +120,7 @@ class Driver:
         if not all(source.redelivers for source in world.scenario.sources):
             self.journal = Journal(self.held.verdicts, self.threads.delivered_through, files)
         last_committed = self.held.last_committed()
-        memory_files._indexes.clear()  # its workers are new processes
+        memory_files._known.clear()  # its workers are new processes
         self.acker = DurableAcker(self.plan, FOLDER, last_committed, self.held.acker_from, files)
         self.recorder = DeadLetterRecorder(world.letters, topology, config, on_limit=lambda: None)
         self.totals = TotalCounts(CountTables(world, last_committed))

@@ -36,6 +36,7 @@ from acktree.spark.worker.isolation import Run as RunLevel
 from acktree.spark.worker.log_levels import follow_log_levels
 from acktree.spark.worker.printing import label_output
 from acktree.spark.worker.process import SharedPlan
+from acktree.spark.worker.state_channel import GuardedStore
 from acktree.tasks.bolts.level import ReadChunk, run_level
 from acktree.tasks.bolts.monitor import ExecutionMonitor
 from acktree.tasks.chunk import Chunk, in_parts
@@ -165,7 +166,9 @@ def _remembered(alone: Isolation, run_it: RunLevel, places: Places, partition: i
     """Run a level on its memory of the last micro-batch, and write what it changed there."""
     assert places.state is not None, "else Spark's state is the memory"
     memory = MemoryOfBatch(Path(places.state), _micro_batch(places))
-    rows = [*alone.run(run_it, _with_moved_memory(memory, places))]
+    store = GuardedStore(memory)
+    rows = [*alone.run(run_it, _with_moved_memory(store, places))]
+    store.channel.refuse_if_lost()
     return [*rows, *memory.commit(partition)]
 
 

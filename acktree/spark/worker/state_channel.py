@@ -1,4 +1,8 @@
-"""The channel between a Python worker and the state store; one that was interrupted is not used again."""
+"""The channel between a Python worker and the state store; one that was interrupted is not used again.
+
+What bolts remember is in files, or at a URL in Spark's state. An error of either is no error of user code: it
+ends the level, and Spark runs the task again.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
 
-__all__ = ["Channel", "StateChannelLostError"]
+from acktree.core.state.store import StateStore
+
+__all__ = ["Channel", "GuardedStore", "StateChannelLostError"]
 
 
 class StateChannelLostError(BaseException):
-    """A request to the state store was interrupted before its answer, so the channel must not be used again.
+    """A request to the state store failed or was interrupted, so the channel must not be used again.
 
-    The next request would read this request's answer. It is a BaseException so that ``except Exception`` does
-    not catch it: it ends the level, and Spark runs the task again.
+    Of Spark's state the next request would read this request's answer. It is a BaseException so that
+    ``except Exception`` does not catch it: it ends the level, and Spark runs the task again.
     """
 
 
@@ -47,6 +53,31 @@ class Channel:
         """Raise StateChannelLostError if a question was interrupted; also when user code caught that."""
         if self._is_asking:
             raise _lost("user code caught the exception")
+
+
+class GuardedStore(StateStore):
+    """A state store whose errors end the level, also if user code catches them: no tuple fails for them.
+
+    Attributes:
+        channel: Whether an access has failed; the operator asks at the end of a level.
+    """
+
+    def __init__(self, store: StateStore) -> None:
+        """Guard a store."""
+        self._store = store
+        self.channel = Channel()
+
+    def get(self, name: str) -> bytes | None:
+        with self.channel.question():
+            return self._store.get(name)
+
+    def put(self, name: str, blob: bytes) -> None:
+        with self.channel.question():
+            self._store.put(name, blob)
+
+    def delete(self, name: str) -> None:
+        with self.channel.question():
+            self._store.delete(name)
 
 
 def _lost(how: str) -> StateChannelLostError:

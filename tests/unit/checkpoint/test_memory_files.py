@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,6 +15,7 @@ from acktree.checkpoint.memory_files import ChainStore, blobs_of, chain_from, fi
 from acktree.checkpoint.memory_log import MemoryLog, MemoryOfBatch, stored_blobs
 from acktree.core.state.store import MemoryStore
 from acktree.errors import CheckpointError
+from acktree.private_files import Disk
 
 NAMES = st.sampled_from(["task/1/a", "task/1/state/counts/bucket/7", "task/2/ä\0", "task/2/"])
 BLOBS = st.binary(max_size=40) | st.integers(0, 3000).map(bytes)
@@ -20,7 +24,7 @@ CHANGES = st.lists(st.tuples(NAMES, BLOBS | st.none()), max_size=5)
 
 def fresh_process():
     """What a process knows of the files that another one wrote."""
-    memory_files._indexes.clear()
+    memory_files._known.clear()
 
 
 def change(store, changes):
@@ -212,3 +216,74 @@ def test_attempts_that_failed_are_deleted_after_a_while(tmp_path, monkeypatch):
         log.keep(batch_id, told)
     assert list(stored_blobs(tmp_path, 9)) == [(1, "a", b"9")]
     assert len(list((tmp_path / "1").glob("*"))) <= 2 + 3 * 2
+
+
+def test_an_older_file_of_a_chain_that_is_gone_is_said_at_the_start(tmp_path):
+    log = MemoryLog(tmp_path, 0, -1)
+    for batch_id, size in enumerate((10_000, 10)):
+        memory = MemoryOfBatch(tmp_path, batch_id)
+        memory.put(f"task/1/{batch_id}", bytes(size))
+        log.keep(batch_id, memory.commit(0))
+    first = min((tmp_path / "1").glob("*"))
+    first.unlink()
+    fresh_process()
+    with pytest.raises(CheckpointError, match=first.name):
+        MemoryLog(tmp_path, 0, 1)
+
+
+def test_a_write_that_fails_leaves_no_file(tmp_path):
+    class Full(Disk):
+        def write_pieces(self, file, pieces, head, *, sync=False):
+            super().write_pieces(file, itertools.islice(pieces, 1), head)
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    store = ChainStore(tmp_path / "1", None, Full())
+    store.put("a", bytes(1000))
+    with pytest.raises(OSError, match="No space left"):
+        store.commit(file_name(0))
+    assert list((tmp_path / "1").glob("*")) == []
+
+
+def test_what_is_deleted_leaves_the_disk_soon(tmp_path):
+    newest = None
+
+    def batch(changes):
+        nonlocal newest
+        store = ChainStore(tmp_path, newest)
+        for name, blob in changes.items():
+            store.put(name, blob) if blob is not None else store.delete(name)
+        chain = store.commit(file_name(0))
+        newest = chain[-1].name
+        return chain
+
+    batch({f"bucket/{n}": bytes(1000) for n in range(1000)})
+    batch({"meta": b"1"})
+    chain = batch({f"bucket/{n}": None for n in range(1000)})
+    assert sum(file.size for file in chain) < 1000
+    assert dict(blobs_of(tmp_path, newest)) == {"meta": b"1"}
+
+
+def test_names_of_many_deleted_blobs_are_not_written_again_and_again(tmp_path):
+    store = ChainStore(tmp_path, None)
+    for n in range(20_000):
+        store.put(f"bucket/{n}", bytes(50))
+    chain, written = store.commit(file_name(0)), 0
+    for batch_id in range(100):
+        store = ChainStore(tmp_path, chain[-1].name)
+        for n in range(50) if batch_id else range(9_000):
+            store.delete(f"bucket/{n + 100 * batch_id}")
+        chain = store.commit(file_name(batch_id + 1))
+        written += (tmp_path / chain[-1].name).stat().st_size if batch_id else 0
+    assert written < 3_000_000
+
+
+@pytest.mark.parametrize("content", [b"[]", b"{}", b"00000000 {}", b"", b'{"1": null}', b"8d1e2a7b [1]"])
+def test_a_damaged_head_is_refused_and_nothing_is_deleted(tmp_path, content):
+    log = MemoryLog(tmp_path, 0, -1)
+    memory = MemoryOfBatch(tmp_path, 0)
+    memory.put("task/1/a", b"1")
+    log.keep(0, memory.commit(0))
+    (tmp_path / "heads" / f"{0:012d}").write_bytes(content)
+    with pytest.raises(CheckpointError, match="000000000000"):
+        MemoryLog(tmp_path, 0, 0)
+    assert len(list((tmp_path / "1").glob("*"))) == 1

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import threading
 
-from acktree.spark.worker.state_channel import Channel
+import pytest
+
+from acktree.core.state.store import MemoryStore
+from acktree.spark.worker.state_channel import Channel, GuardedStore, StateChannelLostError
 
 
 def test_threads_ask_one_after_another():
@@ -31,3 +34,25 @@ def test_threads_ask_one_after_another():
         thread.join(20)
     assert said == ["first asks", "first has an answer", "second asks", "second has an answer"]
     channel.refuse_if_lost()
+
+
+class Failing(MemoryStore):
+    """A disk that refuses one read."""
+
+    def get(self, name):
+        if name == "bad":
+            raise OSError("the disk cannot read")
+        return super().get(name)
+
+
+def test_an_error_of_the_store_ends_the_level_also_if_user_code_catches_everything():
+    store = GuardedStore(Failing())
+    store.put("good", b"1")
+    assert store.get("good") == b"1"
+    with pytest.raises(StateChannelLostError, match="OSError: the disk cannot read"):
+        store.get("bad")
+    for later in (lambda: store.get("good"), lambda: store.put("good", b"2"), lambda: store.delete("good")):
+        with pytest.raises(StateChannelLostError):
+            later()
+    with pytest.raises(StateChannelLostError):
+        store.channel.refuse_if_lost()

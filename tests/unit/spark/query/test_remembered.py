@@ -1,0 +1,50 @@
+"""A level that remembers in files: an error of a file ends it, whatever user code does."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from acktree.checkpoint.memory_files import ChainStore
+from acktree.checkpoint.memory_log import MemoryLog, MemoryOfBatch
+from acktree.spark.query import operators
+from acktree.spark.query.operators import Places, _remembered
+from acktree.spark.worker.state_channel import StateChannelLostError
+
+
+class Alone:
+    """Runs a level without isolation."""
+
+    def run(self, level, store):
+        return level(None, store)
+
+
+@pytest.mark.parametrize("caught", [Exception, BaseException])
+def test_a_read_that_fails_and_is_caught_changes_nothing(tmp_path, monkeypatch, caught):
+    log, state = MemoryLog(tmp_path, 0, -1), tmp_path
+    first = MemoryOfBatch(state, 0)
+    first.put("task/1/k", b"41")
+    log.keep(0, first.commit(0))
+    monkeypatch.setattr(operators, "_micro_batch", lambda places: 1)
+    read = ChainStore.get
+
+    def fails(store, name):
+        raise OSError("the disk cannot read")
+
+    def counts(monitor, store):
+        count = b"0"
+        monkeypatch.setattr(ChainStore, "get", fails)
+        with suppress(caught):
+            count = store.get("task/1/k")
+        monkeypatch.setattr(ChainStore, "get", read)
+        with suppress(caught):
+            store.put("task/1/k", b"%d" % (int(count) + 1))
+        return []
+
+    before = sorted(state.rglob("*"))
+    with pytest.raises(StateChannelLostError):
+        _remembered(Alone(), counts, Places("", "", None, state=str(state)), 0)
+    assert sorted(state.rglob("*")) == before
