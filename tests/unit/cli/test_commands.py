@@ -27,7 +27,6 @@ from acktree.core.stats.numbers import ReportedError
 from acktree.dead_letters.store import DeadLetters
 from acktree.errors import ConnectorError
 from acktree.private_files import Disk
-from acktree.ui.client import find
 from acktree.ui.places import entries
 from acktree.ui.web.sources import Sources
 from tests.unit.dead_letters.letters import LETTER
@@ -113,17 +112,6 @@ def test_a_traceback_is_printed_once(running, capsys):
         "error 3",
         "Traceback two",
     ]
-
-
-def test_a_stopped_topology_s_snapshot_is_read_anew_once_it_is_written_anew(tmp_path):
-    seen = set()
-    for _ in range(2):
-        with started(tmp_path / "cp"):
-            pass
-        first, again = (find(str(tmp_path / "cp")).last_snapshot() for _ in range(2))
-        assert first is again
-        seen.add(first.id)
-    assert len(seen) == 2
 
 
 def test_no_command_prints_control_characters_of_users_values(with_letters, capsys):
