@@ -150,7 +150,8 @@ def test_a_topology_on_spark_is_watched_and_killed_through_its_door(spark, tmp_p
         assert sum(snapshot.stats["pass"].execute_spread.values()) == 50
         phases = acker.phase_secs
         parts = {"level_0", "acker", "counts"}
-        assert set(phases) >= {"admission", "walCommit", "queryPlanning", "addBatch", "commit", *parts}
+        # The admission of the first micro-batch may take less than the millisecond that Spark counts in.
+        assert set(phases) >= {"walCommit", "queryPlanning", "addBatch", "commit", *parts}
         assert 0 < phases["acker"] + phases["counts"] < phases["addBatch"]
         assert main(["kill", "ever", "-w", "5"]) == 0
         assert "open: 0" in capsys.readouterr().out
