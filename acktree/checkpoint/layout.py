@@ -17,7 +17,7 @@
                                                                                 driver/total_counts.py
     verdicts/told       a number as text                                        journal.py
     memory-N/T          packed: names, and each blob of the five below          migrated_state.py
-    state*/heads/N      JSON: the newest file of each task                      memory_log.py
+    state*/heads/N      a checksum, JSON: the newest file of each task          memory_log.py
     state*/T/*          checked blobs, packed index; the blobs of task T:       memory_files.py
       attribute/A       packed: names of held tuples, a value                   tasks/bolts/memory.py
       state/A/meta      JSON: bits, count                                       core/state/key_value_state.py
@@ -62,9 +62,9 @@ FRESH: Final[Mapping[str, Any]] = {
     "acker_from": 0,
     "lost_through": -1,
     "memory": False,
-    "has_state_files": True,
 }
-"""The facts of a new checkpoint, except salt, partitions, run, reserved sequences and shape."""
+"""The facts of a new checkpoint, except salt, partitions, run, reserved sequences, shape, and whether bolts
+remember in files."""
 
 
 def check_version(facts: Mapping[str, Any], place: Path | str) -> None:

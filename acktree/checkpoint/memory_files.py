@@ -54,7 +54,7 @@ _BEGIN: Final = b"acktree\x01"
 _END: Final = struct.Struct("<qq")
 """At the end of a file: the index's length and checksum."""
 _TAKEN_IN: Final = 2
-"""A file of at most so many times the size of the new one is taken in."""
+"""A new file takes in older ones that are at most this many times its size."""
 _ALIGNED: Final = 8
 _ENTRY_BYTES: Final = 40
 """About what a name takes in an index, beside its letters."""

@@ -45,7 +45,7 @@ def test_a_host_sees_what_it_is_shown_and_what_it_wrote_itself(hosts: Network, t
 
 def test_packets_reach_the_other_host_unless_its_plug_is_pulled(hosts: Network) -> None:
     knock = "timeout 1 bash -c '</dev/tcp/one/9'"
-    assert "refused" in run_on(hosts.hosts["two"], knock).stderr, "it answers that nobody listens"
+    assert "refused" in run_on(hosts.hosts["two"], knock).stderr, "reached, and no program listens"
     hosts.cut("one")
     assert run_on(hosts.hosts["two"], knock).returncode == 124, "no answer"
     hosts.mend("one")
@@ -64,6 +64,14 @@ with network({"one": [], "two": []}) as made:
 """
 
 
+def processes_become(wanted: int, networks: set[str]) -> int:
+    """Wait until so many processes are in the networks, at most 20 s; how many there are."""
+    deadline = time.monotonic() + 20
+    while (found := len(list(processes_in(networks)))) != wanted and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return found
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_nothing_is_left_of_a_run_that_was_ended(how: signal.Signals) -> None:
@@ -74,10 +82,7 @@ def test_nothing_is_left_of_a_run_that_was_ended(how: signal.Signals) -> None:
     assert run.stdout is not None
     networks = set(run.stdout.readline().split())
     assert len(networks) == 3, "two hosts and the wire"
-    assert len(list(processes_in(networks))) == 4
+    assert processes_become(4, networks) == 4, "the last one has to enter its host first"
     run.send_signal(how)
     run.communicate(timeout=30)
-    deadline = time.monotonic() + 20
-    while list(processes_in(networks)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not list(processes_in(networks)), "and what had no process any more is gone with its wire"
+    assert processes_become(0, networks) == 0, "a network without a process is gone, and its wire too"

@@ -108,7 +108,6 @@ def test_a_checkpoint_of_version_3_goes_on_in_sparks_state_until_its_memory_is_m
     checkpoint = tmp_path / "checkpoint"
     checkpoint.mkdir(mode=0o700)
     facts = {**FRESH, "version": 3, "run_salt": 7, "partitions": 2, "run": 0, "reserved": 0}
-    del facts["has_state_files"]
     (checkpoint / "acktree.json").write_text(json.dumps(facts))
     for times in range(1, 5):
         feeder = FeederSpout(["key"])

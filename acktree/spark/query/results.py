@@ -10,7 +10,7 @@ Rules of this file
 1. The driver collects a bounded number of bytes at once, however large the micro-batch is. Without a bound, a
    micro-batch that is too large would fail again at every restart, since Spark repeats a logged micro-batch.
 2. The levels run once. Spark keeps their output, so that several jobs can collect it. A part that is lost
-   with its executor is computed again, with the same rows.
+   with its executor is computed again, with the same rows but for times and the names of files.
 3. Nothing here outlives the sink's call: the acker and the journal write what must be durable.
 """
 
@@ -146,6 +146,9 @@ def _collected(frame: DataFrame) -> Iterator[WireRow]:
         for batch in frame.toArrow().to_batches():
             yield from rows_of(batch)
         return
-    for row in frame.select(*WIRE_SCHEMA.names).repartition(parts).toLocalIterator():
+    # By values that are the same when Spark computes a lost part again. Divided in turn, rows would be lost
+    # or come twice if one of them differed, as times and the names of files do.
+    divided = frame.select(*WIRE_SCHEMA.names).repartition(parts, "partition", "kind", "source", "sequence")
+    for row in divided.toLocalIterator():
         values: Any = tuple(bytes(each) if isinstance(each, bytearray) else each for each in row)
         yield WireRow(*values)

@@ -3,7 +3,8 @@
 Measured with an empty micro-batch of one map and one stateful stage on two cores: 513 ms with Spark's own
 settings, about 200 ms with these, and half the CPU. ``ms`` below is the time of that micro-batch without the
 one setting. In a session that the user made, settings are changed where that is possible after the start; for
-the others a warning names the setting and its gain. Only the state store provider is needed for correctness.
+the others a warning names the setting and its gain. Only the state store provider is needed for correctness,
+at a URL, where bolts remember in Spark's state.
 """
 
 from __future__ import annotations

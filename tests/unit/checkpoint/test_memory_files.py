@@ -117,8 +117,7 @@ def test_no_byte_of_a_file_can_be_changed_unseen(tmp_path_factory, data):
     (folder / only.name).write_bytes(content)
     fresh_process()
     with pytest.raises(CheckpointError):
-        assert dict(blobs_of(folder, only.name)) != blobs
-    assert True
+        dict(blobs_of(folder, only.name))
 
 
 class Drivers(RuleBasedStateMachine):
