@@ -58,9 +58,11 @@ HOLDS = """
 import subprocess, sys
 from tests.chaos.namespaces import network
 with network({"one": [], "two": []}) as made:
-    subprocess.Popen([*made.hosts["one"].enter, "sleep", "600"])
-    print(*made.networks(), flush=True)
-    sys.stdin.read()
+    last = [*made.hosts["one"].enter, "sh", "-c", "echo entered; exec sleep 600"]
+    with subprocess.Popen(last, stdout=subprocess.PIPE) as entered:
+        entered.stdout.readline()
+        print(*made.networks(), flush=True)
+        sys.stdin.read()
 """
 
 
@@ -80,9 +82,11 @@ def test_nothing_is_left_of_a_run_that_was_ended(how: signal.Signals) -> None:
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     assert run.stdout is not None
-    networks = set(run.stdout.readline().split())
-    assert len(networks) == 3, "two hosts and the wire"
-    assert processes_become(4, networks) == 4, "the last one has to enter its host first"
-    run.send_signal(how)
-    run.communicate(timeout=30)
+    try:
+        networks = set(run.stdout.readline().split())
+        assert len(networks) == 3, "two hosts and the wire"
+        assert processes_become(4, networks) == 4
+    finally:
+        run.send_signal(how)
+        run.communicate(timeout=30)
     assert processes_become(0, networks) == 0, "a network without a process is gone, and its wire too"
