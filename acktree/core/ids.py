@@ -13,7 +13,8 @@ random; edge ids are summed, and are mixed.
 An **edge id** identifies one copy of a tuple sent to one task. It is a mix of (parent's fold, channel,
 ordinal). The channel is the emitting component, stream and target partition; the ordinal counts the copies
 made from this parent. Copies for one partition share one sum, and single edge ids are derived from it on
-demand: see ``lineage.siblings``. Storm draws edge ids at random; these are as good as random, up to 2**-64.
+demand: see ``lineage_runs.siblings``. Storm draws edge ids at random; these are as good as random, up to
+2**-64.
 
 Source: Storm's ``tuple/MessageId`` and ``spout/SpoutOutputCollector``; the mixer is the finaliser of
 Steele, Lea and Flood, "Fast splittable pseudorandom number generators" (variant 13 of Stafford).
@@ -22,6 +23,7 @@ Steele, Lea and Flood, "Fast splittable pseudorandom number generators" (variant
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -35,12 +37,13 @@ SEQUENCE_BITS: Final = 48
 """A spout task may emit 2**48 tracked tuples per checkpoint: nine years at a million a second."""
 MAX_SPOUT_TASK: Final = (1 << (64 - SEQUENCE_BITS)) - 1
 """The largest task id of a spout task: 16 bits."""
+SEQUENCE_MASK: Final = np.uint64((1 << SEQUENCE_BITS) - 1)
+"""The bits of a sequence in what :func:`sequence_names` returns."""
 
 _GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
 _FIRST: Final = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND: Final = np.uint64(0x94D049BB133111EB)
 _MASK: Final = (1 << 64) - 1
-_SEQUENCE_MASK: Final = np.uint64((1 << SEQUENCE_BITS) - 1)
 _S27, _S30, _S31 = np.uint64(27), np.uint64(30), np.uint64(31)
 
 
@@ -62,6 +65,7 @@ def mix64_one(value: int) -> int:
     return value ^ (value >> 31)
 
 
+@lru_cache(maxsize=64)
 def _mask_of(run_salt: int) -> np.uint64:
     mask: np.uint64 = mix64(np.array([(run_salt + int(_GOLDEN)) & _MASK], dtype=np.uint64))[0]
     return mask
@@ -85,10 +89,20 @@ def root_ids(run_salt: int, spout_task: int, sequences: Int64s) -> Int64s:
 
 def sequences_of(run_salt: int, roots: Int64s) -> tuple[Int64s, Int64s]:
     """The inverse of :func:`root_ids`: the spout task and the sequence of each root, both shape (n,)."""
-    named = roots.view(np.uint64) ^ _mask_of(run_salt)
+    named = sequence_names(run_salt, roots)
     tasks = named >> np.uint64(SEQUENCE_BITS)
-    named &= _SEQUENCE_MASK
+    named &= SEQUENCE_MASK
     return tasks.view(np.int64), named.view(np.int64)
+
+
+def sequence_names(run_salt: int, roots: Int64s) -> UInt64s:
+    """Spout task and sequence of each root as one number, ascending as the two are; shape kept."""
+    return roots.view(np.uint64) ^ _mask_of(run_salt)
+
+
+def roots_named(run_salt: int, names: UInt64s) -> Int64s:
+    """The inverse of :func:`sequence_names`."""
+    return (names ^ _mask_of(run_salt)).view(np.int64)
 
 
 def row_root_ids(run_salt: int, batch_id: int, position: int, row_hashes: UInt64s) -> Int64s:

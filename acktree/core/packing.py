@@ -8,9 +8,10 @@ numpy's layout.
 from __future__ import annotations
 
 import struct
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from acktree.core.ids import Int32s, Int64s
 
@@ -19,7 +20,7 @@ _LENGTH: Final = struct.Struct("<q")
 Buffer = bytes | memoryview
 
 
-def pack(*parts: Int64s | Int32s | Buffer) -> bytes:
+def pack(*parts: npt.NDArray[np.integer[Any]] | Buffer) -> bytes:
     """Concatenate arrays and byte strings; each begins at a multiple of eight bytes."""
     out: list[bytes | memoryview] = [_LENGTH.pack(len(parts))]
     for part in parts:

@@ -6,14 +6,14 @@ from typing import Final
 
 import numpy as np
 
-from acktree.core.ids import Int32s, Int64s
+from acktree.core.ids import Int32s, Int64s, UInt64s
 
 __all__ = ["starts_of_runs"]
 
 _NONE: Final = np.zeros(0, dtype=np.int64)
 
 
-def starts_of_runs(values: Int64s | Int32s, cuts: Int64s = _NONE) -> Int64s:
+def starts_of_runs(values: Int64s | Int32s | UInt64s, cuts: Int64s = _NONE) -> Int64s:
     """The index at which each run of equal values begins and, last, the number of values; shape (r + 1,).
 
     Args:

@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from functools import lru_cache
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -23,8 +24,8 @@ from acktree.core.data.values import batch_from_bytes, batch_to_bytes
 from acktree.core.ids import Int32s, Int64s
 from acktree.core.packing import Buffer, int32s, pack, unpack
 from acktree.core.runs import starts_of_runs
-from acktree.core.tracking.lineage import Lineage, lineage_from_bytes
-from acktree.core.tracking.lineages import concat_lineages
+from acktree.core.tracking.lineage import Lineage
+from acktree.core.tracking.lineages import concat_lineages, lineage_of_parts
 from acktree.errors import MisuseError
 
 SMALL: Final = 1 << 13
@@ -136,8 +137,8 @@ class Frame:
 
     def head(self) -> bytes:
         """Everything except the values; :meth:`from_wire` reads it."""
-        named = json.dumps((self.component, self.stream, self.subscriber)).encode()
-        return pack(named, *_packed(self.source_tasks), *_packed(self.tasks), self.lineage.to_bytes())
+        named = _names(self.component, self.stream, self.subscriber)
+        return pack(named, *_packed(self.source_tasks), *_packed(self.tasks), *self.lineage.parts())
 
     def body(self) -> bytes:
         """The values, as an Arrow IPC stream."""
@@ -146,12 +147,12 @@ class Frame:
     @classmethod
     def from_wire(cls, row: WireRow) -> Frame:
         """Read a row of kind FRAME; arrays are views of the row's bytes."""
-        named, one_source, sources, one_task, tasks, lineage = unpack(row.head)
-        component, stream, subscriber = json.loads(bytes(named))
+        named, one_source, sources, one_task, tasks, *lineage = unpack(row.head)
+        component, stream, subscriber = _names_in(bytes(named))
         return cls(
             component, stream, subscriber,
             _unpacked(one_source, sources), row.sequence, _unpacked(one_task, tasks),
-            batch_from_bytes(row.body), lineage_from_bytes(lineage),
+            batch_from_bytes(row.body), lineage_of_parts(lineage),
         )  # fmt: skip
 
     def by_task(self) -> Iterator[tuple[int, Frame]]:
@@ -230,6 +231,17 @@ def _together(tasks: Sequence[Int32s | int], frames: Sequence[Frame]) -> Int32s 
         return tasks[0]
     each = [np.broadcast_to(np.int32(task), len(frame)) for task, frame in zip(tasks, frames, strict=True)]
     return np.concatenate(each)
+
+
+@lru_cache(maxsize=1024)
+def _names(component: str, stream: str, subscriber: str) -> bytes:
+    return json.dumps((component, stream, subscriber)).encode()
+
+
+@lru_cache(maxsize=1024)
+def _names_in(named: bytes) -> tuple[str, str, str]:
+    component, stream, subscriber = json.loads(named)
+    return component, stream, subscriber
 
 
 def _packed(tasks: Int32s | int) -> tuple[bytes, Int32s]:

@@ -26,7 +26,7 @@ from typing import Final
 
 import numpy as np
 
-from acktree.core.ids import Int32s, Int64s, root_ids, sequences_of
+from acktree.core.ids import Int32s, Int64s, root_ids, sequence_names, sequences_of
 from acktree.core.packing import Buffer, int32s, int64s, pack, unpack
 from acktree.core.runs import starts_of_runs
 from acktree.core.tracking.ascending import from_ascending, to_ascending
@@ -38,7 +38,6 @@ from acktree.core.tracking.sequence_sums import (
     close,
     joined,
     positions_in,
-    sequence_names,
     within,
 )
 from acktree.core.tracking.sparse_sums import SparseSums, spread

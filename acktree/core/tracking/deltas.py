@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 
 import numpy as np
 
@@ -97,12 +98,12 @@ class Deltas:
         """For the wire."""
         runs = [(run.task, run.first, run.end) for run in self.opened]
         heads = [(sequence_sum.task, sequence_sum.first) for sequence_sum in self.sequence_sums]
-        sparse_heads = [(sparse_sum.task, sparse_sum.first) for sparse_sum in self.sparse_sums]
+        sparse_heads = [(part.task, part.first, len(part.places)) for part in self.sparse_sums]
         return pack(
             json.dumps((runs, heads, sparse_heads)).encode(),
             *(sequence_sum.sums for sequence_sum in self.sequence_sums),
-            *(sparse_sum.places for sparse_sum in self.sparse_sums),
-            *(sparse_sum.sums for sparse_sum in self.sparse_sums),
+            np.concatenate([_NONE_32, *(part.places for part in self.sparse_sums)]),
+            np.concatenate([_NONE_64, *(part.sums for part in self.sparse_sums)]),
             self.init_roots, self.init_sums, self.init_owners, self.ack_roots, self.ack_sums,
             self.fail_roots, self.failures, self.reset_roots, *self.reasons,
         )  # fmt: skip
@@ -113,8 +114,9 @@ class Deltas:
         head, *parts = unpack(blob)
         runs, heads, sparse_heads = json.loads(bytes(head))
         sums, parts = parts[: len(heads)], parts[len(heads) :]
-        places, parts = parts[: len(sparse_heads)], parts[len(sparse_heads) :]
-        sparse, parts = parts[: len(sparse_heads)], parts[len(sparse_heads) :]
+        all_places, all_sums, *parts = parts
+        places, sparse = int32s(all_places), int64s(all_sums)
+        ends = accumulate(count for _, _, count in sparse_heads)
         i_roots, i_sums, i_owners, a_roots, a_sums, f_roots, failures, resets, *reasons = parts
         return cls(
             int64s(i_roots), int64s(i_sums), int32s(i_owners), int64s(a_roots), int64s(a_sums),
@@ -125,8 +127,8 @@ class Deltas:
                 for (task, first), part in zip(heads, sums, strict=True)
             ),
             tuple(
-                SparseSums(task, first, int32s(place), int64s(part))
-                for (task, first), place, part in zip(sparse_heads, places, sparse, strict=True)
+                SparseSums(task, first, places[end - count : end], sparse[end - count : end])
+                for (task, first, count), end in zip(sparse_heads, ends, strict=True)
             ),
         )  # fmt: skip
 

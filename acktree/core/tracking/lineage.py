@@ -5,9 +5,9 @@ frame. Acking a frame is one ``bitwise_xor.reduceat``, and no object per tuple i
 
 There are two forms with the same meaning:
 
-* :class:`Runs`: every tuple has exactly one root. Children are in the order of their parents, so equal roots
-  are adjacent: a run. A run of siblings needs one number, the sum (XOR) of its edges, as long as all of them
-  are acked together, which is the usual case. Single edges are derived from that sum on demand.
+* ``Runs`` (``lineage_runs.py``): every tuple has exactly one root. Children are in the order of their
+  parents, so equal roots are adjacent: a run. A run of siblings needs one number, the sum (XOR) of its edges,
+  as long as all of them are acked together, which is the usual case. Single edges are derived from it.
 * :class:`Sparse`: tuple i has any number of (root, edge) pairs: several after a join with several anchors,
   none for an untracked tuple.
 
@@ -18,23 +18,28 @@ Source: Storm's ``tuple/MessageId`` (the map) and ``task/OutputCollector`` (what
 
 from __future__ import annotations
 
+import struct
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
-from acktree.core.ids import Int32s, Int64s, UInt64s, channel_id, edges_at, fold
-from acktree.core.packing import Buffer, int32s, int64s, pack, unpack
-from acktree.core.runs import starts_of_runs
+from acktree.core.ids import Int32s, Int64s, UInt64s, fold
+from acktree.core.packing import Buffer, pack
 from acktree.core.tracking.attempts import number_of
 
-_NONE: Final = np.zeros(0, dtype=np.int64)
-_RUNS, _SPARSE, _BUNDLES = 0, 1, 2
-_SIBLING = channel_id("", "siblings", 0)
-"""The channel from which edges of siblings are derived; no component has an empty name."""
+UInts = npt.NDArray[np.unsignedinteger[Any]]
+LineageParts = tuple[npt.NDArray[np.integer[Any]] | Buffer, ...]
+"""Its form and number of rows, and four arrays."""
+
+RUNS, SPARSE, BUNDLES = 0, 1, 2
+"""The forms on the wire: runs with the edges of their rows, pairs, runs with sums."""
+FORM: Final = struct.Struct("<qq")
+"""Which form, and how many rows. Held tuples that an earlier release saved have the form alone."""
 
 
 class Lineage(ABC):
@@ -99,170 +104,12 @@ class Lineage(ABC):
         """
 
     @abstractmethod
-    def to_bytes(self) -> bytes:
-        """For the wire; :func:`lineage_from_bytes` reads it."""
-
-
-class Runs(Lineage):
-    """Every row has one root; rows with equal adjacent roots form a run.
-
-    Attributes:
-        roots: Root of each run, shape (r,).
-        starts: First row of each run and, last, the number of rows; ascending, shape (r + 1,).
-        run_attempts: Attempt of each run, shape (r,), or None when all are 1.
-        has_edges: Whether the edges of single rows are stored; otherwise they are derived from the sums.
-    """
-
-    def __init__(
-        self,
-        roots: Int64s,
-        starts: Int64s,
-        *,
-        edges: Int64s | None = None,
-        sums: Int64s | None = None,
-        attempts: Int32s | None = None,
-    ) -> None:
-        """Make it from the edges, shape (n,), or from the sum of the edges of each run, shape (r,)."""
-        self.roots, self.starts, self.run_attempts = roots, starts, attempts
-        self.has_edges = edges is not None
-        self._edges, self._sums = edges, sums
-
-    @classmethod
-    def of_rows(cls, roots: Int64s, edges: Int64s, attempts: Int32s | None = None) -> Runs:
-        """Make it from a root and an edge for each row; adjacent equal roots become a run."""
-        starts = starts_of_runs(roots)
-        firsts = starts[:-1]
-        attempts = None if attempts is None else attempts[firsts]
-        return cls(roots[firsts], starts, edges=edges, attempts=attempts)
-
-    @property
-    def edges(self) -> Int64s:
-        """Edge of each row, shape (n,)."""
-        if self._edges is None:
-            assert self._sums is not None, "one of both was given"
-            self._edges = self._sums if len(self.roots) == len(self) else siblings(self._sums, self.starts)
-        return self._edges
-
-    @property
-    def sums(self) -> Int64s:
-        """XOR of the edges of each run, shape (r,)."""
-        if self._sums is None:
-            assert self._edges is not None, "one of both was given"
-            has_rows = len(self.roots) < len(self)
-            self._sums = np.bitwise_xor.reduceat(self._edges, self.starts[:-1]) if has_rows else self._edges
-        return self._sums
-
-    @cached_property
-    def run_of_row(self) -> Int64s:
-        """Which run each row is in, shape (n,)."""
-        return np.repeat(np.arange(len(self.roots)), np.diff(self.starts))
-
-    def __len__(self) -> int:
-        return int(self.starts[-1])
-
-    def take(self, rows: Int64s) -> Runs:
-        return self._below(rows, self.edges[rows])
-
-    def sparse(self) -> Sparse:
-        attempts = None if self.run_attempts is None else self.run_attempts[self.run_of_row]
-        return Sparse(np.arange(len(self) + 1), self.roots[self.run_of_row], self.edges, attempts)
-
-    def folds(self) -> UInt64s:
-        return self.edges.view(np.uint64)
-
-    def is_tracked(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        return np.ones(len(self), dtype=np.bool_)
-
-    def acks(self, rows: Int64s | None, ack_values: Int64s | None) -> tuple[Int64s, Int64s]:
-        if rows is not None:
-            return self.take(rows).acks(None, None if ack_values is None else ack_values[rows])
-        if ack_values is None or not len(self):
-            return self.roots, self.sums
-        if len(self.roots) < len(self):
-            ack_values = np.bitwise_xor.reduceat(ack_values, self.starts[:-1])
-        return self.roots, self.sums ^ ack_values
-
-    def roots_of(self, rows: Int64s) -> Int64s:
-        return np.unique(self.roots[self.run_of_row[rows]])
-
-    def anchors(self, row: int) -> dict[int, int]:
-        return {int(self.roots[self.run_of_row[row]]): int(self.edges[row])}
-
-    def root_attempts(self, row: int) -> dict[int, int]:
-        run = self.run_of_row[row]
-        return {} if self.run_attempts is None else {int(self.roots[run]): int(self.run_attempts[run])}
-
-    def attempts(self) -> Int32s:
-        if self.run_attempts is None:
-            return np.ones(len(self), dtype=np.int32)
-        return number_of(self.run_attempts)[self.run_of_row]
-
-    def children(self, parents: Int64s, edges: Int64s) -> Lineage:
-        if len(parents) and parents.min() < 0:
-            return self.sparse().children(parents, edges)
-        return self._below(parents, edges)
-
-    def _below(self, rows: Int64s, edges: Int64s) -> Runs:
-        """The lineage of tuples that each have the root of one of these rows, and the given edges."""
-        runs = self._runs_of(rows)
-        firsts = starts_of_runs(runs)
-        roots, attempts, starts, _ = self._joined(runs[firsts[:-1]], firsts)
-        return Runs(roots, starts, edges=edges, attempts=attempts)
-
-    def bundles(self, parents: Int64s, firsts: Int64s, sums: Int64s, cuts: Int64s = _NONE) -> Runs:
-        """The lineage of siblings in bundles, each below one row of this frame.
-
-        Args:
-            parents: The row each bundle is anchored to, shape (b,).
-            firsts: First child of each bundle and, last, the number of children; ascending, shape (b + 1,).
-            sums: XOR of the edges of each bundle, shape (b,).
-            cuts: Bundles, except the first, at which a run begins whatever its root: see :meth:`pieces`.
-        """
-        roots, attempts, starts, kept = self._joined(self._runs_of(parents), firsts, cuts)
-        if len(roots) < len(sums):
-            sums = np.bitwise_xor.reduceat(sums, kept)
-        return Runs(roots, starts, sums=sums, attempts=attempts)
-
-    def _runs_of(self, rows: Int64s) -> Int64s:
-        return rows if len(self.roots) == len(self) else self.run_of_row[rows]
-
-    def pieces(self, cuts: Int64s) -> Iterator[Runs]:
-        """Divide it, made of sums, at rows where runs begin; ascending, without the first."""
-        assert self._sums is not None, "runs with edges are not divided"
-        at = np.searchsorted(self.starts, cuts).tolist()
-        for start, end in zip([0, *at], [*at, len(self.roots)], strict=True):
-            attempts = None if self.run_attempts is None else self.run_attempts[start:end]
-            starts = self.starts[start : end + 1] - self.starts[start]
-            yield Runs(self.roots[start:end], starts, sums=self._sums[start:end], attempts=attempts)
-
-    def _joined(
-        self, runs: Int64s, firsts: Int64s, cuts: Int64s = _NONE
-    ) -> tuple[Int64s, Int32s | None, Int64s, Int64s]:
-        """Join adjacent runs of one root.
-
-        Args:
-            runs: Some of these runs, shape (m,).
-            firsts: The first row of each and, last, the number of rows, shape (m + 1,).
-            cuts: Some of ``runs`` that are joined with none before.
-
-        Returns:
-            Roots, attempts and starts of the new runs, and the index in ``runs`` at which each begins.
-        """
-        roots = self.roots[runs]
-        kept = starts_of_runs(roots, cuts)
-        if len(kept) == len(firsts):  # no two adjacent runs have one root
-            return roots, None if self.run_attempts is None else self.run_attempts[runs], firsts, kept[:-1]
-        starts, kept = firsts[kept], kept[:-1]
-        attempts = None if self.run_attempts is None else self.run_attempts[runs[kept]]
-        return roots[kept], attempts, starts, kept
+    def parts(self) -> LineageParts:
+        """For the wire; :func:`lineage_of_parts` reads it."""
 
     def to_bytes(self) -> bytes:
-        form, stored = (_RUNS, self._edges) if self.has_edges else (_BUNDLES, self._sums)
-        assert stored is not None, "one of both was given"
-        attempts = b"" if self.run_attempts is None else self.run_attempts
-        lengths = np.diff(self.starts)
-        narrow = np.min_scalar_type(int(lengths.max(initial=0)))
-        return pack(np.array([form]), self.roots, lengths.astype(narrow), stored, attempts)
+        """All parts as one; :func:`lineage_from_bytes` reads it."""
+        return pack(*self.parts())
 
 
 @dataclass(frozen=True, eq=False)
@@ -362,37 +209,6 @@ class Sparse(Lineage):
         taken = Sparse(offsets, self.roots, self.edges, self.pair_attempts).take(parents)
         return Sparse(taken.offsets, taken.roots, edges[taken.row_of_pair], taken.pair_attempts)
 
-    def to_bytes(self) -> bytes:
+    def parts(self) -> LineageParts:
         attempts = b"" if self.pair_attempts is None else self.pair_attempts
-        return pack(np.array([_SPARSE]), self.offsets, self.roots, self.edges, attempts)
-
-
-def lineage_from_bytes(blob: Buffer) -> Lineage:
-    """Read what :meth:`Lineage.to_bytes` wrote; the arrays are views of the blob."""
-    form_part, first, second, third, attempts_part = unpack(blob)
-    form, attempts = int64s(form_part)[0], int32s(attempts_part) if len(attempts_part) else None
-    if form == _SPARSE:
-        return Sparse(int64s(first), int64s(second), int64s(third), attempts)
-    roots, stored = int64s(first), int64s(third)
-    starts = np.zeros(len(roots) + 1, dtype=np.int64)
-    if len(roots):
-        np.cumsum(np.frombuffer(second, dtype=f"u{len(second) // len(roots)}"), out=starts[1:])
-    if form == _RUNS:
-        return Runs(roots, starts, edges=stored, attempts=attempts)
-    return Runs(roots, starts, sums=stored, attempts=attempts)
-
-
-def siblings(sums: Int64s, starts: Int64s) -> Int64s:
-    """Derive the edges of siblings from their XOR; shape (n,).
-
-    All edges of a bundle but the last are derived from the sum; the last one makes the XOR equal to the sum.
-
-    Args:
-        sums: XOR of the edges of each bundle, shape (b,).
-        starts: First of each bundle and, last, how many siblings there are, shape (b + 1,).
-    """
-    lengths = np.diff(starts)
-    seeds = np.repeat(sums.view(np.uint64) + _SIBLING, lengths)
-    edges = edges_at(seeds, np.arange(starts[-1]) - np.repeat(starts[:-1], lengths))
-    edges[starts[1:] - 1] ^= sums ^ np.bitwise_xor.reduceat(edges, starts[:-1])
-    return edges
+        return FORM.pack(SPARSE, len(self)), self.offsets, self.roots, self.edges, attempts

@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from acktree.core.ids import Int32s, Int64s
 from acktree.core.tracking.attempts import NAMED, number_of
-from acktree.core.tracking.lineage import Lineage, Runs, siblings
+from acktree.core.tracking.lineage import Lineage
+from acktree.core.tracking.lineage_runs import Runs, siblings
 
 __all__ = ["RETRY_FACTOR", "is_sampled", "sampled_pairs"]
 
@@ -77,10 +78,21 @@ def _mix(halves: UInt32s, mixed: UInt32s, shifted: UInt32s) -> None:
     mixed *= _SECOND
 
 
-def sampled_pairs(lineage: Lineage, rate: float) -> tuple[Int64s, Int64s, Int64s]:
-    """The (row, root, edge) of each traced tuple of a frame, by row; three arrays, shape (m,)."""
+def sampled_pairs(
+    lineage: Lineage, rate: float, among: Int64s | None = None
+) -> tuple[Int64s, Int64s, Int64s]:
+    """The (row, root, edge) of each traced tuple of a frame, by row; three arrays, shape (m,).
+
+    Args:
+        lineage: The lineage of the frame.
+        rate: The share of messages that is traced.
+        among: Rows, ascending, of which the roots of all traced tuples are known to be; None for all rows.
+    """
     if isinstance(lineage, Runs):
-        runs = np.flatnonzero(is_sampled(lineage.roots, rate, lineage.run_attempts))
+        if among is None:
+            runs = np.flatnonzero(is_sampled(lineage.roots, rate, lineage.run_attempts))
+        else:
+            runs = np.unique(lineage.runs_of(among))
         if not len(runs):
             return runs, runs, runs
         return _pairs_of_runs(lineage, runs)

@@ -19,7 +19,16 @@ from typing import Final
 
 import numpy as np
 
-from acktree.core.ids import SEQUENCE_BITS, Int32s, Int64s, UInt64s, root_ids, sequences_of
+from acktree.core.ids import (
+    SEQUENCE_BITS,
+    SEQUENCE_MASK,
+    Int32s,
+    Int64s,
+    UInt64s,
+    root_ids,
+    roots_named,
+    sequence_names,
+)
 from acktree.core.runs import starts_of_runs
 from acktree.errors import ProtocolError
 
@@ -29,10 +38,9 @@ THINNEST: Final = 4
 """Sequence sums are used where at least one of this many consecutive messages has a delta."""
 SHORTEST: Final = 32
 """Sums of sequences are used for at least this many deltas; fewer are sent as pairs of root and sum."""
-MOST_TASKS: Final = 16
-"""Roots of more spout tasks than this become no sequence sums. Rows of DataFrames look like that: their roots
-hold no sequence, and ``sequences_of`` returns arbitrary tasks for them."""
 
+_PART: Final = 64
+"""Names are merged if their ascending parts have more than this many names on average."""
 _NONE: Final = np.zeros(0, dtype=np.int64)
 
 
@@ -95,38 +103,26 @@ def sequence_sums_of(run_salt: int, roots: Int64s, sums: Int64s) -> tuple[list[S
         sums: The delta of each, shape (n,).
 
     Returns:
-        Sequence sums, and the remaining roots and sums.
+        Sequence sums; the remaining roots, each once and ascending by name, and their sums.
     """
-    tasks, sequences = sequences_of(run_salt, roots)
-    if not len(roots):
-        return [], roots, sums
-    if (tasks == tasks[0]).all():
-        sequence_sum = _sequence_sums_of_run(int(tasks[0]), sequences, sums)
-        return ([], roots, sums) if sequence_sum is None else ([sequence_sum], roots[:0], sums[:0])
-    distinct = np.unique(tasks)
-    if len(distinct) > MOST_TASKS:
-        return [], roots, sums
+    names, sums = sum_by_name(sequence_names(run_salt, roots), sums)
+    edges = starts_of_runs(names >> np.uint64(SEQUENCE_BITS))
     sequence_sums: list[SequenceSums] = []
-    alone = np.zeros(len(roots), dtype=np.bool_)
-    for task in distinct:
-        mine = tasks == task
-        sequence_sum = _sequence_sums_of_run(int(task), sequences[mine], sums[mine])
-        if sequence_sum is None:
-            alone |= mine
-        else:
+    is_other = np.ones(len(names), dtype=np.bool_)
+    for number in np.flatnonzero(np.diff(edges) >= SHORTEST).tolist():
+        mine = slice(int(edges[number]), int(edges[number + 1]))
+        sequence_sum = _sequence_sums_of_task(names[mine], sums[mine])
+        if sequence_sum is not None:
             sequence_sums.append(sequence_sum)
-    return sequence_sums, roots[alone], sums[alone]
+            is_other[mine] = False
+    return sequence_sums, roots_named(run_salt, names[is_other]), sums[is_other]
 
 
-def _sequence_sums_of_run(task: int, sequences: Int64s, sums: Int64s) -> SequenceSums | None:
-    if not (sequences[1:] > sequences[:-1]).all():
-        order = np.argsort(sequences, kind="stable")
-        sequences, sums = sequences[order], sums[order]
-        starts = starts_of_runs(sequences)[:-1]
-        sequences, sums = sequences[starts], np.bitwise_xor.reduceat(sums, starts)
+def _sequence_sums_of_task(names: UInt64s, sums: Int64s) -> SequenceSums | None:
+    task, sequences = int(names[0]) >> SEQUENCE_BITS, (names & SEQUENCE_MASK).view(np.int64)
     first, last = int(sequences[0]), int(sequences[-1])
     length = last - first + 1
-    if len(sums) < SHORTEST or length > THINNEST * len(sums):
+    if length > THINNEST * len(sums):
         return None
     if length == len(sums):
         return SequenceSums(task, first, sums)
@@ -279,10 +275,24 @@ def _of_runs(
     return sequence_sums, roots[is_other], sums[is_other]
 
 
-def sequence_names(run_salt: int, roots: Int64s) -> UInt64s:
-    """Spout task and sequence of each root as one number, ascending as the two are; shape kept."""
-    tasks, sequences = sequences_of(run_salt, roots)
-    return (tasks.view(np.uint64) << np.uint64(SEQUENCE_BITS)) | sequences.view(np.uint64)
+def sum_by_name(names: UInt64s, sums: Int64s) -> tuple[UInt64s, Int64s]:
+    """XOR together the sums of each name; names ascending. It costs no sort if they already are.
+
+    Args:
+        names: As :func:`sequence_names` returns them, shape (n,). Any order, repeats allowed.
+        sums: The delta of each, shape (n,).
+    """
+    rises = names[1:] > names[:-1]
+    breaks = len(rises) - np.count_nonzero(rises)
+    if not breaks:
+        return names, sums
+    # Merging a few ascending parts takes a third of a sort's time; merging many takes three times as much.
+    order = np.argsort(names, kind="stable" if breaks < len(names) // _PART else None)
+    names, sums = names[order], sums[order]
+    starts = starts_of_runs(names)
+    if len(starts) > len(names):
+        return names, sums
+    return names[starts[:-1]], np.bitwise_xor.reduceat(sums, starts[:-1])
 
 
 def within(run: Opened, names: UInt64s) -> slice:

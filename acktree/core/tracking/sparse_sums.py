@@ -15,9 +15,9 @@ from typing import Final
 
 import numpy as np
 
-from acktree.core.ids import Int32s, Int64s, root_ids, sequences_of
+from acktree.core.ids import SEQUENCE_BITS, Int32s, Int64s, root_ids, roots_named, sequence_names
 from acktree.core.runs import starts_of_runs
-from acktree.core.tracking.sequence_sums import SHORTEST, SequenceSums, sequence_names
+from acktree.core.tracking.sequence_sums import SHORTEST, SequenceSums, sum_by_name
 
 WIDEST: Final = 1 << 31
 """A place in a range is a number below this."""
@@ -59,26 +59,23 @@ def sparse_sums_of(run_salt: int, roots: Int64s, sums: Int64s) -> tuple[list[Spa
         sums: The delta of each, shape (n,).
 
     Returns:
-        Sparse sums, and the roots and sums of the others.
+        Sparse sums; the roots of the others, and their sums.
     """
     if len(roots) < SHORTEST:
         return [], roots, sums
-    order = np.argsort(sequence_names(run_salt, roots))
-    roots, sums = roots[order], sums[order]
-    starts = starts_of_runs(roots)[:-1]
-    roots, sums = roots[starts], np.bitwise_xor.reduceat(sums, starts)
-    tasks, sequences = sequences_of(run_salt, roots)
-    edges = starts_of_runs(tasks)
+    names, sums = sum_by_name(sequence_names(run_salt, roots), sums)
+    edges = starts_of_runs(names >> np.uint64(SEQUENCE_BITS))
     found: list[SparseSums] = []
-    is_other = np.ones(len(roots), dtype=np.bool_)
+    is_other = np.ones(len(names), dtype=np.bool_)
     for number in np.flatnonzero(np.diff(edges) >= SHORTEST).tolist():
         mine = slice(int(edges[number]), int(edges[number + 1]))
-        first = int(sequences[mine.start])
-        if int(sequences[mine.stop - 1]) - first < WIDEST:
-            places = (sequences[mine] - first).astype(np.int32)
-            found.append(SparseSums(int(tasks[mine.start]), first, places, sums[mine]))
+        first, last = int(names[mine.start]), int(names[mine.stop - 1])
+        if last - first < WIDEST:
+            places = (names[mine] - np.uint64(first)).astype(np.int32)
+            task, sequence = divmod(first, 1 << SEQUENCE_BITS)
+            found.append(SparseSums(task, sequence, places, sums[mine]))
             is_other[mine] = False
-    return found, roots[is_other], sums[is_other]
+    return found, roots_named(run_salt, names[is_other]), sums[is_other]
 
 
 def spread(run_salt: int, sparse_sums: Iterable[SparseSums]) -> tuple[list[SequenceSums], Int64s, Int64s]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from acktree.core.data.tuples import Tuple
 from acktree.core.ids import Int64s, UInt64s, mix64
-from acktree.core.tracking.lineage import Runs
+from acktree.core.tracking.lineage_runs import Runs
 from acktree.core.tracking.sampling import is_sampled
 from acktree.tasks.bolts.emission import Emission
 from acktree.tasks.bolts.previews import previews

@@ -21,7 +21,7 @@ from acktree.core.durable import dumps_by_value, loads
 from acktree.core.ids import Int64s
 from acktree.core.state.key_value_state import KeyValueState
 from acktree.core.state.store import StateStore
-from acktree.core.tracking.lineage import lineage_from_bytes
+from acktree.core.tracking.lineages import lineage_from_bytes
 from acktree.errors import MisuseError
 from acktree.tasks.bolts.rows import OPEN, InboundRows, account_of
 

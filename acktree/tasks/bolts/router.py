@@ -31,7 +31,8 @@ from acktree.core.data.groupings import Direct
 from acktree.core.data.tuples import Tuple
 from acktree.core.ids import Int32s, Int64s, UInt64s, channel_id, mix64
 from acktree.core.runs import starts_of_runs
-from acktree.core.tracking.lineage import Lineage, Runs, Sparse
+from acktree.core.tracking.lineage import Lineage, Sparse
+from acktree.core.tracking.lineage_runs import Runs
 from acktree.errors import MisuseError, ProtocolError
 from acktree.tasks.bolts.emission import Emission
 from acktree.tasks.bolts.outputs import Outputs

@@ -15,7 +15,7 @@ import numpy as np
 
 from acktree.core.ids import Int64s
 from acktree.core.stats.counters import What
-from acktree.core.tracking.lineage import Runs
+from acktree.core.tracking.lineage_runs import Runs
 from acktree.errors import AcktreeError, BoltError, ProtocolError
 from acktree.log_lines import Place, standing
 from acktree.tasks.bolts.emission import Emission

@@ -17,7 +17,8 @@ import numpy as np
 from acktree.core.data.reading import Column, PartlyReadable, decoded
 from acktree.core.data.tuples import Tuple
 from acktree.core.ids import Int32s, Int64s, UInt64s, edges_at
-from acktree.core.tracking.lineage import Lineage, Runs, Sparse
+from acktree.core.tracking.lineage import Lineage, Sparse
+from acktree.core.tracking.lineage_runs import Runs
 from acktree.errors import MisuseError
 from acktree.tasks.bolts.traced_rows import TracedRows
 

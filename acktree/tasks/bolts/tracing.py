@@ -145,7 +145,10 @@ class Tracer:
         """
         if self.rate <= 0:
             return
-        pairs = Pairs(*sampled_pairs(frame.lineage, self.rate))
+        among = None
+        if rows.traced is not None and not joins:
+            among = np.flatnonzero(rows.traced.mask[parents])
+        pairs = Pairs(*sampled_pairs(frame.lineage, self.rate, among))
         if not len(pairs.rows):
             return
         over = _edges_above(pairs, parents, emitted, joins, rows.traced)

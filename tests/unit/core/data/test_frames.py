@@ -20,7 +20,8 @@ from acktree.core.data.frames import (
     put_together,
 )
 from acktree.core.data.values import decode_rows, encode_rows
-from acktree.core.tracking.lineage import Runs, Sparse
+from acktree.core.tracking.lineage import Sparse
+from acktree.core.tracking.lineage_runs import Runs
 
 names = st.text(max_size=8)
 

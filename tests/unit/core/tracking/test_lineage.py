@@ -12,9 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acktree.core.ids import edge_ids, fold, root_ids
+from acktree.core.packing import pack
 from acktree.core.tracking.attempts import NAMED
-from acktree.core.tracking.lineage import Lineage, Runs, Sparse, lineage_from_bytes, siblings
-from acktree.core.tracking.lineages import concat_lineages
+from acktree.core.tracking.lineage import Lineage, Sparse
+from acktree.core.tracking.lineage_runs import Runs, siblings
+from acktree.core.tracking.lineages import concat_lineages, lineage_from_bytes
 
 ids = st.integers(-(1 << 63), (1 << 63) - 1)
 few_roots = st.sampled_from([3, -3, 4, 1 << 62, -(1 << 63)])
@@ -360,6 +362,19 @@ def test_the_wire_form_is_read_without_a_copy():
     ):
         blob = lineage.to_bytes()
         assert np.shares_memory(lineage_from_bytes(blob).edges, np.frombuffer(blob, dtype=np.uint8))
+
+
+def test_a_held_tuple_that_an_earlier_release_saved_is_read():
+    for form, stored in ((0, [5, 6, 7]), (2, [5, 1])):  # without the number of rows
+        saved = pack(int64s([form]), int64s([3, 4]), np.array([1, 2], np.uint8), int64s(stored), b"")
+        lineage = lineage_from_bytes(saved)
+        well_formed(lineage)
+        assert len(lineage) == 3
+        assert lineage.starts.tolist() == [0, 1, 3]
+    one = lineage_from_bytes(pack(int64s([0]), int64s([3]), np.array([1], np.uint8), int64s([5]), b""))
+    assert (one.anchors(0), one.starts.tolist()) == ({3: 5}, [0, 1])
+    loose = lineage_from_bytes(pack(int64s([1]), int64s([0, 1]), int64s([3]), int64s([5]), b""))
+    assert loose.anchors(0) == {3: 5}
 
 
 def test_siblings_travel_as_one_number():

@@ -10,11 +10,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from acktree.core.ids import root_ids, sequences_of
+from acktree.core.ids import root_ids, row_root_ids, sequences_of
 from acktree.core.tracking import sequence_sums as sequence_sums_module
 from acktree.core.tracking.sequence_sums import (
     GAP,
-    MOST_TASKS,
     SHORTEST,
     THINNEST,
     Opened,
@@ -23,6 +22,7 @@ from acktree.core.tracking.sequence_sums import (
     close,
     joined,
     sequence_sums_of,
+    sum_by_name,
 )
 from acktree.errors import ProtocolError
 
@@ -34,7 +34,7 @@ HIGHEST = (1 << 16) - 1  # the last spout task: its ids are negative where one s
 def small_numbers():
     """Constants so small that drawn data is on both sides of each."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in (("GAP", 2), ("THINNEST", 2), ("SHORTEST", 3), ("MOST_TASKS", 2)):
+        for name, value in (("GAP", 2), ("THINNEST", 2), ("SHORTEST", 3), ("_PART", 2)):
             patch.setattr(sequence_sums_module, name, value)
         yield
 
@@ -146,7 +146,6 @@ def test_acks_as_sequence_sums_and_alone_say_what_was_said(drawn):
         assert len(said_here) >= 3
         assert len(sequence_sum.sums) <= 2 * len(said_here)
         assert (sequence_sum.first, sequence_sum.end) == (min(said_here), max(said_here) + 1)
-    assert len({task for task, _ in distinct}) <= 2 or not sequence_sums
     # No delta is in both forms.
     assert not set(alone.tolist()) & {
         root(sequence_sum.task, at)
@@ -182,12 +181,31 @@ def test_deltas_of_messages_too_far_apart_are_sent_as_pairs():
     assert of_messages(*close_by[:-1], THINNEST * SHORTEST)[0] == []
 
 
-def test_deltas_of_too_many_tasks_are_sent_as_pairs():
-    each = [root_ids(SALT, task, np.arange(SHORTEST)) for task in range(1, MOST_TASKS + 2)]
-    few, many = np.concatenate(each[:-1]), np.concatenate(each)
-    assert len(sequence_sums_of(SALT, few, few)[0]) == MOST_TASKS
-    sequence_sums, alone, _ = sequence_sums_of(SALT, many, many)
-    assert (sequence_sums, len(alone)) == ([], len(many))
+def test_many_tasks_need_no_pairs_and_rows_of_a_dataframe_stay_pairs():
+    each = [root_ids(SALT, task, np.arange(SHORTEST)) for task in range(40, 0, -1)]
+    sequence_sums, alone, _ = sequence_sums_of(SALT, np.concatenate(each), np.concatenate(each))
+    assert [part.task for part in sequence_sums] == list(range(1, 41))
+    assert not len(alone)
+    rows = row_root_ids(SALT, 1, 0, np.arange(5000, dtype=np.uint64))
+    sequence_sums, alone, sums = sequence_sums_of(SALT, rows, rows + 1)
+    assert sequence_sums == []
+    assert sorted(zip(alone.tolist(), sums.tolist(), strict=True)) == sorted(
+        (row, row + 1) for row in rows.tolist()
+    )
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(-9, 9))), st.booleans())
+def test_names_are_summed_in_whatever_order_they_come(drawn, are_parts):
+    if are_parts:  # a few ascending parts, as the frames of other tasks bring them
+        drawn = [*sorted(drawn)] * 3
+    expected = {}
+    for name, total in drawn:
+        expected[name] = expected.get(name, 0) ^ total
+    names, sums = sum_by_name(
+        np.array([name for name, _ in drawn], np.uint64), int64s(total for _, total in drawn)
+    )
+    assert names.tolist() == sorted(expected)
+    assert dict(zip(names.tolist(), sums.tolist(), strict=True)) == expected
 
 
 def test_no_acks_are_no_spans():

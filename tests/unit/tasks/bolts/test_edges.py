@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from acktree import Bolt, Config, CustomGrouping
 from acktree.core.data.values import decode_rows
 from acktree.core.ids import channel_id, edge_ids
-from acktree.core.tracking.lineage import Runs, Sparse
+from acktree.core.tracking.lineage import Sparse
+from acktree.core.tracking.lineage_runs import Runs
 from acktree.tasks.bolts.router import charge
 from acktree.tasks.bolts.rows import InboundRows
 from acktree.testing import FeederSpout, LocalCluster

@@ -18,7 +18,8 @@ from acktree.core.data.values import decode_rows, encode_rows
 from acktree.core.ids import root_ids
 from acktree.core.tracking.deltas import Deltas
 from acktree.core.tracking.ledger import Judged
-from acktree.core.tracking.lineage import Runs, Sparse
+from acktree.core.tracking.lineage import Sparse
+from acktree.core.tracking.lineage_runs import Runs
 from acktree.core.tracking.sequence_sums import Opened, SequenceSums
 from acktree.core.tracking.verdicts import Failure
 from acktree.dead_letters.conversion import letter_of, redriven_letter
