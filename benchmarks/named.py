@@ -38,6 +38,8 @@ _WORD_COUNT: Final = {
     },
     "tracked-arrow-cluster": ("word_count", "--bolts", "arrow", "--master", "local-cluster[2,1,1024]"),
     "tracked-basic-cluster": ("word_count", "--bolts", "basic", "--master", "local-cluster[2,1,1024]"),
+    "tracked-arrow-4-workers": ("word_count", "--bolts", "arrow", "--master", "local-cluster[4,1,1024]"),
+    "tracked-arrow-4-cores": ("word_count", "--bolts", "arrow", "--cores", "4"),
     "tracked-arrow-50k": ("word_count", "--bolts", "arrow", "--words", "50000"),
     "tracked-arrow-500k": ("word_count", "--bolts", "arrow", "--words", "500000"),
     "tracked-basic-50k": ("word_count", "--bolts", "basic", "--words", "50000"),

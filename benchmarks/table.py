@@ -77,6 +77,13 @@ GOALS: Final = (
     Goal("Two cores against one, Arrow bolts?", "tracked-arrow", "tracked-arrow-1-core"),
     Goal("... a call for each tuple?", "tracked-basic", "tracked-basic-1-core"),
     Goal("Two executors against one process?", "tracked-arrow-cluster", "tracked-arrow"),
+    Goal("Four executors of one core against one process with four?",
+         "tracked-arrow-4-workers", "tracked-arrow-4-cores"),
+    Goal("... in CPU?", "tracked-arrow-4-workers", "tracked-arrow-4-cores", "cpu_us_per_root"),
+    Goal("What does a trace of one message in 1,000 cost, in CPU?",
+         "tracked-basic-traced", "tracked-basic-unwatched", "cpu_us_per_root"),
+    Goal("What do the page in five tabs and a scrape a second cost, in CPU?",
+         "tracked-basic-watched", "tracked-basic-unwatched", "cpu_us_per_root"),
 )  # fmt: skip
 
 

@@ -22,10 +22,8 @@ import stat
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from threading import Thread
-from typing import Final
 
 from acktree.driver.handle import SubmittedTopology
 from acktree.driver.run import Run
@@ -53,9 +51,6 @@ from acktree.ui.snapshot import Snapshot
 __all__ = ["Door"]
 
 log = logger("acktree")
-
-_LOOK_SECS: Final = 0.25
-"""How often it is looked whether the topology stops, which waits for that."""
 
 
 class Door:
@@ -125,8 +120,7 @@ class Door:
         path.unlink(missing_ok=True)
         self._server = DoorServer(path, routes)
         self._socket = path
-        serve = partial(self._server.serve_forever, _LOOK_SECS)
-        Thread(target=serve, name=f"door {run.name}", daemon=True).start()
+        Thread(target=self._server.serve, name=f"door {run.name}", daemon=True).start()
         self._is_serving = True
         entry = Entry(
             run.name, routes.id, place, str(path), os.getpid(), socket.gethostname(), self._began_ms

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from socket import SHUT_RDWR
 from socketserver import ThreadingUnixStreamServer
 from threading import BoundedSemaphore
 from typing import Any, Final
@@ -27,6 +28,9 @@ log = logger("acktree")
 
 _MOST_BODY: Final = 1 << 20
 _MOST_REQUESTS: Final = 32
+_LOOK_SECS: Final = 2.0
+"""How often it is looked whether the topology stops, on systems where :meth:`DoorServer.shutdown` wakes
+nobody."""
 _QUIET_SECS: Final = 10.0
 """How long a connection may say nothing."""
 
@@ -44,6 +48,16 @@ class DoorServer(ThreadingUnixStreamServer):
         super().__init__(str(path), _Handler)
         close_in_children(self.fileno())
         path.chmod(0o600)  # the folder is private, so nobody came before this
+
+    def serve(self) -> None:
+        """Accept connections until :meth:`shutdown`."""
+        self.serve_forever(_LOOK_SECS)
+
+    def shutdown(self) -> None:
+        """End :meth:`serve`, and wait for that."""
+        with suppress(OSError):  # not every system can shut down a socket that listens
+            self.socket.shutdown(SHUT_RDWR)  # it wakes the thread that waits for a connection
+        super().shutdown()
 
     def server_close(self) -> None:
         """Listen no more."""

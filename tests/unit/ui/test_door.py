@@ -449,6 +449,19 @@ def test_a_process_that_user_code_forks_does_not_keep_the_socket(running):
         assert not _listening(pid) & listening
 
 
+def test_a_door_at_rest_is_closed_at_once_though_nothing_is_looked_at_meanwhile(tmp_path, monkeypatch):
+    monkeypatch.setattr("acktree.ui.door_server._LOOK_SECS", 600.0)
+
+    def run():
+        with started(tmp_path / "cp"):
+            assert found_topologies()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
+
+
 def _listening(pid: int) -> set[str]:
     """The listening Unix sockets that a process has."""
     states = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
