@@ -54,6 +54,7 @@ _LATENCY: Final = {
 }
 _PEERS: Final = {
     "storm-java": ("peers.storm_word_count", "--pending", "1000"),
+    "storm-java-500k": ("peers.storm_word_count", "--pending", "1000", "--words", "500000"),
     "storm-java-500": ("peers.storm_word_count", "--pending", "500"),
     "storm-java-untracked": ("peers.storm_word_count", "--untracked"),
     "storm-java-latency": ("peers.storm_word_count", "--rate", RATE),

@@ -133,13 +133,13 @@ class Routes:
         return {"done": True}
 
     def _debug(self, given: Mapping[str, Any]) -> None:
-        component, on = given.get("component"), given.get("on", True)
+        component, on, percent = given.get("component"), given.get("on", True), given.get("percent")
         if not isinstance(on, bool):
             raise ConfigError(f"{on!r:.40} is no truth value", "debug, on=", "true or false")
         self._running.debug(
             on=on,
             component=None if component is None else str(component),
-            percent=float(given.get("percent") or 10),
+            percent=10.0 if percent is None else float(percent),
         )
 
     def _refuse_if_killed(self) -> None:

@@ -22,7 +22,7 @@ from typing import Any, Final
 from benchmarks.peers import in_java
 from benchmarks.report import Report, add_keep_argument, print_line, throughput
 from benchmarks.word_count import add_time_arguments
-from benchmarks.work import save_sentences
+from benchmarks.work import VOCABULARY, save_sentences
 
 SOURCES: Final = Path(__file__).parent / "storm"
 _PENDING: Final = {"java": 1000, "python": 200}
@@ -33,13 +33,13 @@ def measure(variant: dict[str, Any], warm_up_secs: float, secs: float) -> dict[s
     """Run one word count in a JVM of its own.
 
     Args:
-        variant: ``bolts``, ``tracked``, ``pending``, ``counts``, ``rate``, ``cores``, ``heap``.
+        variant: ``bolts``, ``tracked``, ``words``, ``pending``, ``counts``, ``rate``, ``cores``, ``heap``.
     """
     report = Report("word_count", {"peer": "storm", **variant})
     class_path = in_java.class_path(SOURCES)
     with tempfile.TemporaryDirectory(prefix="acktree-benchmark-") as name:
         folder = Path(name)
-        save_sentences(folder / "sentences.txt")
+        save_sentences(folder / "sentences.txt", words=variant["words"])
         options = {
             "bolts": variant["bolts"],
             "tracked": "yes" if variant["tracked"] else "no",
@@ -72,6 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--bolts", choices=["java", "python"], default="java", help="python: multilang")
     parser.add_argument("--untracked", action="store_true", help="no ackers, no message ids, no anchors")
+    parser.add_argument("--words", type=int, default=VOCABULARY, help="different words")
     parser.add_argument("--pending", type=int, help="max.spout.pending; 1000, with Python bolts 200")
     parser.add_argument("--counts", type=int, default=1, help="tasks of count")
     parser.add_argument("--rate", type=float, help="sentences a second; default: full speed")
@@ -84,6 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     variant = {
         "bolts": args.bolts,
         "tracked": not args.untracked,
+        "words": args.words,
         "pending": None if args.untracked else args.pending or _PENDING[args.bolts],
         "counts": args.counts,
         "rate": args.rate,

@@ -154,7 +154,7 @@ class Runs(Lineage):
 
     def _below(self, rows: Int64s, edges: Int64s) -> Runs:
         """The lineage of tuples that each have the root of one of these rows, and the given edges."""
-        runs = self.runs_of(rows)
+        runs = self._runs_of(rows)
         firsts = starts_of_runs(runs)
         roots, attempts, starts, _ = self._joined(runs[firsts[:-1]], firsts)
         return Runs(roots, starts, edges=edges, attempts=attempts)
@@ -168,13 +168,12 @@ class Runs(Lineage):
             sums: XOR of the edges of each bundle, shape (b,).
             cuts: Bundles, except the first, at which a run begins whatever its root: see :meth:`pieces`.
         """
-        roots, attempts, starts, kept = self._joined(self.runs_of(parents), firsts, cuts)
+        roots, attempts, starts, kept = self._joined(self._runs_of(parents), firsts, cuts)
         if len(roots) < len(sums):
             sums = np.bitwise_xor.reduceat(sums, kept)
         return Runs(roots, starts, sums=sums, attempts=attempts)
 
-    def runs_of(self, rows: Int64s) -> Int64s:
-        """Which run each of some rows is in, shape kept."""
+    def _runs_of(self, rows: Int64s) -> Int64s:
         return rows if len(self.roots) == len(self) else self.run_of_row[rows]
 
     def pieces(self, cuts: Int64s) -> Iterator[Runs]:

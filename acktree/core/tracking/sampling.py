@@ -92,7 +92,7 @@ def sampled_pairs(
         if among is None:
             runs = np.flatnonzero(is_sampled(lineage.roots, rate, lineage.run_attempts))
         else:
-            runs = np.unique(lineage.runs_of(among))
+            runs = np.unique(np.searchsorted(lineage.starts, among, side="right") - 1)  # of few rows
         if not len(runs):
             return runs, runs, runs
         return _pairs_of_runs(lineage, runs)

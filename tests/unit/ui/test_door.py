@@ -76,6 +76,16 @@ def test_a_kill_that_waits_no_number_of_seconds_is_refused(running, secs):
     assert not running.run.ended.is_set()
 
 
+@pytest.mark.parametrize("percent", [0, -1, 101])
+def test_a_share_of_messages_that_is_none_is_refused(running, percent):
+    door = find("numbers").door
+    with pytest.raises(DoorError, match="is no percentage"):
+        door.order("debug", {"percent": percent})
+    assert door.snapshot().debug == {}
+    door.order("debug", {})
+    assert door.snapshot().debug == {"": 10.0}
+
+
 def test_the_oldest_open_messages_are_listed(running):
     running.fill()
     listed = find("numbers").door.get("open", {"limit": 3})["open"]
