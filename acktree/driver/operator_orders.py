@@ -7,15 +7,11 @@ from threading import Lock
 from typing import Final
 
 from acktree.errors import MisuseError, nearest
-from acktree.logs import logger
 from acktree.tasks.plan import Plan
 from acktree.tasks.watch_order import WatchOrder
-from acktree.traces.pace import TracePace
 from acktree.traces.recorder import TraceRecorder
 
 __all__ = ["Watch"]
-
-log = logger("acktree")
 
 _ALL: Final = 100
 
@@ -34,7 +30,6 @@ class Watch:
         self._recorder, self._send = recorder, send
         self._lock = Lock()
         self._order = WatchOrder(recorder.rate)
-        self._pace = TracePace(recorder.rate)
 
     @property
     def order(self) -> WatchOrder:
@@ -80,22 +75,7 @@ class Watch:
     def set_rate(self, rate: float) -> None:
         """Trace another share of the messages that are emitted from now on."""
         with self._lock:
-            self._pace = TracePace(rate)
-            self._trace(rate)
-
-    def keep_pace(self, now: float) -> None:
-        """Trace a smaller share while very many messages are recorded, and the whole share again later.
-
-        Args:
-            now: The seconds of a clock that never goes back.
-        """
-        with self._lock:
-            if self._pace.look(self._recorder.recorded, now):
-                self._trace(self._pace.rate)
-                log.info("traces: a share of %g of the messages is traced now", self._pace.rate)
-
-    def _trace(self, rate: float) -> None:
-        order = WatchOrder(rate, self._order.debug)
-        self._send(order)
-        self._order = order
-        self._recorder.set_rate(rate)
+            order = WatchOrder(rate, self._order.debug)
+            self._send(order)
+            self._order = order
+            self._recorder.set_rate(rate)

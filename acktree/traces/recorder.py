@@ -97,11 +97,6 @@ class TraceRecorder:
         """The share of messages that is traced."""
         return self._rate
 
-    @property
-    def recorded(self) -> int:
-        """How many messages this run has recorded."""
-        return 0 if self.store is None else self.store.recorded
-
     def set_rate(self, rate: float) -> None:
         """Trace another share of the messages that are emitted from now on."""
         if self.store is None:
@@ -174,7 +169,7 @@ class TraceRecorder:
         """What became of the traces of this run, and of its events. Any thread may call it."""
         failed, export = self._writer.failed, self.export
         return TraceNumbers(
-            self.recorded,
+            0 if self.store is None else self.store.recorded,
             0 if export is None else export.exported,
             {
                 "queue_full": self._writer.dropped - failed,
