@@ -141,9 +141,10 @@ class TraceRecorder:
 
     def judged(self, batch: MicroBatch, batches: Mapping[int, VerdictBatch]) -> None:
         """Note the verdicts of a micro-batch. Called by the sink; the messages are looked at later."""
-        if self.store is not None and (self._rate > 0 or self._marked):
+        if self.store is not None:
             now_ms = batch.clock_ms if self._now_ms is None else self._now_ms()
-            self._put(lambda store: self._add_verdicts(store, batches, now_ms), 1024)
+            # Another rate holds for what is emitted from then on, and for what is still open there.
+            self._put(partial(self._add_verdicts, batches=batches, now_ms=now_ms, rate=self._rate), 1024)
 
     def add(self, batch: MicroBatch, rows: Iterable[WireRow]) -> None:
         """Note what levels recorded in a micro-batch: its rows of kind TRACE."""
@@ -214,13 +215,17 @@ class TraceRecorder:
     ) -> None:
         store.add_facts(batch.batch_id, batch.clock_ms, [body for _, _, body in told])
 
-    def _add_verdicts(self, store: TraceStore, batches: Mapping[int, VerdictBatch], now_ms: int) -> None:
+    def _add_verdicts(
+        self, store: TraceStore, batches: Mapping[int, VerdictBatch], now_ms: int, rate: float
+    ) -> None:
+        if rate <= 0 and not self._marked:
+            return
         groups: list[tuple[Int64s, Failure | None]] = []
         for task, given in batches.items():
             groups += [(self._roots_of(task, given.acked), None), (given.acked_roots, None)]
             groups += [(self._roots_of(task, sequences), failure) for sequences, failure in given.failed]
             groups += given.failed_rows
-        rows = self._traced_among(groups, now_ms)
+        rows = self._traced_among(groups, now_ms, rate)
         if rows:
             store.add_verdicts(rows)
         for *_, root in rows:
@@ -235,13 +240,15 @@ class TraceRecorder:
     def _roots_of(self, task: int, sequences: Int64s) -> Int64s:
         return root_ids(self._salt, task, sequences)
 
-    def _traced_among(self, groups: Sequence[tuple[Int64s, Failure | None]], now_ms: int) -> list[Row]:
+    def _traced_among(
+        self, groups: Sequence[tuple[Int64s, Failure | None]], now_ms: int, rate: float
+    ) -> list[Row]:
         """The verdicts of the messages that are traced; each group is acked, or failed for one reason."""
         if not groups:
             return []
         roots = np.concatenate([roots for roots, _ in groups])
         group_of = np.repeat(np.arange(len(groups)), [len(roots) for roots, _ in groups])
-        which = is_sampled(roots, self._rate)
+        which = is_sampled(roots, rate)
         if self._marked:  # looked up once: groups may be as many as messages
             which |= np.isin(roots, np.fromiter(self._marked, np.int64, len(self._marked)))
         found = zip(roots[which].tolist(), group_of[which].tolist(), strict=True)

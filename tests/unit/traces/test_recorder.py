@@ -125,6 +125,24 @@ def test_messages_of_an_earlier_run_get_the_verdicts_that_this_one_gives(tmp_pat
     assert [each.verdict for each in Traces(store).find()] == ["ACKED"] * 3
 
 
+@pytest.mark.parametrize("rate", [0.0, 0.001])
+def test_a_rate_that_changes_while_verdicts_wait_loses_none(rate):
+    store, gate = TraceStore(IN_MEMORY), threading.Event()
+    recorder = TraceRecorder(store, 1.0, 5, lambda: 9)
+    try:
+        recorder._writer.put(gate.wait)
+        recorder.emitted(CHUNK, ["a", "b", "c"])
+        recorder.judged(MicroBatch(1, 9), {1: VerdictBatch(acked=np.arange(2))})
+        recorder.set_rate(rate)
+        recorder.judged(MicroBatch(2, 9), {1: VerdictBatch(acked=np.arange(2, 3))})
+        gate.set()
+        assert recorder.settle()
+        assert [each.verdict for each in Traces(store).find()] == ["ACKED"] * 3
+    finally:
+        gate.set()
+        recorder.close()
+
+
 def test_attempts_of_an_earlier_run_are_closed_too(tmp_path):
     file, count = tmp_path / "traces.sqlite", 20_000
     batch = pa.record_batch({"n": range(count)})
