@@ -1,16 +1,21 @@
-"""Runs: equal values that follow each other."""
+"""Runs, which are equal values that follow each other; and sums of equal keys."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from acktree.core.ids import Int32s, Int64s, UInt64s
 
-__all__ = ["starts_of_runs"]
+__all__ = ["starts_of_runs", "xor_by_key"]
+
+Key = TypeVar("Key", np.int64, np.uint64)
 
 _NONE: Final = np.zeros(0, dtype=np.int64)
+_PART: Final = 64
+"""Keys are merged if their ascending parts have more than this many keys on average."""
 
 
 def starts_of_runs(values: Int64s | Int32s | UInt64s, cuts: Int64s = _NONE) -> Int64s:
@@ -29,3 +34,28 @@ def starts_of_runs(values: Int64s | Int32s | UInt64s, cuts: Int64s = _NONE) -> I
     starts[0], starts[-1] = 0, len(values)
     np.add(changes, 1, out=starts[1:-1])
     return starts
+
+
+def xor_by_key(keys: npt.NDArray[Key], values: Int64s) -> tuple[npt.NDArray[Key], Int64s]:
+    """XOR together the values of each key. It costs no sort if the keys already ascend.
+
+    Args:
+        keys: Shape (n,). Any order, repeats allowed.
+        values: Shape (n,).
+
+    Returns:
+        The distinct keys, ascending, shape (m,), and the XOR of the values of each, shape (m,).
+
+    >>> [part.tolist() for part in xor_by_key(np.array([7, 9, 7]), np.array([5, 3, 5]))]
+    [[7, 9], [0, 3]]
+    """
+    breaks = np.count_nonzero(keys[1:] <= keys[:-1])
+    if not breaks:
+        return keys, values
+    # Merging a few ascending parts takes a third of a sort's time; merging many takes three times as much.
+    order = np.argsort(keys, kind="stable" if breaks < len(keys) // _PART else None)
+    keys, values = keys[order], values[order]
+    starts = starts_of_runs(keys)
+    if len(starts) > len(keys):
+        return keys, values
+    return keys[starts[:-1]], np.bitwise_xor.reduceat(values, starts[:-1])

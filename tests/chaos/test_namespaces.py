@@ -67,7 +67,7 @@ with network({"one": [], "two": []}) as made:
 
 
 def processes_become(wanted: int, networks: set[str]) -> int:
-    """Wait until so many processes are in the networks, at most 20 s; how many there are."""
+    """Wait at most 20 s until this number of processes is in the networks. Returns the number."""
     deadline = time.monotonic() + 20
     while (found := len(list(processes_in(networks)))) != wanted and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -28,9 +28,9 @@ import numpy as np
 
 from acktree.core.ids import Int32s, Int64s, root_ids, sequence_names, sequences_of
 from acktree.core.packing import Buffer, int32s, int64s, pack, unpack
-from acktree.core.runs import starts_of_runs
+from acktree.core.runs import starts_of_runs, xor_by_key
 from acktree.core.tracking.ascending import from_ascending, to_ascending
-from acktree.core.tracking.deltas import Deltas, as_sequence_sums, concat_deltas, sum_by_root
+from acktree.core.tracking.deltas import Deltas, as_sequence_sums, concat_deltas
 from acktree.core.tracking.open_roots import Roots
 from acktree.core.tracking.sequence_sums import (
     Opened,
@@ -235,7 +235,7 @@ def combine(run_salt: int, parts: Sequence[Deltas]) -> Combined:
         np.concatenate((deltas.ack_sums, sums)),
     )
     rows = Roots.of(deltas.init_roots, deltas.init_sums, deltas.init_owners)
-    old_roots, old_sums = sum_by_root(closing.old_roots, closing.old_sums)
+    old_roots, old_sums = xor_by_key(closing.old_roots, closing.old_sums)
     at, which = rows.find(old_roots)
     owed = rows.sums.copy()
     owed[at] ^= old_sums[which]

@@ -41,7 +41,8 @@ import numpy.typing as npt
 
 from acktree.core.ids import Int32s, Int64s, sequences_of
 from acktree.core.packing import Buffer, int32s, int64s, pack, unpack
-from acktree.core.tracking.deltas import Deltas, sum_by_root
+from acktree.core.runs import xor_by_key
+from acktree.core.tracking.deltas import Deltas
 from acktree.core.tracking.open_roots import UNTIMED, AgeTable, OpenRoots, Roots
 from acktree.errors import CheckpointError
 
@@ -235,7 +236,7 @@ class Ledger:
         away_ms = now_ms - self._clock_ms if skips_time and ages_count else 0
         self._ages.shift(away_ms)
         fail_roots, firsts, repeats = np.unique(deltas.fail_roots, return_index=True, return_counts=True)
-        ack_roots, ack_sums = sum_by_root(deltas.ack_roots, deltas.ack_sums)
+        ack_roots, ack_sums = xor_by_key(deltas.ack_roots, deltas.ack_sums)
         closed, failed, left, is_other = _judged_at_once(init, ack_roots, ack_sums, fail_roots)
 
         ack_roots, ack_sums = ack_roots[is_other], ack_sums[is_other]

@@ -29,7 +29,7 @@ from acktree.core.ids import (
     roots_named,
     sequence_names,
 )
-from acktree.core.runs import starts_of_runs
+from acktree.core.runs import starts_of_runs, xor_by_key
 from acktree.errors import ProtocolError
 
 GAP: Final = 4096
@@ -39,8 +39,6 @@ THINNEST: Final = 4
 SHORTEST: Final = 32
 """Sums of sequences are used for at least this many deltas; fewer are sent as pairs of root and sum."""
 
-_PART: Final = 64
-"""Names are merged if their ascending parts have more than this many names on average."""
 _NONE: Final = np.zeros(0, dtype=np.int64)
 
 
@@ -105,17 +103,22 @@ def sequence_sums_of(run_salt: int, roots: Int64s, sums: Int64s) -> tuple[list[S
     Returns:
         Sequence sums; the remaining roots, each once and ascending by name, and their sums.
     """
-    names, sums = sum_by_name(sequence_names(run_salt, roots), sums)
-    edges = starts_of_runs(names >> np.uint64(SEQUENCE_BITS))
+    names, sums = xor_by_key(sequence_names(run_salt, roots), sums)
     sequence_sums: list[SequenceSums] = []
     is_other = np.ones(len(names), dtype=np.bool_)
-    for number in np.flatnonzero(np.diff(edges) >= SHORTEST).tolist():
-        mine = slice(int(edges[number]), int(edges[number + 1]))
+    for mine in by_task(names):
         sequence_sum = _sequence_sums_of_task(names[mine], sums[mine])
         if sequence_sum is not None:
             sequence_sums.append(sequence_sum)
             is_other[mine] = False
     return sequence_sums, roots_named(run_salt, names[is_other]), sums[is_other]
+
+
+def by_task(names: UInt64s) -> Iterator[slice]:
+    """Where each spout task is among ascending names, if it has at least ``SHORTEST`` of them."""
+    edges = starts_of_runs(names >> np.uint64(SEQUENCE_BITS))
+    for number in np.flatnonzero(np.diff(edges) >= SHORTEST).tolist():
+        yield slice(int(edges[number]), int(edges[number + 1]))
 
 
 def _sequence_sums_of_task(names: UInt64s, sums: Int64s) -> SequenceSums | None:
@@ -273,26 +276,6 @@ def _of_runs(
             sequence_sums.append(SequenceSums(run.task, run.first, spread))
             is_other[mine] = False
     return sequence_sums, roots[is_other], sums[is_other]
-
-
-def sum_by_name(names: UInt64s, sums: Int64s) -> tuple[UInt64s, Int64s]:
-    """XOR together the sums of each name; names ascending. It costs no sort if they already are.
-
-    Args:
-        names: As :func:`sequence_names` returns them, shape (n,). Any order, repeats allowed.
-        sums: The delta of each, shape (n,).
-    """
-    rises = names[1:] > names[:-1]
-    breaks = len(rises) - np.count_nonzero(rises)
-    if not breaks:
-        return names, sums
-    # Merging a few ascending parts takes a third of a sort's time; merging many takes three times as much.
-    order = np.argsort(names, kind="stable" if breaks < len(names) // _PART else None)
-    names, sums = names[order], sums[order]
-    starts = starts_of_runs(names)
-    if len(starts) > len(names):
-        return names, sums
-    return names[starts[:-1]], np.bitwise_xor.reduceat(sums, starts[:-1])
 
 
 def within(run: Opened, names: UInt64s) -> slice:

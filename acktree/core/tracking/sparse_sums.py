@@ -16,8 +16,8 @@ from typing import Final
 import numpy as np
 
 from acktree.core.ids import SEQUENCE_BITS, Int32s, Int64s, root_ids, roots_named, sequence_names
-from acktree.core.runs import starts_of_runs
-from acktree.core.tracking.sequence_sums import SHORTEST, SequenceSums, sum_by_name
+from acktree.core.runs import xor_by_key
+from acktree.core.tracking.sequence_sums import SHORTEST, SequenceSums, by_task
 
 WIDEST: Final = 1 << 31
 """A place in a range is a number below this."""
@@ -63,12 +63,10 @@ def sparse_sums_of(run_salt: int, roots: Int64s, sums: Int64s) -> tuple[list[Spa
     """
     if len(roots) < SHORTEST:
         return [], roots, sums
-    names, sums = sum_by_name(sequence_names(run_salt, roots), sums)
-    edges = starts_of_runs(names >> np.uint64(SEQUENCE_BITS))
+    names, sums = xor_by_key(sequence_names(run_salt, roots), sums)
     found: list[SparseSums] = []
     is_other = np.ones(len(names), dtype=np.bool_)
-    for number in np.flatnonzero(np.diff(edges) >= SHORTEST).tolist():
-        mine = slice(int(edges[number]), int(edges[number + 1]))
+    for mine in by_task(names):
         first, last = int(names[mine.start]), int(names[mine.stop - 1])
         if last - first < WIDEST:
             places = (names[mine] - np.uint64(first)).astype(np.int32)

@@ -146,8 +146,8 @@ def _collected(frame: DataFrame) -> Iterator[WireRow]:
         for batch in frame.toArrow().to_batches():
             yield from rows_of(batch)
         return
-    # By values that are the same when Spark computes a lost part again. Divided in turn, rows would be lost
-    # or come twice if one of them differed, as times and the names of files do.
+    # By values that are the same when Spark computes a lost part again. Round-robin goes by the content of
+    # the rows: some would be lost or come twice where times and names of files differ.
     divided = frame.select(*WIRE_SCHEMA.names).repartition(parts, "partition", "kind", "source", "sequence")
     for row in divided.toLocalIterator():
         values: Any = tuple(bytes(each) if isinstance(each, bytearray) else each for each in row)

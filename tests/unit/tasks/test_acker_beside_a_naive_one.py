@@ -54,7 +54,7 @@ class AckerBesideANaiveOne(RuleBasedStateMachine):
     @initialize(timeout_ms=st.sampled_from([None, 100, 1000]), start_ms=st.integers(0, 10**6))
     def begin(self, timeout_ms, start_ms):
         self.patch = pytest.MonkeyPatch()
-        for name, value in (("GAP", 2), ("THINNEST", 2), ("SHORTEST", 3), ("_PART", 2)):
+        for name, value in (("GAP", 2), ("THINNEST", 2), ("SHORTEST", 3)):
             self.patch.setattr(sequence_sums, name, value)
         self.now_ms = self.was_ms = start_ms
         config = Config(

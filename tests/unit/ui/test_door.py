@@ -460,7 +460,7 @@ def test_a_process_that_user_code_forks_does_not_keep_the_socket(running):
         assert not _listening(pid, entry.socket) & listening
 
 
-def test_a_door_at_rest_is_closed_at_once_though_nothing_is_looked_at_meanwhile(tmp_path, monkeypatch):
+def test_closing_a_door_does_not_wait_for_the_next_look(tmp_path, monkeypatch):
     monkeypatch.setattr("acktree.ui.door_server._LOOK_SECS", 600.0)
 
     def run():
@@ -474,7 +474,7 @@ def test_a_door_at_rest_is_closed_at_once_though_nothing_is_looked_at_meanwhile(
 
 
 def _listening(pid: int, path: str) -> set[str]:
-    """The listening Unix sockets of a path that a process has; Spark's tests leave some of Spark's own."""
+    """The listening Unix sockets of a path that a process has. PySpark has another one for accumulators."""
     states = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
     found = {f"socket:[{each[6]}]" for each in states if each[3] == "00010000" and each[7:] == [path]}
     return found & descriptors_of(pid)

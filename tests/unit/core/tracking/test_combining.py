@@ -29,7 +29,7 @@ ROWS = [0, -1, 77, (1 << 63) - 1, -(1 << 63), 12345678901234567]
 def small_numbers():
     """Constants so small that drawn data is on both sides of each."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in (("GAP", 2), ("THINNEST", 2), ("SHORTEST", 3), ("_PART", 2)):
+        for name, value in (("GAP", 2), ("THINNEST", 2), ("SHORTEST", 3)):
             patch.setattr(sequence_sums, name, value)
         for name, value in (("SHORTEST", 3), ("WIDEST", 30), ("MOST_ZEROS", 4)):
             patch.setattr(sparse_sums, name, value)

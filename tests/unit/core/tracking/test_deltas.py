@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acktree.core.ids import root_ids
-from acktree.core.tracking.deltas import Deltas, as_sequence_sums, concat_deltas, sum_by_root
+from acktree.core.tracking.deltas import Deltas, as_sequence_sums, concat_deltas
 from acktree.core.tracking.sequence_sums import SHORTEST, Opened, SequenceSums
 from acktree.core.tracking.sparse_sums import SparseSums
 from acktree.errors import ProtocolError
@@ -108,16 +108,6 @@ def together(each):
     return sorted(inits), acks, fails, sorted(resets), sorted(opened), owed
 
 
-@given(st.lists(st.tuples(roots, ids)))
-def test_deltas_of_a_root_are_added_up_in_any_order(pairs):
-    naive = {}
-    for root, delta in pairs:
-        naive[root] = naive.get(root, 0) ^ delta
-    summed, sums = sum_by_root(int64s(root for root, _ in pairs), int64s(delta for _, delta in pairs))
-    assert summed.tolist() == sorted(naive)
-    assert sums.tolist() == [naive[root] for root in sorted(naive)]
-
-
 @given(messages())
 def test_summing_keeps_what_is_said_and_says_each_acked_root_once(deltas):
     summed = deltas.summed()
@@ -204,7 +194,6 @@ def test_nothing_said_is_nothing():
     assert not Deltas()
     assert not concat_deltas([])
     assert said(Deltas.from_bytes(Deltas().to_bytes())) == ([], {}, {}, [], [], {})
-    assert [len(part) for part in sum_by_root(int64s([]), int64s([]))] == [0, 0]
 
 
 def test_one_message_put_together_is_itself():

@@ -22,7 +22,6 @@ from acktree.core.tracking.sequence_sums import (
     close,
     joined,
     sequence_sums_of,
-    sum_by_name,
 )
 from acktree.errors import ProtocolError
 
@@ -34,7 +33,7 @@ HIGHEST = (1 << 16) - 1  # the last spout task: its ids are negative where one s
 def small_numbers():
     """Constants so small that drawn data is on both sides of each."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in (("GAP", 2), ("THINNEST", 2), ("SHORTEST", 3), ("_PART", 2)):
+        for name, value in (("GAP", 2), ("THINNEST", 2), ("SHORTEST", 3)):
             patch.setattr(sequence_sums_module, name, value)
         yield
 
@@ -192,20 +191,6 @@ def test_many_tasks_need_no_pairs_and_rows_of_a_dataframe_stay_pairs():
     assert sorted(zip(alone.tolist(), sums.tolist(), strict=True)) == sorted(
         (row, row + 1) for row in rows.tolist()
     )
-
-
-@given(st.lists(st.tuples(st.integers(0, 40), st.integers(-9, 9))), st.booleans())
-def test_names_are_summed_in_whatever_order_they_come(drawn, are_parts):
-    if are_parts:  # a few ascending parts, as the frames of other tasks bring them
-        drawn = [*sorted(drawn)] * 3
-    expected = {}
-    for name, total in drawn:
-        expected[name] = expected.get(name, 0) ^ total
-    names, sums = sum_by_name(
-        np.array([name for name, _ in drawn], np.uint64), int64s(total for _, total in drawn)
-    )
-    assert names.tolist() == sorted(expected)
-    assert dict(zip(names.tolist(), sums.tolist(), strict=True)) == expected
 
 
 def test_no_acks_are_no_spans():

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acktree.core.ids import root_ids, row_root_ids
+from acktree.core.tracking import sequence_sums
 from acktree.core.tracking import sparse_sums as module
 from acktree.core.tracking.sequence_sums import SHORTEST
 from acktree.core.tracking.sparse_sums import MOST_ZEROS, WIDEST, SparseSums, sparse_sums_of, spread
@@ -27,6 +28,7 @@ def small_numbers():
     with pytest.MonkeyPatch.context() as patch:
         for name, value in (("SHORTEST", 3), ("WIDEST", 30), ("MOST_ZEROS", 4)):
             patch.setattr(module, name, value)
+        patch.setattr(sequence_sums, "SHORTEST", 3)
         yield
 
 
