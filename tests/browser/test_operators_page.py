@@ -69,6 +69,32 @@ def test_nothing_that_is_used_is_inside_something_else_that_is(running, tab):
     assert tab.locator("img").count() == 0
 
 
+def test_what_is_open_and_focused_stays_when_more_is_shown_above_it(running, tab):
+    def report(reason, at_ms):
+        running.run.errors.add(ReportedError("double", 1, reason, at_ms, f"Traceback of {reason}"))
+        running.door._observer.forget()
+
+    now_ms = time.time_ns() // 1_000_000
+    report("first", now_ms)
+    to_topology(tab)
+    tab.locator("svg a.bolt").click()
+    tab.get_by_role("heading", name="double").wait_for()
+    summary = tab.locator("summary", has_text="first")
+    summary.focus()
+    tab.keyboard.press("Enter")
+    tab.keyboard.press("Tab")
+    tab.get_by_text("Traceback of first").wait_for()
+    with_engine_numbers(running)  # a section of latencies is shown
+    report("second", now_ms + 1)
+    tab.locator("summary", has_text="second").wait_for()
+    tab.get_by_role("heading", name="How latencies are spread").wait_for()
+    report("first", now_ms + 2)
+    tab.locator("summary", has_text="first  × 2").wait_for()
+    opened = tab.locator("details[open]")
+    assert [opened.count(), opened.locator("pre").inner_text()] == [1, "Traceback of first"]
+    assert tab.evaluate("document.activeElement.textContent") == "Traceback of first"
+
+
 def test_the_page_has_no_outline_after_a_link_and_a_control_has_one(running, tab):
     tab.get_by_role("link", name="numbers", exact=True).first.focus()
     tab.keyboard.press("Enter")

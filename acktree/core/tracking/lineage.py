@@ -34,12 +34,12 @@ from acktree.core.tracking.attempts import number_of
 
 UInts = npt.NDArray[np.unsignedinteger[Any]]
 LineageParts = tuple[npt.NDArray[np.integer[Any]] | Buffer, ...]
-"""Its form and number of rows, and four arrays."""
+"""Its form (of runs: also the number of rows), and four arrays."""
 
 RUNS, SPARSE, BUNDLES = 0, 1, 2
 """The forms on the wire: runs with the edges of their rows, pairs, runs with sums."""
-FORM: Final = struct.Struct("<qq")
-"""Which form, and how many rows. Held tuples that an earlier release saved have the form alone."""
+FORM: Final = struct.Struct("<q")
+"""Which form it is. A :class:`Sparse` is stored with held tuples: its bytes change with a version alone."""
 
 
 class Lineage(ABC):
@@ -211,4 +211,4 @@ class Sparse(Lineage):
 
     def parts(self) -> LineageParts:
         attempts = b"" if self.pair_attempts is None else self.pair_attempts
-        return FORM.pack(SPARSE, len(self)), self.offsets, self.roots, self.edges, attempts
+        return FORM.pack(SPARSE), self.offsets, self.roots, self.edges, attempts

@@ -5,6 +5,7 @@ See ``lineage.py`` for the two forms of a lineage.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import pairwise
@@ -15,10 +16,12 @@ import numpy as np
 from acktree.core.ids import Int32s, Int64s, UInt64s, channel_id, edges_at
 from acktree.core.runs import starts_of_runs
 from acktree.core.tracking.attempts import number_of
-from acktree.core.tracking.lineage import BUNDLES, FORM, RUNS, Lineage, LineageParts, Sparse, UInts
+from acktree.core.tracking.lineage import BUNDLES, RUNS, Lineage, LineageParts, Sparse, UInts
 
 __all__ = ["Runs", "siblings"]
 
+_FORM: Final = struct.Struct("<qq")
+"""Which form, and how many rows. Held tuples that an earlier release saved have the form alone."""
 _NONE: Final = np.zeros(0, dtype=np.int64)
 _SIBLING: Final = channel_id("", "siblings", 0)
 """The channel from which edges of siblings are derived; no component has an empty name."""
@@ -215,7 +218,7 @@ class Runs(Lineage):
         assert stored is not None, "one of both was given"
         attempts = b"" if self.run_attempts is None else self.run_attempts
         lengths = b"" if self.lengths is None else self.lengths
-        return FORM.pack(form, self._rows), self.roots, lengths, stored, attempts
+        return _FORM.pack(form, self._rows), self.roots, lengths, stored, attempts
 
 
 def _starts_of(lengths: UInts | None, count: int) -> Int64s:

@@ -66,7 +66,7 @@ class _Held:
             rows.task_of(row),
             rows.fields,
             dumps_by_value(rows.cells_of(row)),
-            rows.lineage.take(np.array([row])).to_bytes(),
+            rows.lineage.take(np.array([row])).sparse().to_bytes(),
             rows.fate[row],
             rows.ordinal,
             int(rows.ack_values[row]),

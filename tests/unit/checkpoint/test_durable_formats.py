@@ -38,7 +38,8 @@ from acktree.core.durable import TAGS, class_of, dumps, dumps_by_value, loads
 from acktree.core.packing import pack, unpack
 from acktree.core.state.store import MemoryStore
 from acktree.core.tracking.ledger import Ledger
-from acktree.core.tracking.lineage import Sparse
+from acktree.core.tracking.lineage import Lineage, Sparse
+from acktree.core.tracking.lineage_runs import Runs
 from acktree.core.tracking.verdicts import Failure, FailureCause, FailureKind
 from acktree.tasks.acker import Verdicts
 from acktree.tasks.bolts.memory import TaskMemory
@@ -81,6 +82,9 @@ def errors_of_ours() -> list[Exception]:
     return [*plain, SpoutError("what", "where", "fix", can_go_on=False, pause_secs=2.5), limit]
 
 
+HELD = Sparse(np.array([0, 1]), np.array([77]), np.array([99]))
+
+
 def chunk() -> Chunk:
     return Chunk(
         "orders", 3, "default", is_tracked=True, first_sequence=40, emitted_ms=1_800_000_000_000,
@@ -90,8 +94,7 @@ def chunk() -> Chunk:
     )  # fmt: skip
 
 
-def remembering() -> SimpleNamespace:
-    lineage = Sparse(np.array([0, 1]), np.array([77]), np.array([99]))
+def remembering(lineage: Lineage = HELD) -> SimpleNamespace:
     rows = InboundRows("words", "default", 3, ("word", "n"), lineage, [["a"], [(1, 2.5)]])
     rows.came_ms = 1_800_000_000_000
     bolt = SimpleNamespace(
@@ -186,6 +189,12 @@ def test_a_stored_format_is_written_as_ever(name: str) -> None:
 def test_what_was_stored_is_read_as_what_it_was(name: str) -> None:
     form = FORMATS[name]
     assert form.shown(form.read((GOLDEN / name).read_bytes())) == form.shown(form.value())
+
+
+@pytest.mark.parametrize("values", ["edges", "sums"])
+def test_a_held_tuple_is_stored_alike_whichever_form_its_frame_had(values: str) -> None:
+    runs = Runs(np.array([77]), np.array([0, 1]), **{values: np.array([99])})
+    assert written_memory(remembering(runs)) == (GOLDEN / "memory").read_bytes()
 
 
 def test_every_format_has_a_golden_file_and_every_file_a_format() -> None:

@@ -104,7 +104,11 @@ function draw() {
     kind === "trace" ? ["›", h("span", {}, name)] : null));
   const fresh = h("main", { id: "main", tabindex: -1 }, note(), content(id, kind, name, found));
   // Another view shares nothing with the one before: there is nothing to keep.
-  if (drawn === location.hash) patch(main, fresh); else main.replaceChildren(...fresh.childNodes);
+  if (drawn === location.hash) {
+    const focused = document.activeElement;
+    patch(main, fresh);
+    if (focused !== document.activeElement && main.contains(focused)) focused.focus({ preventScroll: true }); // it was moved
+  } else main.replaceChildren(...fresh.childNodes);
   drawn = location.hash;
   document.title = found ? `${found.name} – acktree` : "acktree";
 }
@@ -213,7 +217,7 @@ function topologyView(found, detail) {
         each.kind === "bolt" ? share(each.capacity) : "", each.kind === "bolt" ? millis(each.total.execute_ms) : "", each.kind === "bolt" ? millis(each.total.process_ms) : "",
         each.kind === "spout" ? millis(each.total.complete_ms) : "", each.open === null ? "" : count(each.open), each.oldest_open_secs === null ? "" : secs(each.oldest_open_secs),
         each.lag === null ? "" : count(each.lag), count(each.total.errors)]).concat(isSystem(found) ? [ackerRow(found)] : []))),
-    detail.oldest?.length ? h("section", {}, h("h2", {}, "Oldest open messages"), table("Oldest open messages",
+    detail.oldest?.length ? h("section", { "data-key": "oldest" }, h("h2", {}, "Oldest open messages"), table("Oldest open messages",
       [["Message"], ["Spout"], ["Age", true], ["Attempt", true], ["State"], ["Root", true]],
       detail.oldest.map((each) => [each.message_id, each.spout, secs(each.age_secs), count(each.attempt), each.state === "retry" ? "waits for its next attempt" : "open", each.root || ""]))) : null,
     h("section", {}, h("h2", {}, "Last errors"), errorList(detail.errors.slice().reverse(), (name) => address(id, "component", name))),

@@ -16,7 +16,7 @@ export function errorList(errors, link) {
     const key = JSON.stringify([error.component, error.reason]);
     groups.set(key, [...(groups.get(key) || []), error]);
   }
-  return [...groups.values()].map((same) => [same[0], same.length]).map(([error, n]) => h("details", {}, h("summary", {},
+  return [...groups].map(([key, same]) => [key, same[0], same.length]).map(([key, error, n]) => h("details", { "data-key": key }, h("summary", {},
     `${moment(error.at_ms)}  ${link ? error.component : ""}${error.task_id === null ? " " : ` task ${error.task_id}: `}`, error.reason, n > 1 ? `  × ${n}` : ""),
     link ? h("p", {}, h("a", { href: link(error.component) }, error.component)) : null,
     h("pre", { tabindex: 0 }, error.traceback || "No traceback.")));
@@ -81,7 +81,7 @@ function latencySection(latencies, lacksComplete) {
   const percents = ["50", "90", "99"], found = Object.entries(latencies);
   const shown = (each, ms) => (ms === undefined || ms === null ? "–" : `${each.is_below ? "< " : ""}${millis(ms)}`);
   if (!found.length && !lacksComplete) return null;
-  return h("section", {}, h("h2", {}, "How latencies are spread"),
+  return h("section", { "data-key": "latencies" }, h("h2", {}, "How latencies are spread"),
     found.length ? table("Latencies", [["Latency"], ["Count", true], ...percents.map((each) => [`p${each}`, true])],
       found.map(([name, each]) => [LATENCIES[name], count(each.count), ...percents.map((percent) => shown(each, each.ms[percent]))])) : null,
     lacksComplete ? h("p", { class: "soft small" }, "The spread of complete latencies is known of this run and of all runs.") : null);
@@ -105,7 +105,7 @@ function streamSections(found, detail, isSpout, address) {
 function metricSection(metrics) {
   if (!Object.keys(metrics).length) return null;
   const number = (value, unit = "") => (value === null || value === undefined ? "" : `${Number(value.toPrecision(4))}${unit}`);
-  return h("section", {}, h("h2", {}, "Metrics of this run"), table("Metrics", [["Name"], ["Kind"], ["Value", true], ["Mean", true], ["p50", true], ["p99", true], ["1 min", true], ["15 min", true]],
+  return h("section", { "data-key": "metrics" }, h("h2", {}, "Metrics of this run"), table("Metrics", [["Name"], ["Kind"], ["Value", true], ["Mean", true], ["p50", true], ["p99", true], ["1 min", true], ["15 min", true]],
     Object.entries(metrics).map(([name, each]) => {
       const unit = each.kind === "timer" ? " ms" : "";
       return [name, each.kind, each.kind === "gauge" ? number(each.value) : count(each.count), number(each.mean, unit), number(each.p50, unit), number(each.p99, unit), number(each.rates[0], "/s"), number(each.rates[2], "/s")];

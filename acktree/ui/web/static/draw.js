@@ -45,18 +45,31 @@ export function patch(old, fresh) {
   }
   if (HANDLING.has(old.nodeName)) for (const name of HANDLERS) old[name] = fresh[name];
   if (old.nodeName === "INPUT" && old.type === "checkbox") old.checked = fresh.checked;
-  let child = old.firstChild, wanted = fresh.firstChild;
-  while (wanted) {
-    const next = child?.nextSibling, then = wanted.nextSibling;
-    if (child) patch(child, wanted); else old.append(wanted);
-    [child, wanted] = [next, then];
-  }
-  while (child) {
-    const next = child.nextSibling;
-    child.remove();
-    child = next;
+  patchChildren(old, fresh);
+}
+
+// A child is the same one where it has the same `data-key`, else where it is the nth of its kind.
+function patchChildren(old, fresh) {
+  const kept = childrenByKey(old), wanted = childrenByKey(fresh);
+  for (const [key, child] of kept) if (!wanted.has(key)) child.remove();
+  let at = old.firstChild;
+  for (const [key, child] of wanted) {
+    const same = kept.get(key);
+    if (same && same === at) at = at.nextSibling; else old.insertBefore(same || child, at);
+    if (same) patch(same, child);
   }
 }
+
+function childrenByKey(element) {
+  const found = new Map(), seen = new Map();
+  for (const child of element.childNodes) {
+    const name = child.dataset?.key || child.nodeName, nth = (seen.get(name) || 0) + 1;
+    seen.set(name, nth);
+    found.set(`${nth} ${name}`, child);
+  }
+  return found;
+}
+
 const PLAIN = new Set(["TR", "g", "a", "text"]);
 const HANDLING = new Set(["BUTTON", "INPUT", "SELECT", "FORM", "DETAILS"]);
 const HANDLERS = ["onclick", "onchange", "onsubmit", "ontoggle", "oninput"];
