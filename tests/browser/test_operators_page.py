@@ -89,7 +89,7 @@ def test_what_is_open_and_focused_stays_when_more_is_shown_above_it(running, tab
     tab.locator("summary", has_text="second").wait_for()
     tab.get_by_role("heading", name="How latencies are spread").wait_for()
     report("first", now_ms + 2)
-    tab.locator("summary", has_text="first  × 2").wait_for()
+    tab.locator("summary", has_text="first  \N{MULTIPLICATION SIGN} 2").wait_for()
     opened = tab.locator("details[open]")
     assert [opened.count(), opened.locator("pre").inner_text()] == [1, "Traceback of first"]
     assert tab.evaluate("document.activeElement.textContent") == "Traceback of first"
