@@ -7,15 +7,11 @@ from threading import Lock
 from typing import Final
 
 from acktree.errors import MisuseError, nearest
-from acktree.logs import logger
 from acktree.tasks.plan import Plan
 from acktree.tasks.watch_order import WatchOrder
-from acktree.texts import error_text
 from acktree.traces.recorder import TraceRecorder
 
 __all__ = ["Watch"]
-
-log = logger("acktree")
 
 _ALL: Final = 100
 
@@ -34,7 +30,6 @@ class Watch:
         self._recorder, self._send = recorder, send
         self._lock = Lock()
         self._order = WatchOrder(recorder.rate)
-        self._has_rows = any(spout.is_dataframe for spout in plan.topology.spouts)
 
     @property
     def order(self) -> WatchOrder:
@@ -80,29 +75,7 @@ class Watch:
     def set_rate(self, rate: float) -> None:
         """Trace another share of the messages that are emitted from now on."""
         with self._lock:
-            self._trace(rate)
+            order = WatchOrder(rate, self._order.debug)
+            self._send(order)
+            self._order = order
             self._recorder.set_rate(rate)
-
-    def keep_pace(self) -> None:
-        """Trace a smaller share while very many messages are recorded, and the whole share again later.
-
-        Not where rows of DataFrames are messages: a micro-batch of them alone has no order, so it would
-        trace another share.
-        """
-        if self._recorder.proposed_rate == self._order.trace_rate or self._has_rows:
-            return
-        with self._lock:
-            rate = self._recorder.proposed_rate  # an operator may have asked for another share meanwhile
-            try:
-                self._trace(rate)
-            except Exception as error:  # noqa: BLE001  # a full disk: traces must not stop the run
-                log.warning("traces: the share of %g is not ordered yet: %s", rate, error_text(error))
-                self._recorder.keep_pace(is_ordered=False)
-                return
-            self._recorder.keep_pace()
-        log.info("traces: a share of %g of the messages is traced now", rate)
-
-    def _trace(self, rate: float) -> None:
-        order = WatchOrder(rate, self._order.debug)
-        self._send(order)
-        self._order = order

@@ -17,19 +17,18 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from acktree.core.data.frames import WireRow
-from acktree.core.ids import Int32s, Int64s, root_ids, sequences_of
+from acktree.core.ids import Int64s, root_ids, sequences_of
 from acktree.core.micro_batch import MicroBatch
 from acktree.core.spouts.pending import MessageIds
 from acktree.core.stats.numbers import TraceNumbers
-from acktree.core.tracking.attempts import NAMED, number_of
-from acktree.core.tracking.sampling import Bools, is_sampled
+from acktree.core.tracking.attempts import number_of
+from acktree.core.tracking.sampling import is_sampled
 from acktree.core.tracking.verdicts import Failure
 from acktree.tasks.bolts.tracing import recording
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from acktree.texts import short_repr
 from acktree.traces.events import EventLog
-from acktree.traces.pace import TracePace
 from acktree.traces.store import TraceStore
 from acktree.traces.writer import Writer
 
@@ -88,8 +87,7 @@ class TraceRecorder:
         self.export = export
         self.store, self._salt, self._now_ms = store, run_salt, now_ms
         self._rate = rate if store is not None else 0.0
-        self._pace = TracePace(self._rate)
-        self._marked: dict[int, bool] = {}  # root -> whether it is traced at any rate but 0
+        self._marked: dict[int, None] = {}
         self._writer = Writer("traces", is_threaded=is_threaded)
         self._written = self._untrimmed = self._beyond = 0
         self._put(self._mark_open)  # messages of earlier runs have their verdicts in this one
@@ -103,21 +101,8 @@ class TraceRecorder:
         """Trace another share of the messages that are emitted from now on."""
         if self.store is None:
             return
-        self._rate, self._pace = rate, TracePace(rate)
+        self._rate = rate
         self._put(self._mark_open)
-
-    @property
-    def proposed_rate(self) -> float:
-        """The share that should be traced: a small one is lowered while very many messages are recorded."""
-        return self._pace.proposed if self._rate > 0 else 0.0
-
-    def keep_pace(self, *, is_ordered: bool = True) -> None:
-        """Trace the proposed share: the levels were told. Or they could not be: count the messages anew."""
-        if is_ordered:
-            self._rate = self._pace.proposed
-            self._pace.agree()
-        else:
-            self._pace.refuse()
 
     @recording
     def emitted(
@@ -151,16 +136,13 @@ class TraceRecorder:
                     shown_id(message_ids[at : at + 1]) if has_id else None,
                     attempts[nth], before[nth], chunk.emitted_ms, parents.get(at),
                 ))  # fmt: skip
-        named = given >= NAMED
-        to_mark = dict(zip(roots[which[marked]].tolist(), named[marked].tolist(), strict=True))
-        paced = len(which) - int(named.sum())
-        self._put(lambda store: self._add_messages(store, rows, to_mark, paced), 200 * len(rows))
+        to_mark = roots[which[marked]].tolist()
+        self._put(lambda store: self._add_messages(store, rows, to_mark), 200 * len(rows))
 
     def judged(self, batch: MicroBatch, batches: Mapping[int, VerdictBatch]) -> None:
         """Note the verdicts of a micro-batch. Called by the sink; the messages are looked at later."""
         if self.store is not None:
             now_ms = batch.clock_ms if self._now_ms is None else self._now_ms()
-            self._put(partial(self._look_at_pace, clock_ms=now_ms))
             # Another rate holds for what is emitted from then on, and for what is still open there.
             self._put(partial(self._add_verdicts, batches=batches, now_ms=now_ms, rate=self._rate), 1024)
 
@@ -214,31 +196,19 @@ class TraceRecorder:
     # ---- what is queued -------------------------------------------------------------------------------
 
     def _add_messages(
-        self, store: TraceStore, rows: Sequence[tuple[Any, ...]], marked: Mapping[int, bool], paced: int
+        self, store: TraceStore, rows: Sequence[tuple[Any, ...]], marked: Sequence[int]
     ) -> None:
-        self._pace.emitted(paced)
         self._mark(marked)
         store.add_messages(rows)
 
     def _mark_open(self, store: TraceStore) -> None:
         query = "SELECT root FROM messages WHERE verdict IS NULL ORDER BY emitted_ms DESC LIMIT ?"
-        self._mark({row["root"]: True for row in store.select(query, (_MOST_MARKED,))})
+        self._mark(row["root"] for row in store.select(query, (_MOST_MARKED,)))
 
-    def _mark(self, roots: Mapping[int, bool]) -> None:
-        self._marked |= roots
+    def _mark(self, roots: Iterable[int]) -> None:
+        self._marked |= dict.fromkeys(roots)
         while len(self._marked) > _MOST_MARKED:
             del self._marked[next(iter(self._marked))]
-
-    def _look_at_pace(self, store: TraceStore, clock_ms: int) -> None:
-        """Count the messages of a micro-batch; see that no trace is kept of which a part is not recorded."""
-        if self._pace.judged(clock_ms) and self._pace.is_lowered:
-            self._beyond += store.delete_open(self._is_incomplete)
-
-    def _is_incomplete(self, roots: Int64s, attempts: Int32s) -> Bools:
-        """Which open messages were traced at a higher share, so that levels record no more of them."""
-        named = [root for root, is_named in self._marked.items() if is_named]
-        sampled = is_sampled(roots, self._rate, attempts)
-        return ~(sampled | np.isin(roots, np.array(named, np.int64)))
 
     def _add_facts(
         self, store: TraceStore, batch: MicroBatch, told: Sequence[tuple[int, int, bytes]]

@@ -15,7 +15,7 @@ import json
 import sqlite3
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -23,8 +23,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from acktree.core.ids import Int32s, Int64s
-from acktree.core.tracking.sampling import Bools
 from acktree.core.tracking.trace_facts import Facts
 from acktree.errors import CheckpointError
 from acktree.sqlite_files import IN_MEMORY, connected, explained, is_written, prepare_writer, transaction
@@ -224,43 +222,18 @@ class TraceStore:
             others = max(0, count - acked - max(target // 2, target - acked))
             packs: set[int] = set()
             for condition, most in (("verdict = 'ACKED'", surplus - others), (_NOT_ACKED, others)):
-                query = f"SELECT root FROM messages WHERE {condition} ORDER BY emitted_ms, root LIMIT ?"  # noqa: S608
-                packs |= self._delete(connection, query, most)
+                roots = f"SELECT root FROM messages WHERE {condition} ORDER BY emitted_ms, root LIMIT ?"  # noqa: S608
+                for query in (
+                    f"SELECT pack FROM messages WHERE pack IS NOT NULL AND root IN ({roots})",  # noqa: S608
+                    f"DELETE FROM later WHERE root IN ({roots}) RETURNING pack",  # noqa: S608
+                    f"DELETE FROM messages WHERE root IN ({roots}) RETURNING coalesce(pack, 0)",  # noqa: S608
+                ):
+                    packs.update(pack for (pack,) in connection.execute(query, (most,)))
             for pack in packs:
                 self._trim_pack(connection, pack)
         with self._lock:
             self._connection.execute("PRAGMA incremental_vacuum").fetchall()
         return surplus
-
-    def delete_open(self, is_deleted: Callable[[Int64s, Int32s], Bools]) -> int:
-        """Delete messages that have no verdict.
-
-        Args:
-            is_deleted: Which of them, from their roots and attempts; all of shape (n,).
-
-        Returns:
-            How many went.
-        """
-        with self._writing() as connection:
-            query = "SELECT root, attempt FROM messages WHERE verdict IS NULL"
-            found = np.array(connection.execute(query).fetchall(), np.int64).reshape(-1, 2)
-            roots = found[is_deleted(found[:, 0].copy(), found[:, 1].astype(np.int32)), 0].tolist()
-            if roots:
-                for pack in self._delete(connection, "SELECT value FROM json_each(?)", json.dumps(roots)):
-                    self._trim_pack(connection, pack)
-        return len(roots)
-
-    @staticmethod
-    def _delete(connection: sqlite3.Connection, roots: str, value: object) -> set[int]:
-        """Delete the messages whose roots a query finds. Returns the packs that have facts of them."""
-        packs: set[int] = set()
-        for query in (
-            f"SELECT pack FROM messages WHERE pack IS NOT NULL AND root IN ({roots})",  # noqa: S608
-            f"DELETE FROM later WHERE root IN ({roots}) RETURNING pack",  # noqa: S608
-            f"DELETE FROM messages WHERE root IN ({roots}) RETURNING coalesce(pack, 0)",  # noqa: S608
-        ):
-            packs.update(pack for (pack,) in connection.execute(query, (value,)))
-        return packs
 
     def _trim_pack(self, connection: sqlite3.Connection, pack: int) -> None:
         """Delete from a pack the facts of messages that are not stored any more."""

@@ -16,7 +16,7 @@ from acktree.core.tracking.attempts import NAMED, number_of
 from acktree.core.tracking.lineage import Lineage
 from acktree.core.tracking.lineage_runs import Runs, siblings
 
-__all__ = ["RETRY_FACTOR", "Bools", "is_sampled", "sampled_pairs"]
+__all__ = ["RETRY_FACTOR", "is_sampled", "sampled_pairs"]
 
 Bools = npt.NDArray[np.bool_]
 UInt32s = npt.NDArray[np.uint32]
