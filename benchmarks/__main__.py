@@ -36,6 +36,7 @@ BENCHMARKS: Final = {
     "peers.spark_sql": "the same work in plain PySpark, as SQL or with mapInArrow",
     "peers.spark_bare": "a Spark query with the same stages and without tracking",
     "peers.bytewax_word_count": "the same work in Bytewax",
+    "peers.kafka_streams_word_count": "the same work in Kafka Streams, with a broker",
     "peers.flink_word_count": "the same work in Apache Flink, in Java or as SQL",
 }
 
@@ -45,7 +46,7 @@ def main() -> None:
     name = sys.argv[1] if len(sys.argv) > 1 else ""
     if name not in BENCHMARKS:
         print("usage: python -m benchmarks NAME [--help | arguments]\n")
-        print("\n".join(f"  {known:25} {what}" for known, what in BENCHMARKS.items()))
+        print("\n".join(f"  {known:30} {what}" for known, what in BENCHMARKS.items()))
         sys.exit(0 if not name else 2)
     importlib.import_module(f"benchmarks.{name}").main(sys.argv[2:])
 

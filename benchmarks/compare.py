@@ -31,6 +31,7 @@ from benchmarks.report import Report
 _KEPT: Final = (
     "roots_per_sec",
     "cpu_us_per_root",
+    "cpu_us_with_broker_per_root",
     "p50_ms",
     "p90_ms",
     "p99_ms",

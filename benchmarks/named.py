@@ -68,6 +68,8 @@ _PEERS: Final = {
     "bytewax": ("peers.bytewax_word_count",),
     "bytewax-2-processes": ("peers.bytewax_word_count", "--processes", "2"),
     "bytewax-snapshots": ("peers.bytewax_word_count", "--snapshots"),
+    "kafka-streams": ("peers.kafka_streams_word_count",),
+    "kafka-streams-500k": ("peers.kafka_streams_word_count", "--words", "500000"),
 } | {
     f"flink-{api}{kind}": ("peers.flink_word_count", "--api", api, *further)
     for api in ("java", "sql")
@@ -85,6 +87,7 @@ RUNS: Final[Mapping[str, tuple[str, ...]]] = _WORD_COUNT | _LATENCY | _PEERS
 METRICS: Final[Mapping[str, tuple[str, str]]] = {
     "roots_per_sec": ("roots_per_sec", "roots_per_sec"),
     "cpu_us_per_root": ("cpu_us_per_root", "cpu_us_per_root"),
+    "cpu_us_per_root_over_with_broker": ("cpu_us_per_root", "cpu_us_with_broker_per_root"),
     "p50_ms": ("p50_ms", "p50_ms"),
     "p99_ms": ("p99_ms", "p99_ms"),
     "micro_batch_ms": ("micro_batch_ms", "micro_batch_ms"),

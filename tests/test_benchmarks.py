@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -40,7 +41,13 @@ from benchmarks import (
     word_count,
 )
 from benchmarks.__main__ import BENCHMARKS
-from benchmarks.peers import flink_word_count, in_java, places, storm_word_count
+from benchmarks.peers import (
+    flink_word_count,
+    in_java,
+    kafka_streams_word_count,
+    places,
+    storm_word_count,
+)
 from benchmarks.work import VOCABULARY, WORDS, Variant, save_sentences, sentences, vocabulary
 
 
@@ -318,7 +325,7 @@ def test_a_peer_that_cannot_run_here_is_left_out_and_the_others_go_on(monkeypatc
     assert results.names() == ["tracked-arrow_over_untracked-arrow"]
 
 
-@pytest.mark.parametrize("peer", [storm_word_count, flink_word_count])
+@pytest.mark.parametrize("peer", [storm_word_count, flink_word_count, kafka_streams_word_count])
 def test_without_maven_a_peer_in_java_says_what_is_missing(monkeypatch, tmp_path, capsys, peer):
     monkeypatch.setattr(places, "FOLDER", tmp_path)
     monkeypatch.setenv("PATH", "")
@@ -331,6 +338,7 @@ def test_without_maven_a_peer_in_java_says_what_is_missing(monkeypatch, tmp_path
 def test_the_version_of_a_peer_in_java_is_the_poms():
     assert in_java.version(storm_word_count.SOURCES).startswith("2.")
     assert in_java.version(flink_word_count.SOURCES).startswith("2.")
+    assert in_java.version(kafka_streams_word_count.SOURCES).startswith("4.")
 
 
 JAVA_SAYS = """\
@@ -346,6 +354,16 @@ def test_a_peer_in_java_is_measured_from_its_line_measuring_to_its_line_of_json(
     found, cost = in_java.run("Flink", command, tmp_path)
     assert found == {"roots": 7, "secs": 0.5}
     assert cost.ours >= 0
+
+
+def test_the_cpu_of_a_server_that_a_peer_needs_is_told_apart(tmp_path, monkeypatch):
+    spent = iter([machine.Cost(0.0, 3.0, 0.5, 0.1)])
+    monkeypatch.setattr(machine.Clock, "cost", lambda clock: next(spent))
+    secs = iter([10.0, 11.0])
+    command = [sys.executable, "-c", JAVA_SAYS.format(secs=0.5)]
+    found, cost = in_java.run("Kafka Streams", command, tmp_path, lambda: next(secs))
+    assert found == {"roots": 7, "secs": 0.5, "server_secs": 1.0}
+    assert cost == machine.Cost(0.0, 2.0, 0.5, 0.1)
 
 
 def test_a_peer_in_java_that_ends_without_a_result_fails_the_run(tmp_path):
@@ -381,6 +399,33 @@ def test_flink_reads_the_sentences_of_its_words_and_its_line_says_how_it_was_set
     assert line["variant"]["peer"] == "flink"
     assert [given["first"], given["last"]] == [sentences(5, 0, 50_000)[0], sentences(5, 1, 50_000)[-1]]
     assert (given["--api"], given["--parallelism"], given["--checkpoint-ms"]) == ("sql", "1", "1000")
+
+
+def test_kafka_streams_is_given_its_settings_and_its_line_has_the_cpu_with_the_broker(monkeypatch, capsys):
+    """All but the JVM and the broker."""
+    given: dict[str, str] = {}
+
+    class Broker:
+        bootstrap = "127.0.0.1:1"
+
+    def run(who, command, folder, server_secs):
+        words = command[command.index("peer.WordCount") + 1 :]
+        given.update(zip(words[::2], words[1::2], strict=True))
+        found = {"roots": 1000, "secs": 2.0, "server_secs": 0.001}
+        return found, machine.Cost(0.0, 0.004, 0.0, 0.1)
+
+    monkeypatch.setattr(os, "sched_setaffinity", lambda pid, cores: None)
+    monkeypatch.setattr(in_java, "class_path", lambda sources: "")
+    monkeypatch.setattr(in_java, "run", run)
+    monkeypatch.setattr(kafka_streams_word_count, "started_broker", lambda: nullcontext(Broker()))
+    few = partial(save_sentences, batches=2, batch_rows=5)
+    monkeypatch.setattr(kafka_streams_word_count, "save_sentences", few)
+    kafka_streams_word_count.main(["--store", "rocksdb", "--set", "commit.interval.ms=30000"])
+    line = json.loads(capsys.readouterr().out)
+    assert (line["roots_per_sec"], line["cpu_us_per_root"]) == (500, 4.0)
+    assert line["cpu_us_with_broker_per_root"] == 5.0
+    assert line["variant"]["settings"]["commit.interval.ms"] == given["--set.commit.interval.ms"] == "30000"
+    assert (given["--store"], given["--servers"], given["--partitions"]) == ("rocksdb", "127.0.0.1:1", "2")
 
 
 # --- what the docs show -------------------------------------------------------------------------------

@@ -7,7 +7,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -46,8 +47,15 @@ def words_of(options: Mapping[str, object]) -> list[str]:
     return [word for name, value in options.items() for word in (f"--{name}", str(value))]
 
 
-def run(who: str, command: Sequence[str], folder: Path) -> tuple[dict[str, Any], machine.Cost]:
-    """Start a program, and measure from its line ``measuring`` to its line of JSON."""
+def run(
+    who: str, command: Sequence[str], folder: Path, server_secs: Callable[[], float] | None = None
+) -> tuple[dict[str, Any], machine.Cost]:
+    """Start a program, and measure from its line ``measuring`` to its line of JSON.
+
+    Args:
+        server_secs: CPU seconds so far of a server in Java that this process has started. What it takes
+            meanwhile is left out of the cost, and is ``server_secs`` of what was found.
+    """
     pipe = subprocess.PIPE
     try:
         java = subprocess.Popen(command, cwd=folder, stdin=pipe, stdout=pipe, text=True)  # noqa: S603
@@ -56,12 +64,18 @@ def run(who: str, command: Sequence[str], folder: Path) -> tuple[dict[str, Any],
     with java:
         assert java.stdout is not None
         clock = found = None
+        before = 0.0
         for line in java.stdout:
             if line.strip() == "measuring":
                 clock = machine.Clock()
+                before = server_secs() if server_secs else 0.0
             elif clock is not None and line.startswith("{"):
                 found = json.loads(line)
                 break
         if clock is None or found is None:
             sys.exit(f"{who} ended with exit code {java.wait()} and no result: see what it said above")
-        return found, clock.cost()  # it lives until its input is closed, on leaving
+        cost = clock.cost()  # it lives until its input is closed, on leaving
+        if server_secs is None:
+            return found, cost
+        taken = server_secs() - before
+        return found | {"server_secs": taken}, replace(cost, jvm=cost.jvm - taken)
