@@ -37,6 +37,7 @@ BENCHMARKS: Final = {
     "peers.spark_bare": "a Spark query with the same stages and without tracking",
     "peers.bytewax_word_count": "the same work in Bytewax",
     "peers.kafka_streams_word_count": "the same work in Kafka Streams, with a broker",
+    "peers.pathway_word_count": "the same work in Pathway",
     "peers.flink_word_count": "the same work in Apache Flink, in Java or as SQL",
 }
 

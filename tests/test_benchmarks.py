@@ -45,6 +45,7 @@ from benchmarks.peers import (
     flink_word_count,
     in_java,
     kafka_streams_word_count,
+    pathway_word_count,
     places,
     storm_word_count,
 )
@@ -426,6 +427,28 @@ def test_kafka_streams_is_given_its_settings_and_its_line_has_the_cpu_with_the_b
     assert line["cpu_us_with_broker_per_root"] == 5.0
     assert line["variant"]["settings"]["commit.interval.ms"] == given["--set.commit.interval.ms"] == "30000"
     assert (given["--store"], given["--servers"], given["--partitions"]) == ("rocksdb", "127.0.0.1:1", "2")
+
+
+def test_pathway_is_given_files_of_the_sentences_of_its_words(monkeypatch, capsys):
+    """All but Pathway."""
+
+    def run(who, command, folder):
+        settings = dict(word.split("=", 1) for word in command[1 : command.index("pathway")])
+        files = sorted(Path(settings["FLOW_FOLDER"]).iterdir())
+        lines = files[-1].read_text().splitlines()
+        assert lines == sentences(5, 0, 50_000) + sentences(5, 1, 50_000)
+        assert (settings["FLOW_SOURCE"], command[command.index("--threads") + 1]) == ("files", "2")
+        return {"roots": 1000, "secs": 2.0}, machine.Cost(0.0, 0.0, 0.004, 0.1)
+
+    monkeypatch.setattr(os, "sched_setaffinity", lambda pid, cores: None)
+    monkeypatch.setattr(places, "python_with", lambda name, *packages: Path("python"))
+    monkeypatch.setattr(in_java, "run", run)
+    few = partial(save_sentences, batches=2, batch_rows=5)
+    monkeypatch.setattr(pathway_word_count, "save_sentences", few)
+    pathway_word_count.main(["--words", "50000"])
+    line = json.loads(capsys.readouterr().out)
+    assert (line["roots_per_sec"], line["cpu_us_per_root"]) == (500, 4.0)
+    assert (line["variant"]["peer"], line["machine"]["pathway"]) == ("pathway", pathway_word_count.VERSION)
 
 
 # --- what the docs show -------------------------------------------------------------------------------
