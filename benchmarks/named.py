@@ -71,6 +71,7 @@ _PEERS: Final = {
     "pathway": ("peers.pathway_word_count",),
     "pathway-500k": ("peers.pathway_word_count", "--words", "500000"),
     "kafka-streams": ("peers.kafka_streams_word_count",),
+    "kafka-streams-combined": ("peers.kafka_streams_word_count", "--combine"),
     "kafka-streams-500k": ("peers.kafka_streams_word_count", "--words", "500000"),
 } | {
     f"flink-{api}{kind}": ("peers.flink_word_count", "--api", api, *further)

@@ -421,12 +421,13 @@ def test_kafka_streams_is_given_its_settings_and_its_line_has_the_cpu_with_the_b
     monkeypatch.setattr(kafka_streams_word_count, "started_broker", lambda: nullcontext(Broker()))
     few = partial(save_sentences, batches=2, batch_rows=5)
     monkeypatch.setattr(kafka_streams_word_count, "save_sentences", few)
-    kafka_streams_word_count.main(["--store", "rocksdb", "--set", "commit.interval.ms=30000"])
+    kafka_streams_word_count.main(["--store", "rocksdb", "--combine", "--set", "commit.interval.ms=30000"])
     line = json.loads(capsys.readouterr().out)
     assert (line["roots_per_sec"], line["cpu_us_per_root"]) == (500, 4.0)
     assert line["cpu_us_with_broker_per_root"] == 5.0
     assert line["variant"]["settings"]["commit.interval.ms"] == given["--set.commit.interval.ms"] == "30000"
-    assert (given["--store"], given["--servers"], given["--partitions"]) == ("rocksdb", "127.0.0.1:1", "2")
+    assert (given["--store"], given["--combine"]) == ("rocksdb", "yes")
+    assert (given["--servers"], given["--partitions"]) == ("127.0.0.1:1", "2")
 
 
 def test_pathway_is_given_files_of_the_sentences_of_its_words(monkeypatch, capsys):

@@ -3,7 +3,9 @@ package peer;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Locale;
@@ -26,7 +28,13 @@ import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.Materialized;
+import org.apache.kafka.streams.processor.PunctuationType;
+import org.apache.kafka.streams.processor.api.Processor;
+import org.apache.kafka.streams.processor.api.ProcessorContext;
+import org.apache.kafka.streams.processor.api.Record;
 import org.apache.kafka.streams.state.KeyValueBytesStoreSupplier;
+import org.apache.kafka.streams.state.KeyValueIterator;
+import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.Stores;
 
 /**
@@ -61,7 +69,7 @@ public class WordCount {
         int from = 0;
         for (int to = 0; to <= bytes.length; to++) {
             if (to == bytes.length || bytes[to] == ' ') {
-                words.add(KeyValue.pair(Bytes.wrap(java.util.Arrays.copyOfRange(bytes, from, to)), NOTHING));
+                words.add(KeyValue.pair(Bytes.wrap(Arrays.copyOfRange(bytes, from, to)), NOTHING));
                 from = to + 1;
             }
         }
@@ -70,21 +78,69 @@ public class WordCount {
 
     /** What count() does, and notes that it did. */
     static <W> void count(KStream<W, byte[]> words, Serde<W> serde, String store) {
-        KeyValueBytesStoreSupplier supplier =
-            store.equals("memory") ? Stores.inMemoryKeyValueStore("counts") : Stores.persistentKeyValueStore("counts");
         words.groupByKey(Grouped.with("words", serde, Serdes.ByteArray())).aggregate(
             () -> 0L,
             (word, nothing, count) -> {
                 counted.increment();
                 return count + 1;
             },
-            Materialized.<W, Long>as(supplier).withKeySerde(serde).withValueSerde(Serdes.Long()).withCachingEnabled());
+            Materialized.<W, Long>as(supplier(store)).withKeySerde(serde).withValueSerde(Serdes.Long()).withCachingEnabled());
+    }
+
+    /** Splits, and adds up words in a store of its task; each second it passes on what it has, and forgets it. */
+    static class Combine implements Processor<Bytes, Bytes, Bytes, Long> {
+        private ProcessorContext<Bytes, Long> context;
+        private KeyValueStore<Bytes, Long> sums;
+
+        @Override public void init(ProcessorContext<Bytes, Long> given) {
+            context = given;
+            sums = context.getStateStore("sums");
+            context.schedule(Duration.ofSeconds(1), PunctuationType.WALL_CLOCK_TIME, this::passOn);
+        }
+
+        @Override public void process(Record<Bytes, Bytes> sentence) {
+            for (KeyValue<Bytes, byte[]> word : splitBytes(sentence.value())) {
+                Long before = sums.get(word.key);
+                sums.put(word.key, before == null ? 1L : before + 1);
+            }
+        }
+
+        private void passOn(long now) {
+            List<KeyValue<Bytes, Long>> found = new ArrayList<>();
+            try (KeyValueIterator<Bytes, Long> all = sums.all()) {
+                all.forEachRemaining(found::add);
+            }
+            for (KeyValue<Bytes, Long> each : found) {
+                context.forward(new Record<>(each.key, each.value, now));
+                sums.delete(each.key);
+            }
+        }
+    }
+
+    static void countCombined(StreamsBuilder builder, KeyValueBytesStoreSupplier supplier) {
+        Serde<Bytes> bytes = Serdes.Bytes();
+        builder.addStateStore(
+            Stores.keyValueStoreBuilder(Stores.inMemoryKeyValueStore("sums"), bytes, Serdes.Long()).withCachingEnabled());
+        builder.stream(TOPIC, Consumed.with(bytes, bytes)).process(Combine::new, "sums")
+            .groupByKey(Grouped.with("words", bytes, Serdes.Long())).aggregate(
+                () -> 0L,
+                (word, more, count) -> {
+                    counted.add(more);
+                    return count + more;
+                },
+                Materialized.<Bytes, Long>as(supplier).withKeySerde(bytes).withValueSerde(Serdes.Long()).withCachingEnabled());
+    }
+
+    static KeyValueBytesStoreSupplier supplier(String store) {
+        return store.equals("memory") ? Stores.inMemoryKeyValueStore("counts") : Stores.persistentKeyValueStore("counts");
     }
 
     static Topology topology(Map<String, String> given) {
         StreamsBuilder builder = new StreamsBuilder();
         String store = given.get("store");
-        if (given.get("texts").equals("bytes")) {
+        if (given.get("combine").equals("yes")) {
+            countCombined(builder, supplier(store));
+        } else if (given.get("texts").equals("bytes")) {
             Serde<Bytes> bytes = Serdes.Bytes();
             KStream<Bytes, Bytes> lines = builder.stream(TOPIC, Consumed.with(bytes, bytes));
             count(lines.flatMap((key, sentence) -> splitBytes(sentence)), bytes, store);
