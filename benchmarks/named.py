@@ -59,6 +59,7 @@ _PEERS: Final = {
     "storm-java-untracked": ("peers.storm_word_count", "--untracked"),
     "storm-java-latency": ("peers.storm_word_count", "--rate", RATE),
     "storm-multilang": ("peers.storm_word_count", "--bolts", "python"),
+    "storm-pystorm": ("peers.storm_word_count", "--bolts", "pystorm"),
     "spark-native": ("peers.spark_sql", "--split", "native"),
     "spark-arrow": ("peers.spark_sql", "--split", "arrow"),
     "bare": ("peers.spark_bare", "--rate", RATE),

@@ -49,6 +49,7 @@ GOALS: Final = (
     Goal("... with a call for each tuple?", "tracked-basic-500k", "storm-java-500k"),
     Goal("Against Storm with Python bolts?", "tracked-basic", "storm-multilang"),
     Goal("... with Arrow bolts?", "tracked-arrow", "storm-multilang"),
+    Goal("... of pystorm, streamparse's library?", "tracked-basic", "storm-pystorm"),
     Goal("Against plain PySpark with mapInArrow?", "tracked-arrow", "spark-arrow"),
     Goal("Against plain PySpark, all in the JVM?", "tracked-arrow", "spark-native"),
     Goal("Against Bytewax?", "tracked-arrow", "bytewax"),

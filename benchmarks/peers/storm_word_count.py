@@ -2,6 +2,7 @@
 
     python -m benchmarks peers.storm_word_count                              # Java bolts, tracked
     python -m benchmarks peers.storm_word_count --bolts python --pending 200 # split and count by storm.py
+    python -m benchmarks peers.storm_word_count --bolts pystorm              # by streamparse's library
     python -m benchmarks peers.storm_word_count --rate 50000                 # complete latency at a rate
 
 One spout, one split, one count and one acker, each a thread: Storm's best on two cores. A message's latency
@@ -19,13 +20,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.peers import in_java
+from benchmarks.peers import in_java, places
 from benchmarks.report import Report, add_keep_argument, print_line, throughput
 from benchmarks.word_count import add_time_arguments
 from benchmarks.work import VOCABULARY, save_sentences
 
 SOURCES: Final = Path(__file__).parent / "storm"
-_PENDING: Final = {"java": 1000, "python": 200}
+_PYSTORM: Final = "3.1.4"
+_PENDING: Final = {"java": 1000, "python": 200, "pystorm": 200}
 """The fastest setting: a pipe to a Python process does not gain from more."""
 
 
@@ -37,6 +39,8 @@ def measure(variant: dict[str, Any], warm_up_secs: float, secs: float) -> dict[s
     """
     report = Report("word_count", {"peer": "storm", **variant})
     class_path = in_java.class_path(SOURCES)
+    is_pystorm = variant["bolts"] == "pystorm"
+    python = places.python_with("pystorm", f"pystorm=={_PYSTORM}") if is_pystorm else Path(sys.executable)
     with tempfile.TemporaryDirectory(prefix="acktree-benchmark-") as name:
         folder = Path(name)
         save_sentences(folder / "sentences.txt", words=variant["words"])
@@ -49,7 +53,7 @@ def measure(variant: dict[str, Any], warm_up_secs: float, secs: float) -> dict[s
             "warm-up": warm_up_secs,
             "secs": secs,
             "sentences": folder / "sentences.txt",
-            "python": sys.executable,
+            "python": python,
         }
         command = ["java", f"-Xms{variant['heap']}", f"-Xmx{variant['heap']}"]
         command += ["-Djava.net.preferIPv4Stack=true", "-Dstorm.local.hostname=127.0.0.1"]
@@ -70,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--bolts", choices=["java", "python"], default="java", help="python: multilang")
+    parser.add_argument("--bolts", choices=list(_PENDING), default="java", help="others: multilang")
     parser.add_argument("--untracked", action="store_true", help="no ackers, no message ids, no anchors")
     parser.add_argument("--words", type=int, default=VOCABULARY, help="different words")
     parser.add_argument("--pending", type=int, help="max.spout.pending; 1000, with Python bolts 200")

@@ -153,7 +153,7 @@ public class WordCount {
     public static void main(String[] arguments) throws Exception {
         Map<String, String> given = new HashMap<>();
         for (int i = 0; i < arguments.length; i += 2) given.put(arguments[i].substring(2), arguments[i + 1]);
-        boolean tracked = given.get("tracked").equals("yes"), python = given.get("bolts").equals("python");
+        boolean tracked = given.get("tracked").equals("yes"), python = !given.get("bolts").equals("java");
         long warmUpMillis = (long) (Double.parseDouble(given.get("warm-up")) * 1000);
         double secs = Double.parseDouble(given.get("secs"));
         List<String> lines = Files.readAllLines(Path.of(given.get("sentences")));
@@ -161,8 +161,9 @@ public class WordCount {
 
         TopologyBuilder builder = new TopologyBuilder();
         builder.setSpout("sentences", new Sentences(tracked, Double.parseDouble(given.get("rate"))), 1);
-        IRichBolt split = python ? new InPython(given.get("python"), "split.py", "word") : new Split(tracked);
-        IRichBolt count = python ? new InPython(given.get("python"), "count.py") : new Count(tracked);
+        String library = given.get("bolts").equals("pystorm") ? "pystorm_" : "";
+        IRichBolt split = python ? new InPython(given.get("python"), library + "split.py", "word") : new Split(tracked);
+        IRichBolt count = python ? new InPython(given.get("python"), library + "count.py") : new Count(tracked);
         builder.setBolt("split", split, 1).localOrShuffleGrouping("sentences");
         builder.setBolt("count", count, Integer.parseInt(given.get("counts"))).fieldsGrouping("split", new Fields("word"));
 
