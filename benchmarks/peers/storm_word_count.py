@@ -64,7 +64,8 @@ def measure(variant: dict[str, Any], warm_up_secs: float, secs: float) -> dict[s
     latency = (
         {key: found[key] for key in ("failed", "p50_ms", "p90_ms", "p99_ms")} if variant["tracked"] else {}
     )
-    return report.line(spent | latency, {"storm": in_java.version(SOURCES)})
+    library = {"pystorm": _PYSTORM} if is_pystorm else {}
+    return report.line(spent | latency, {"storm": in_java.version(SOURCES), **library})
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
