@@ -42,9 +42,7 @@ class Ends(BasicBolt):
         pass
 
 
-def test_a_share_is_lowered_and_each_trace_is_whole(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_share_is_lowered_and_each_trace_is_whole(spark: SparkSession, tmp_path: Path) -> None:
     builder = TopologyBuilder("burst")
     builder.set_spout("burst", Burst())
     builder.set_bolt("ends", Ends()).shuffle_grouping("burst")
