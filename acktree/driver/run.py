@@ -132,12 +132,7 @@ class Run:
     def watch(self) -> Watch:
         """What operators watch of the run."""
         levels = len(self.plan.levels)
-        return Watch(
-            self.plan,
-            self.traces,
-            lambda order: self.inbox.append_watch(order.to_bytes(), levels),
-            lambda: {task: thread.task.next_sequence for task, thread in self.threads.by_task.items()},
-        )
+        return Watch(self.plan, self.traces, lambda order: self.inbox.append_watch(order.to_bytes(), levels))
 
     @property
     def is_idle(self) -> bool:

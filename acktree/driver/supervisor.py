@@ -104,7 +104,6 @@ class Supervisor:
                 if self.run.journal is not None:
                     self.run.journal.note_delivered()
                 self._send_due(ticks)
-                self.run.watch.keep_pace()
                 self._frames.look(self._query)
                 self._log_progress()
                 self._warn_of_blocked()

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from acktree.core.tracking.sampling import Steps
-
 __all__ = ["WatchOrder"]
 
 
@@ -23,12 +21,10 @@ class WatchOrder:
         trace_rate: The share of messages that is traced, 0 to 1.
         debug: Component -> the share of messages whose tuples it logs, 0 to 1; "" for all components that
             are not named.
-        trace_steps: Divides the share for messages from some sequences on.
     """
 
     trace_rate: float
     debug: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
-    trace_steps: Steps = field(default_factory=lambda: MappingProxyType({}))
 
     def logs(self, component: str) -> float:
         """The share of messages whose tuples a component logs."""
@@ -41,17 +37,10 @@ class WatchOrder:
 
     def to_bytes(self) -> bytes:
         """For the inbox and the wire; :meth:`from_bytes` reads it."""
-        steps = {str(task): [*each] for task, each in self.trace_steps.items()}
-        return json.dumps(
-            {"trace_rate": self.trace_rate, "debug": dict(self.debug), "trace_steps": steps}
-        ).encode()
+        return json.dumps({"trace_rate": self.trace_rate, "debug": dict(self.debug)}).encode()
 
     @classmethod
     def from_bytes(cls, blob: bytes | memoryview) -> WatchOrder:
         """Read what :meth:`to_bytes` wrote."""
         given = json.loads(bytes(blob))
-        steps = {
-            int(task): [(int(first), int(divisor)) for first, divisor in each]
-            for task, each in given.get("trace_steps", {}).items()
-        }
-        return cls(float(given["trace_rate"]), given["debug"], steps)
+        return cls(float(given["trace_rate"]), given["debug"])

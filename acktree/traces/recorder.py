@@ -9,7 +9,6 @@ Rules of this file
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from types import MappingProxyType
@@ -22,15 +21,14 @@ from acktree.core.ids import Int64s, root_ids, sequences_of
 from acktree.core.micro_batch import MicroBatch
 from acktree.core.spouts.pending import MessageIds
 from acktree.core.stats.numbers import TraceNumbers
-from acktree.core.tracking.attempts import NAMED, number_of
-from acktree.core.tracking.sampling import Share, Steps
+from acktree.core.tracking.attempts import number_of
+from acktree.core.tracking.sampling import is_sampled
 from acktree.core.tracking.verdicts import Failure
 from acktree.tasks.bolts.tracing import recording
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from acktree.texts import short_repr
 from acktree.traces.events import EventLog
-from acktree.traces.pace import TracePace
 from acktree.traces.store import TraceStore
 from acktree.traces.writer import Writer
 
@@ -88,8 +86,7 @@ class TraceRecorder:
     ) -> None:
         self.export = export
         self.store, self._salt, self._now_ms = store, run_salt, now_ms
-        self._share = Share(rate if store is not None else 0.0, run_salt=run_salt)
-        self.pace = TracePace(self._share.rate)
+        self._rate = rate if store is not None else 0.0
         self._marked: dict[int, None] = {}
         self._writer = Writer("traces", is_threaded=is_threaded)
         self._written = self._untrimmed = self._beyond = 0
@@ -97,20 +94,15 @@ class TraceRecorder:
 
     @property
     def rate(self) -> float:
-        """The share of messages that is traced, of those that are emitted from now on."""
-        return self._share.rate / self.pace.divisor
+        """The share of messages that is traced."""
+        return self._rate
 
     def set_rate(self, rate: float) -> None:
         """Trace another share of the messages that are emitted from now on."""
         if self.store is None:
             return
-        self._share, self.pace = Share(rate, run_salt=self._salt), TracePace(rate)
+        self._rate = rate
         self._put(self._mark_open)
-
-    def divide(self, steps: Steps) -> None:
-        """Divide the share for messages that are not emitted yet, as the levels were told."""
-        self._share = replace(self._share, steps=steps)
-        self.pace.taken()
 
     @recording
     def emitted(
@@ -121,11 +113,10 @@ class TraceRecorder:
         Args:
             parents: Row of the chunk -> traceparent, of those messages that have one.
         """
-        share, pace = self._share, self.pace
-        if share.rate <= 0:
+        if self._rate <= 0:
             return
         roots = root_ids(self._salt, chunk.task, chunk.sequences)
-        which = np.flatnonzero(share.traces(roots, chunk.attempts))
+        which = np.flatnonzero(is_sampled(roots, self._rate, chunk.attempts))
         if not len(which):
             return
         self._beyond += max(0, len(which) - _MOST_IDS)
@@ -147,16 +138,13 @@ class TraceRecorder:
                 ))  # fmt: skip
         to_mark = roots[which[marked]].tolist()
         self._put(lambda store: self._add_messages(store, rows, to_mark), 200 * len(rows))
-        if share.is_settled(chunk.task, chunk.first_sequence):
-            pace.emitted(len(which) - int((given >= NAMED).sum()))
 
     def judged(self, batch: MicroBatch, batches: Mapping[int, VerdictBatch]) -> None:
         """Note the verdicts of a micro-batch. Called by the sink; the messages are looked at later."""
         if self.store is not None:
             now_ms = batch.clock_ms if self._now_ms is None else self._now_ms()
-            self.pace.look(now_ms)
-            # Another share holds for what is emitted from then on, and for what is still open there.
-            self._put(partial(self._add_verdicts, batches=batches, now_ms=now_ms, share=self._share), 1024)
+            # Another rate holds for what is emitted from then on, and for what is still open there.
+            self._put(partial(self._add_verdicts, batches=batches, now_ms=now_ms, rate=self._rate), 1024)
 
     def add(self, batch: MicroBatch, rows: Iterable[WireRow]) -> None:
         """Note what levels recorded in a micro-batch: its rows of kind TRACE."""
@@ -225,29 +213,25 @@ class TraceRecorder:
     def _add_facts(
         self, store: TraceStore, batch: MicroBatch, told: Sequence[tuple[int, int, bytes]]
     ) -> None:
-        fresh = np.array(
-            store.add_facts(batch.batch_id, batch.clock_ms, [body for _, _, body in told]), np.int64
-        )
-        # Attempts after the first that were emitted while a smaller share was traced.
-        self._mark(fresh[~self._share.traces(fresh)].tolist())
+        store.add_facts(batch.batch_id, batch.clock_ms, [body for _, _, body in told])
 
     def _add_verdicts(
-        self, store: TraceStore, batches: Mapping[int, VerdictBatch], now_ms: int, share: Share
+        self, store: TraceStore, batches: Mapping[int, VerdictBatch], now_ms: int, rate: float
     ) -> None:
-        if share.rate <= 0 and not self._marked:
+        if rate <= 0 and not self._marked:
             return
         groups: list[tuple[Int64s, Failure | None]] = []
         for task, given in batches.items():
             groups += [(self._roots_of(task, given.acked), None), (given.acked_roots, None)]
             groups += [(self._roots_of(task, sequences), failure) for sequences, failure in given.failed]
             groups += given.failed_rows
-        rows = self._traced_among(groups, now_ms, share)
+        rows = self._traced_among(groups, now_ms, rate)
         if rows:
             store.add_verdicts(rows)
         for *_, root in rows:
             self._marked.pop(root, None)
         if self.export is not None:
-            self.export.put(store.stored_among([root for *_, root in rows]))
+            self.export.put(root for *_, root in rows)
 
     def sequences_of(self, roots: Sequence[int]) -> Int64s:
         """The sequences of some roots of spout tasks."""
@@ -257,14 +241,14 @@ class TraceRecorder:
         return root_ids(self._salt, task, sequences)
 
     def _traced_among(
-        self, groups: Sequence[tuple[Int64s, Failure | None]], now_ms: int, share: Share
+        self, groups: Sequence[tuple[Int64s, Failure | None]], now_ms: int, rate: float
     ) -> list[Row]:
         """The verdicts of the messages that are traced; each group is acked, or failed for one reason."""
         if not groups:
             return []
         roots = np.concatenate([roots for roots, _ in groups])
         group_of = np.repeat(np.arange(len(groups)), [len(roots) for roots, _ in groups])
-        which = share.traces(roots)
+        which = is_sampled(roots, rate)
         if self._marked:  # looked up once: groups may be as many as messages
             which |= np.isin(roots, np.fromiter(self._marked, np.int64, len(self._marked)))
         found = zip(roots[which].tolist(), group_of[which].tolist(), strict=True)

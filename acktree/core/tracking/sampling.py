@@ -1,30 +1,25 @@
 """Which messages are traced, and the edges of their tuples in a frame.
 
-Whether a message is traced is a pure function of its root, its attempt and the share. So every level, every
+Whether a message is traced is a pure function of its root, its attempt and the rate. So every level, every
 worker and a second run agree, and nothing about it is sent with a tuple.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from acktree.core.ids import Int32s, Int64s, sequences_of
+from acktree.core.ids import Int32s, Int64s
 from acktree.core.tracking.attempts import NAMED, number_of
 from acktree.core.tracking.lineage import Lineage
 from acktree.core.tracking.lineage_runs import Runs, siblings
 
-__all__ = ["RETRY_FACTOR", "Bools", "Share", "Steps", "is_sampled", "sampled_pairs"]
+__all__ = ["RETRY_FACTOR", "is_sampled", "sampled_pairs"]
 
 Bools = npt.NDArray[np.bool_]
 UInt32s = npt.NDArray[np.uint32]
-Steps = Mapping[int, Sequence[tuple[int, int]]]
-"""Spout task -> (first sequence, divisor) of each change, ascending. Before the first the divisor is 1."""
 
 RETRY_FACTOR: Final = 50
 """Attempts after the first are traced this many times as often: a message that failed is looked for."""
@@ -68,50 +63,6 @@ def is_sampled(roots: Int64s, rate: float, attempts: Int32s | None = None) -> Bo
     return sampled
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
-    """The share of messages that is traced, which may be divided for messages from some sequences on.
-
-    Attributes:
-        rate: The share, 0 to 1, where nothing divides it.
-        steps: What divides it. Whether a message is traced never changes: a new step is for messages that
-            are not emitted yet.
-        run_salt: Of which the roots of spout tasks are made.
-    """
-
-    rate: float
-    steps: Steps = field(default_factory=lambda: MappingProxyType({}))
-    run_salt: int = 0
-
-    def traces(self, roots: Int64s, attempts: Int32s | None = None) -> Bools:
-        """Which of these messages are traced, shape (n,); see :func:`is_sampled`."""
-        sampled = is_sampled(roots, self.rate, attempts)
-        if self.steps:
-            at = np.flatnonzero(sampled)
-            sampled[at] = self._are_left(roots[at], None if attempts is None else attempts[at])
-        return sampled
-
-    def is_settled(self, task: int, sequence: int) -> bool:
-        """Whether the last step of a spout task holds for one of its messages already."""
-        return not self.steps.get(task) or sequence >= self.steps[task][-1][0]
-
-    def _are_left(self, roots: Int64s, attempts: Int32s | None) -> Bools:
-        """Which of some messages that are traced at the whole share are traced at theirs."""
-        tasks, sequences = sequences_of(self.run_salt, roots)
-        divisors = np.ones(len(roots), np.int64)
-        for task, steps in self.steps.items():
-            firsts, those = np.array(steps, np.int64).reshape(-1, 2).T
-            mine = np.flatnonzero((tasks == task) & (sequences >= firsts[0]))
-            divisors[mine] = those[np.searchsorted(firsts, sequences[mine], side="right") - 1]
-        left = np.ones(len(roots), np.bool_)
-        for divisor in np.unique(divisors[divisors > 1]).tolist():
-            mine = np.flatnonzero(divisors == divisor)
-            left[mine] = is_sampled(
-                roots[mine], self.rate / divisor, None if attempts is None else attempts[mine]
-            )
-        return left
-
-
 def _mix(halves: UInt32s, mixed: UInt32s, shifted: UInt32s) -> None:
     """Mix the low and the high halves of roots; numpy shifts 64 bits many times slower than it reads them.
 
@@ -128,25 +79,25 @@ def _mix(halves: UInt32s, mixed: UInt32s, shifted: UInt32s) -> None:
 
 
 def sampled_pairs(
-    lineage: Lineage, share: Share, among: Int64s | None = None
+    lineage: Lineage, rate: float, among: Int64s | None = None
 ) -> tuple[Int64s, Int64s, Int64s]:
     """The (row, root, edge) of each traced tuple of a frame, by row; three arrays, shape (m,).
 
     Args:
         lineage: The lineage of the frame.
-        share: The share of messages that is traced.
+        rate: The share of messages that is traced.
         among: Rows, ascending, of which the roots of all traced tuples are known to be; None for all rows.
     """
     if isinstance(lineage, Runs):
         if among is None:
-            runs = np.flatnonzero(share.traces(lineage.roots, lineage.run_attempts))
+            runs = np.flatnonzero(is_sampled(lineage.roots, rate, lineage.run_attempts))
         else:
             runs = np.unique(np.searchsorted(lineage.starts, among, side="right") - 1)  # of few rows
         if not len(runs):
             return runs, runs, runs
         return _pairs_of_runs(lineage, runs)
     sparse = lineage.sparse()
-    pairs = np.flatnonzero(share.traces(sparse.roots, sparse.pair_attempts))
+    pairs = np.flatnonzero(is_sampled(sparse.roots, rate, sparse.pair_attempts))
     if not len(pairs):
         return pairs, pairs, pairs
     return sparse.row_of_pair[pairs], sparse.roots[pairs], sparse.edges[pairs]

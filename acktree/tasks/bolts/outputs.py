@@ -27,7 +27,6 @@ from acktree.core.stats.counters import (
 from acktree.core.stats.user_metrics import increments_to_bytes
 from acktree.core.tracking.combining import split
 from acktree.core.tracking.deltas import Deltas, as_sequence_sums
-from acktree.core.tracking.sampling import Share
 from acktree.core.tracking.sequence_sums import Opened, SequenceSums
 from acktree.core.tracking.verdicts import Failure
 from acktree.tasks.bolts.emitted_events import EmittedEvents
@@ -74,9 +73,7 @@ class Outputs:
         self.counters = Counters()
         clock = now_ms or (lambda: clock_ms)
         self.events = EmittedEvents(clock)
-        self.tracer = Tracer(
-            Share(plan.trace_rate, run_salt=plan.run_salt), clock, is_tracking=plan.is_tracking
-        )
+        self.tracer = Tracer(plan.trace_rate, clock, is_tracking=plan.is_tracking)
         self.local: dict[str, list[Frame]] = {}
         self._frames: dict[tuple[int, int], list[Frame]] = {}
         self._errors: dict[str, list[dict[str, object]]] = {}

@@ -17,7 +17,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import wraps
 from time import perf_counter
 from typing import Any, Final, NamedTuple, ParamSpec
@@ -29,7 +28,7 @@ import pyarrow as pa
 from acktree.core.data.frames import Frame
 from acktree.core.data.tuples import Tuple
 from acktree.core.ids import Int32s, Int64s
-from acktree.core.tracking.sampling import Share, sampled_pairs
+from acktree.core.tracking.sampling import sampled_pairs
 from acktree.core.tracking.trace_facts import EXECUTION, HELD, LINK, Bolt, Facts, Place
 from acktree.core.tracking.verdicts import Failure
 from acktree.logs import logger
@@ -71,17 +70,17 @@ class Tracer:
     """The facts of one level, partition and micro-batch.
 
     Attributes:
-        share: The share of messages that are traced; of 0 for none.
+        rate: The share of messages that are traced; 0 for none.
     """
 
-    def __init__(self, share: Share, now_ms: Callable[[], int], *, is_tracking: bool = True) -> None:
+    def __init__(self, rate: float, now_ms: Callable[[], int], *, is_tracking: bool = True) -> None:
         """Nothing is recorded yet.
 
         Args:
             now_ms: The time, in milliseconds since 1970; in ``LocalCluster`` its clock.
             is_tracking: Whether messages have roots.
         """
-        self.share, self.is_tracking = share, is_tracking
+        self.rate, self.is_tracking = rate, is_tracking
         self._now_ms = now_ms
         self._start, self._start_ms = perf_counter(), now_ms()
         self._accounts: list[tuple[str, int, InboundRows]] = []
@@ -99,14 +98,14 @@ class Tracer:
     def obey(self, order: WatchOrder) -> None:
         """Take what operators watch. Called before anything is recorded."""
         if self.is_tracking:
-            self.share = replace(self.share, rate=order.trace_rate, steps=order.trace_steps)
+            self.rate = order.trace_rate
 
     @recording
     def watch(self, rows: InboundRows, component: str, task: int) -> None:
         """Note which rows of a frame are traced, before its tuples are executed."""
-        if self.share.rate <= 0:
+        if self.rate <= 0:
             return
-        pairs = Pairs(*sampled_pairs(rows.lineage, self.share))
+        pairs = Pairs(*sampled_pairs(rows.lineage, self.rate))
         if not len(pairs.rows):
             return
         kept = self._watched.kept(pairs.roots)
@@ -144,12 +143,12 @@ class Tracer:
             joins: Emitted tuple -> its anchors, where there are several.
             rows: The frame that ``parents`` counts in.
         """
-        if self.share.rate <= 0:
+        if self.rate <= 0:
             return
         among = None
         if rows.traced is not None and not joins:
             among = np.flatnonzero(rows.traced.mask[parents])
-        pairs = Pairs(*sampled_pairs(frame.lineage, self.share, among))
+        pairs = Pairs(*sampled_pairs(frame.lineage, self.rate, among))
         if not len(pairs.rows):
             return
         over = _edges_above(pairs, parents, emitted, joins, rows.traced)
@@ -220,12 +219,12 @@ class Tracer:
             self._add_executions((component, task, rows), traced.pairs, began_ms, took_ms, traced.together)
             if len(traced.surplus.rows):
                 self._count_surplus(component, task, rows, traced)
-        if self.share.rate <= 0:
+        if self.rate <= 0:
             return
         of_rows: dict[int, Pairs] = {}
         for component, task, rows, row in held:
             if id(rows) not in of_rows:
-                of_rows[id(rows)] = Pairs(*sampled_pairs(rows.lineage, self.share))
+                of_rows[id(rows)] = Pairs(*sampled_pairs(rows.lineage, self.rate))
             pairs = of_rows[id(rows)]
             mine = pairs.where(pairs.rows == row)
             if len(mine.rows):

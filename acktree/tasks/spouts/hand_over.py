@@ -21,11 +21,7 @@ __all__ = ["HandOver"]
 
 
 class HandOver:
-    """Makes chunks of one spout task's messages, and appends them to the inbox.
-
-    Attributes:
-        next_sequence: The sequence that the next message gets.
-    """
+    """Makes chunks of one spout task's messages, and appends them to the inbox."""
 
     def __init__(self, parts: SpoutParts, first_sequence: int) -> None:
         """Reserve the first block of sequences.
@@ -36,14 +32,14 @@ class HandOver:
         self._spout, self._component, self._task = parts.spout, parts.component, parts.task
         self._host, self._chunks, self._retries = parts.host, parts.chunks, parts.retries
         self._watching, self._reporter = parts.watching, parts.reporter
-        self.next_sequence = first_sequence
+        self._next_sequence = first_sequence
         self._reserved = parts.host.reserve(first_sequence)
 
     def sequences(self, count: int) -> int:
         """Take new sequences and return the first; no message has one of them before."""
-        first = self.next_sequence
-        self.next_sequence += count
-        while self.next_sequence > self._reserved:
+        first = self._next_sequence
+        self._next_sequence += count
+        while self._next_sequence > self._reserved:
             self._reserved = self._host.reserve(self._reserved)
         return first
 

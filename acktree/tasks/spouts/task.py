@@ -307,11 +307,6 @@ class SpoutTask:
         """
         return self._open_messages.oldest(most)
 
-    @property
-    def next_sequence(self) -> int:
-        """The sequence of the next message that is emitted. Any thread may read it."""
-        return self._hand_over.next_sequence
-
     def open_ids_by_sequence(self) -> Iterator[tuple[int, object]]:
         """Each message that was handed over and is open, as (sequence, message id)."""
         return self._pending.items()
