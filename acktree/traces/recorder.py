@@ -213,7 +213,11 @@ class TraceRecorder:
     def _add_facts(
         self, store: TraceStore, batch: MicroBatch, told: Sequence[tuple[int, int, bytes]]
     ) -> None:
-        store.add_facts(batch.batch_id, batch.clock_ms, [body for _, _, body in told])
+        fresh = np.array(
+            store.add_facts(batch.batch_id, batch.clock_ms, [body for _, _, body in told]), np.int64
+        )
+        # Attempts after the first that were emitted while a smaller share was traced.
+        self._mark(fresh[~is_sampled(fresh, self._rate)].tolist())
 
     def _add_verdicts(
         self, store: TraceStore, batches: Mapping[int, VerdictBatch], now_ms: int, rate: float
@@ -231,7 +235,7 @@ class TraceRecorder:
         for *_, root in rows:
             self._marked.pop(root, None)
         if self.export is not None:
-            self.export.put(root for *_, root in rows)
+            self.export.put(store.stored_among([root for *_, root in rows]))
 
     def sequences_of(self, roots: Sequence[int]) -> Int64s:
         """The sequences of some roots of spout tasks."""

@@ -141,11 +141,14 @@ class TraceStore:
         with self._writing() as connection:
             self._execute(connection, VERDICT, [*rows])
 
-    def add_facts(self, batch_id: int, clock_ms: int, bodies: Sequence[bytes]) -> None:
+    def add_facts(self, batch_id: int, clock_ms: int, bodies: Sequence[bytes]) -> list[int]:
         """Store what levels recorded in a micro-batch.
 
         Args:
             bodies: Of :class:`~acktree.core.tracking.trace_facts.Facts`, lower levels first.
+
+        Returns:
+            The roots of the messages that were not stored before.
         """
         parts: Sequence[Facts] = [Facts.of_bytes(body) for body in bodies]
         with self._writing() as connection:
@@ -164,13 +167,14 @@ class TraceStore:
             if kept is not parts:
                 parts, messages = kept, Messages.of(kept, messages.elsewhere)
             if not len(messages.roots):
-                return
+                return []
             self._execute(connection, MESSAGE, messages.rows(pack, clock_ms))
             self._execute(connection, LATER, messages.later_rows(pack))
             self._left_out_now += left_out(parts) - (0 if before is None else left_out(unpacked(before)))
             connection.execute(
                 "INSERT OR REPLACE INTO packs VALUES (?, ?, ?, ?)", (pack, batch_id, clock_ms, packed(parts))
             )
+            return [*(known - stored)]
 
     @staticmethod
     def _elsewhere(connection: sqlite3.Connection, roots: Sequence[int], pack: int) -> set[int]:
@@ -202,6 +206,12 @@ class TraceStore:
         """Which of these messages are stored. Facts of others are left out: they could never be trimmed."""
         query = "SELECT value FROM json_each(?) WHERE value IN (SELECT root FROM messages)"
         return {root for (root,) in connection.execute(query, (json.dumps(roots),))}
+
+    def stored_among(self, roots: Sequence[int]) -> list[int]:
+        """Which of these messages are stored, in their order."""
+        with self._lock, self._explained():
+            known = self._stored_among(self._connection, roots)
+        return [root for root in roots if root in known]
 
     def _insert_messages(self, connection: sqlite3.Connection, rows: Sequence[Row]) -> None:
         roots = {row[0] for row in rows}

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from acktree import ArrowBolt, BasicBolt, Config, TopologyBuilder
+from acktree.core.data.frames import Kind, WireRow
+from acktree.core.ids import root_ids
 from acktree.core.micro_batch import MicroBatch
 from acktree.core.tracking.attempts import NAMED
+from acktree.core.tracking.sampling import is_sampled
 from acktree.core.tracking.verdicts import Failure, FailureCause, FailureKind
 from acktree.tasks.bolts.previews import previews
 from acktree.tasks.chunk import Chunk
@@ -141,6 +145,32 @@ def test_a_rate_that_changes_while_verdicts_wait_loses_none(rate):
     finally:
         gate.set()
         recorder.close()
+
+
+def test_attempts_that_only_levels_know_get_their_verdicts():
+    """Their chunk waited in the inbox while the rate was raised."""
+    count, store = 20_000, TraceStore(IN_MEMORY)
+    recorder = TraceRecorder(store, 0.0002, 5, lambda: 9, is_threaded=False)
+    again = np.full(count, 2, dtype=np.int32)
+    chunk = replace(CHUNK, values=pa.record_batch({"n": range(count)}), attempts=again)
+    recorder.emitted(chunk, [*map(str, range(count))])
+    recorder.set_rate(0.01)
+    roots = root_ids(5, 1, np.arange(count))
+    traced = roots[is_sampled(roots, 0.01, again)].tolist()
+    links = [[root, root, [], "spout", 1, "default", "spout", 1, []] for root in traced]
+    recorder.add(MicroBatch(1, 1), [WireRow(0, 0, Kind.TRACE, 0, 0, 0, b"", body_of(links))])
+    recorder.judged(MicroBatch(1, 1), {1: VerdictBatch(acked=np.arange(count))})
+    found = store.select("SELECT verdict, count(*) AS count FROM messages GROUP BY verdict")
+    assert found == [{"verdict": "ACKED", "count": len(traced)}]
+
+
+def test_only_messages_that_are_stored_are_exported():
+    put: list[int] = []
+    export = SimpleNamespace(put=put.extend, close=lambda: None, exported=0, dropped=0)
+    recorder = TraceRecorder(TraceStore(IN_MEMORY), 1.0, 5, lambda: 9, export=export, is_threaded=False)
+    recorder.emitted(CHUNK, ["a", "b", "c"])
+    recorder.judged(MicroBatch(1, 9), {1: VerdictBatch(acked=np.arange(5))})
+    assert put == root_ids(5, 1, np.arange(3)).tolist()
 
 
 def test_attempts_of_an_earlier_run_are_closed_too(tmp_path):
