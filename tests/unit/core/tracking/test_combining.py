@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from acktree.core.ids import root_ids, row_root_ids
@@ -135,6 +135,7 @@ def told_of(parts, combiners, order=lambda shares: shares):
     return [combine(SALT, order(shares[combiner])).to_bytes() for combiner in sorted(shares)]
 
 
+@example([Deltas(sequence_sums=(SequenceSums(1, 0, int64s([1, 1, 0, 1])),))], 1)
 @given(micro_batches(), st.integers(1, 4))
 def test_what_combining_tasks_tell_the_driver_is_what_the_levels_said(parts, combiners):
     heard = Heard(parts)
@@ -155,8 +156,11 @@ def test_what_combining_tasks_tell_the_driver_is_what_the_levels_said(parts, com
     done = {root(task, at): task for task, sequences in settled.done for at in sequences.tolist()}
     done |= dict(zip(settled.done_rows.tolist(), settled.done_owners.tolist(), strict=True))
     assert done == {each: owner for each, owner in heard.opened.items() if each not in opened}
-    assert Heard([replace(one.rest, init_roots=int64s([]), init_sums=int64s([]), init_owners=int64s([]))
-                  for one in combined]).sums == heard.old()  # fmt: skip
+    others = [
+        replace(one.rest, init_roots=int64s([]), init_sums=int64s([]), init_owners=int64s([]))
+        for one in combined
+    ]
+    assert Heard(others).old() == heard.old(), "a zero among consecutive sums adds nothing"
     assert len({task for task, _ in settled.done}) == len(settled.done)
     assert all((np.diff(sequences) > 0).all() for _, sequences in settled.done)
 
