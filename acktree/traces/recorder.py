@@ -152,9 +152,8 @@ class TraceRecorder:
             return
         told = sorted((row.sequence, row.source, bytes(row.body)) for row in rows)
         if told:
-            self._put(
-                lambda store: self._add_facts(store, batch, told), sum(len(body) for _, _, body in told)
-            )
+            work = partial(self._add_facts, batch=batch, told=told, rate=self._rate)
+            self._put(work, sum(len(body) for _, _, body in told))
 
     def settle(self, timeout_secs: float = 10.0) -> bool:
         """Wait until all that was given is written. False when the time is over first."""
@@ -211,13 +210,13 @@ class TraceRecorder:
             del self._marked[next(iter(self._marked))]
 
     def _add_facts(
-        self, store: TraceStore, batch: MicroBatch, told: Sequence[tuple[int, int, bytes]]
+        self, store: TraceStore, batch: MicroBatch, told: Sequence[tuple[int, int, bytes]], rate: float
     ) -> None:
-        fresh = np.array(
-            store.add_facts(batch.batch_id, batch.clock_ms, [body for _, _, body in told]), np.int64
-        )
-        # Attempts after the first that were emitted while a smaller share was traced.
-        self._mark(fresh[~is_sampled(fresh, self._rate)].tolist())
+        stored = store.add_facts(batch.batch_id, batch.clock_ms, [body for _, _, body in told])
+        fresh = np.array(stored, np.int64)
+        # Attempts after the first that were emitted while a smaller share was traced: their verdicts are not
+        # found by the rate.
+        self._mark(fresh[~is_sampled(fresh, rate)].tolist())
 
     def _add_verdicts(
         self, store: TraceStore, batches: Mapping[int, VerdictBatch], now_ms: int, rate: float

@@ -147,19 +147,28 @@ def test_a_rate_that_changes_while_verdicts_wait_loses_none(rate):
         recorder.close()
 
 
-def test_attempts_that_only_levels_know_get_their_verdicts():
-    """Their chunk waited in the inbox while the rate was raised."""
-    count, store = 20_000, TraceStore(IN_MEMORY)
-    recorder = TraceRecorder(store, 0.0002, 5, lambda: 9, is_threaded=False)
+@pytest.mark.parametrize("later", [0.01, 0.5])
+def test_attempts_that_only_levels_know_get_their_verdicts(later):
+    """Their chunk waits while the rate is raised, which is raised again before they are stored."""
+    count, store, gate = 20_000, TraceStore(IN_MEMORY), threading.Event()
+    recorder = TraceRecorder(store, 0.0002, 5, lambda: 9)
     again = np.full(count, 2, dtype=np.int32)
     chunk = replace(CHUNK, values=pa.record_batch({"n": range(count)}), attempts=again)
-    recorder.emitted(chunk, [*map(str, range(count))])
-    recorder.set_rate(0.01)
     roots = root_ids(5, 1, np.arange(count))
     traced = roots[is_sampled(roots, 0.01, again)].tolist()
     links = [[root, root, [], "spout", 1, "default", "spout", 1, []] for root in traced]
-    recorder.add(MicroBatch(1, 1), [WireRow(0, 0, Kind.TRACE, 0, 0, 0, b"", body_of(links))])
-    recorder.judged(MicroBatch(1, 1), {1: VerdictBatch(acked=np.arange(count))})
+    try:
+        recorder.emitted(chunk, [*map(str, range(count))])
+        recorder.set_rate(0.01)
+        recorder._writer.put(gate.wait)
+        recorder.add(MicroBatch(1, 1), [WireRow(0, 0, Kind.TRACE, 0, 0, 0, b"", body_of(links))])
+        recorder.judged(MicroBatch(1, 1), {1: VerdictBatch(acked=np.arange(count))})
+        recorder.set_rate(later)
+        gate.set()
+        assert recorder.settle()
+    finally:
+        gate.set()
+        recorder.close()
     found = store.select("SELECT verdict, count(*) AS count FROM messages GROUP BY verdict")
     assert found == [{"verdict": "ACKED", "count": len(traced)}]
 
