@@ -70,7 +70,6 @@ _PEERS: Final = {
     "bytewax-2-processes": ("peers.bytewax_word_count", "--processes", "2"),
     "bytewax-snapshots": ("peers.bytewax_word_count", "--snapshots"),
     "pathway": ("peers.pathway_word_count",),
-    "pathway-500k": ("peers.pathway_word_count", "--words", "500000"),
     "kafka-streams": ("peers.kafka_streams_word_count",),
     "kafka-streams-combined": ("peers.kafka_streams_word_count", "--combine"),
     "kafka-streams-500k": ("peers.kafka_streams_word_count", "--words", "500000"),

@@ -72,10 +72,7 @@ def measure(variant: dict[str, Any], warm_up_secs: float, secs: float) -> dict[s
             "secs": secs,
             "sentences": folder / "sentences.txt",
         }
-        command = ["java", f"-Xms{variant['heap']}", f"-Xmx{variant['heap']}"]
-        command += [f"-XX:+Use{variant['collector']}GC", "-Djava.net.preferIPv4Stack=true"]
-        command += [f"-Djava.io.tmpdir={folder}", "-cp", class_path, "peer.WordCount"]
-        command += in_java.words_of(options)
+        command = in_java.command(class_path, folder, variant["heap"], variant["collector"], options)
         found, cost = in_java.run("Flink", command, folder)
     spent = throughput(found["roots"], found["secs"], cost)
     return report.line(spent | {"checkpoints": found["checkpoints"]}, {"flink": in_java.version(SOURCES)})

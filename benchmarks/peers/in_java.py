@@ -47,6 +47,21 @@ def words_of(options: Mapping[str, object]) -> list[str]:
     return [word for name, value in options.items() for word in (f"--{name}", str(value))]
 
 
+def command(
+    class_path: str, folder: Path, heap: str, collector: str, options: Mapping[str, object]
+) -> list[str]:
+    """How a peer is started in a JVM of its own.
+
+    Args:
+        folder: Where the JVM puts what is temporary.
+        heap: Its size, such as ``2g``.
+        collector: ``Parallel``, ``G1`` or ``Serial``.
+        options: What the program is given.
+    """
+    java = ["java", f"-Xms{heap}", f"-Xmx{heap}", f"-XX:+Use{collector}GC", "-Djava.net.preferIPv4Stack=true"]
+    return [*java, f"-Djava.io.tmpdir={folder}", "-cp", class_path, "peer.WordCount", *words_of(options)]
+
+
 def run(
     who: str, command: Sequence[str], folder: Path, server_secs: Callable[[], float] | None = None
 ) -> tuple[dict[str, Any], machine.Cost]:

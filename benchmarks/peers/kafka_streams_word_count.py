@@ -113,10 +113,7 @@ def measure(variant: dict[str, Any], warm_up_secs: float, secs: float) -> dict[s
             "sentences": folder / "sentences.txt",
             **{f"set.{name}": value for name, value in variant["settings"].items()},
         }
-        command = ["java", f"-Xms{variant['heap']}", f"-Xmx{variant['heap']}"]
-        command += [f"-XX:+Use{variant['collector']}GC", "-Djava.net.preferIPv4Stack=true"]
-        command += [f"-Djava.io.tmpdir={folder}", "-cp", class_path, "peer.WordCount"]
-        command += in_java.words_of(options)
+        command = in_java.command(class_path, folder, variant["heap"], variant["collector"], options)
         found, cost = in_java.run("Kafka Streams", command, folder, lambda: server_secs(broker))
     broker_us = found["server_secs"] / found["roots"] * 1e6
     spent = throughput(found["roots"], found["secs"], cost)
