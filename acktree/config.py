@@ -47,6 +47,7 @@ _OURS: Final = frozenset(
         "inbox_max_bytes",
         "inbox_max_messages",
         "log_format",
+        "max_traces_per_sec",
         "otlp_endpoint",
         "partitions",
         "run_salt",
@@ -208,9 +209,12 @@ class Config:
     switched on; events are written by one thread, which needs no tasks."""
     trace_sample_rate: float = 0.001
     """The share of messages whose path through the topology is recorded, 0 to 1: see ``running.traces``.
-    Attempts after the first are traced fifty times as often. 0: none. At 0.001 it takes 1 to 2 % of the CPU
-    with bolts that are called for each tuple, and some 12 % with Arrow bolts at a million messages a second.
-    It can be changed while the topology runs."""
+    Attempts after the first are traced fifty times as often. 0: none. It can be changed while the topology
+    runs."""
+    max_traces_per_sec: float | None = 100
+    """How many first attempts are traced in a second at most, of all spout tasks together. When there are
+    more, a task lets about a second pass without a trace. It does not hold at a rate of 1, for rows of a
+    DataFrame, and for messages that a spout names. None: no limit, as in a LocalCluster."""
     otlp_endpoint: str | None = None
     """The URL of an OpenTelemetry collector, ``http://localhost:4318``: a traced message goes to its
     ``/v1/traces`` once it has its verdict. It needs ``acktree[otel]``. A LocalCluster sends none."""
@@ -255,6 +259,7 @@ class Config:
         self._number("stats_sample_rate", above=0, most=1)
         self._number("error_throttle_interval_secs", above=0)
         self._number("trace_sample_rate", least=0, most=1)
+        self._number("max_traces_per_sec", above=0, or_none=True)
         self._number("spout_wait_progressive_level3_sleep_millis", least=0)
         self._number("spout_wait_park_microsec", least=0)
         self._number("acker_executors", whole=True, least=0, or_none=True)

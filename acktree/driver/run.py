@@ -14,6 +14,7 @@ from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.journal import Journal
 from acktree.core.stats.counters import Counters
 from acktree.core.stats.numbers import SpoutNumbers
+from acktree.core.tracking.sampling import TraceRule
 from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.dead_letters.store import DeadLetters
 from acktree.driver.batch import BatchResults
@@ -73,7 +74,7 @@ class Run:
     kill_waits: Event = field(default_factory=Event)
     described: Description | None = None
     events: EventLog = field(default_factory=lambda: EventLog(None, ""))
-    traces: TraceRecorder = field(default_factory=lambda: TraceRecorder(None, 0.0, 0))
+    traces: TraceRecorder = field(default_factory=lambda: TraceRecorder(None, 0.0, TraceRule(0)))
 
     @property
     def name(self) -> str:

@@ -40,6 +40,7 @@ def add_spouts(topology: Topology, run: Run, recorder: DeadLetterRecorder) -> No
         run.inbox, recorder.record, _reporter(run.errors), held.reserve, recorder.acked,
         recorder.mark_settled, recorder.letters_among, run.threads.wake_task, run.log.failed,
         run.traces.emitted, run.log.recovered,
+        trace_rate=lambda: run.traces.rate, max_traces_per_sec=plan.max_traces_per_sec,
     )  # fmt: skip
     for spout in topology.spouts:
         bare = plan.topology.components[spout.id]

@@ -20,6 +20,7 @@ from acktree.bolt import BasicBolt, Bolt
 from acktree.config import Config
 from acktree.core.data.context import Clock, TaskContext, TaskHook, TaskServices
 from acktree.core.data.hooks import WorkerHook
+from acktree.core.tracking.sampling import TraceRule
 from acktree.errors import ConfigError
 from acktree.tasks.hook_calls import Reported
 from acktree.tasks.worker_hooks import WorkerHooks
@@ -97,6 +98,19 @@ class Plan:
             any(spout.is_dataframe and (spout.retry or spout.told_columns) for spout in topology.spouts),
             hooks, worker_hooks,
         )  # fmt: skip
+
+    @cached_property
+    def trace_rule(self) -> TraceRule:
+        """Which messages are traced."""
+        spouts = self.topology.spouts
+        numbered = [task for spout in spouts if not spout.is_dataframe for task in spout.task_ids]
+        return TraceRule(self.run_salt, tuple(numbered), any(spout.is_dataframe for spout in spouts))
+
+    @property
+    def max_traces_per_sec(self) -> float | None:
+        """How many first attempts of one spout task are traced in a second; None for no limit."""
+        most = self.config.max_traces_per_sec
+        return None if most is None else most / max(1, len(self.trace_rule.numbered))
 
     @cached_property
     def levels(self) -> tuple[Level, ...]:

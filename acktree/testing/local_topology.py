@@ -84,7 +84,7 @@ class LocalTopology(RunningTopology):
         self._recorder = DeadLetterRecorder(self._dead_letters, topology, config)
         self._now_ms, self._advance_until = now_ms, advance_until
         self._recorded = TraceRecorder(
-            TraceStore(IN_MEMORY), self.plan.trace_rate, self.plan.run_salt, is_threaded=False
+            TraceStore(IN_MEMORY), self.plan.trace_rate, self.plan.trace_rule, is_threaded=False
         )
         self._levels = LocalLevels(self.plan, Ticks(self.plan, now_ms()))
         self._watch = Watch(self.plan, self._recorded, self._levels.obey)
@@ -324,6 +324,7 @@ class LocalTopology(RunningTopology):
         spout_host = SpoutHost(
             self._inbox, self._recorder.record, self._report, lambda first: first + _RESERVED,
             self._recorder.acked, self._recorder.mark_settled, note_emitted=self._recorded.emitted,
+            trace_rate=lambda: self._recorded.rate,
         )  # fmt: skip
         bare = self.plan.topology.components[name]
         task = SpoutTask(copy.deepcopy(given), bare, task_id, self.plan, spout_host, 0)

@@ -22,7 +22,7 @@ from acktree.core.micro_batch import MicroBatch
 from acktree.core.spouts.pending import MessageIds
 from acktree.core.stats.numbers import TraceNumbers
 from acktree.core.tracking.attempts import number_of
-from acktree.core.tracking.sampling import is_sampled
+from acktree.core.tracking.sampling import TraceRule
 from acktree.core.tracking.verdicts import Failure
 from acktree.tasks.bolts.tracing import recording
 from acktree.tasks.chunk import Chunk
@@ -68,7 +68,7 @@ class TraceRecorder:
     Args:
         store: Where they are stored; None: nothing is recorded.
         rate: The share of messages that is traced.
-        run_salt: What root ids are made of.
+        rule: Which these are.
         now_ms: The time; None for the clock of the micro-batch.
         export: Takes the traces of messages that have their verdicts out of the process.
         is_threaded: Whether to write on a thread of its own; False for tests, which have none.
@@ -78,14 +78,15 @@ class TraceRecorder:
         self,
         store: TraceStore | None,
         rate: float,
-        run_salt: int,
+        rule: TraceRule,
         now_ms: Callable[[], int] | None = None,
         *,
         export: Export | None = None,
         is_threaded: bool = True,
     ) -> None:
         self.export = export
-        self.store, self._salt, self._now_ms = store, run_salt, now_ms
+        self.store, self._rule, self._now_ms = store, rule, now_ms
+        self._salt = rule.run_salt
         self._rate = rate if store is not None else 0.0
         self._marked: dict[int, None] = {}
         self._writer = Writer("traces", is_threaded=is_threaded)
@@ -116,7 +117,7 @@ class TraceRecorder:
         if self._rate <= 0:
             return
         roots = root_ids(self._salt, chunk.task, chunk.sequences)
-        which = np.flatnonzero(is_sampled(roots, self._rate, chunk.attempts))
+        which = np.flatnonzero(self._rule.is_traced(roots, self._rate, chunk.attempts))
         if not len(which):
             return
         self._beyond += max(0, len(which) - _MOST_IDS)
@@ -216,7 +217,7 @@ class TraceRecorder:
         fresh = np.array(stored, np.int64)
         # Attempts after the first that were emitted while a smaller share was traced: their verdicts are not
         # found by the rate.
-        self._mark(fresh[~is_sampled(fresh, rate)].tolist())
+        self._mark(fresh[~self._rule.is_traced(fresh, rate)].tolist())
 
     def _add_verdicts(
         self, store: TraceStore, batches: Mapping[int, VerdictBatch], now_ms: int, rate: float
@@ -251,7 +252,7 @@ class TraceRecorder:
             return []
         roots = np.concatenate([roots for roots, _ in groups])
         group_of = np.repeat(np.arange(len(groups)), [len(roots) for roots, _ in groups])
-        which = is_sampled(roots, rate)
+        which = self._rule.is_traced(roots, rate)
         if self._marked:  # looked up once: groups may be as many as messages
             which |= np.isin(roots, np.fromiter(self._marked, np.int64, len(self._marked)))
         found = zip(roots[which].tolist(), group_of[which].tolist(), strict=True)

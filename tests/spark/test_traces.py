@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from acktree import BasicBolt, Config, TopologyBuilder, submit
+from acktree.core.ids import sequences_of
+from acktree.core.tracking.sampling import TRACE_BLOCK
+from acktree.errors import CheckpointError
 from acktree.testing import FeederSpout
 from acktree.traces.spans import span_id_of
 from acktree.traces.traces import Traces
@@ -22,12 +29,16 @@ from tests.generated import running as generated
 from tests.generated.running import batches, build, feed
 from tests.generated.scripted import BoltSpec
 from tests.generated.trees import differences
+from tests.spark.fast_driver import CONFIG as CONFIG_OF_FAST
+from tests.spark.fast_driver import fast
+from tests.spark.test_running import wait_until
 from tests.unit.traces.collector import Collector
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CONFIG = Config(message_timeout_secs=8, partitions=2, trace_sample_rate=0)
+ROOT = Path(__file__).parents[2]
 
 
 def test_from_the_order_on_every_tree_of_a_drawn_topology_is_recorded_and_exported(
@@ -151,3 +162,42 @@ def test_a_message_that_fails_three_levels_deep_is_found_by_its_id_within_5_s_wi
     path = [each.component for each in trace.tuples]
     assert path == ["orders", "first", "second", "third"]
     assert [each.component for each in trace.failed] == ["third"]
+
+
+def test_no_more_are_traced_than_the_bound_allows_and_each_whole_also_after_a_kill(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The messages that the first driver had open are traced as its spout decided."""
+    checkpoint, began = tmp_path / "cp", time.monotonic()
+    with (tmp_path / "driver.log").open("w") as log:
+        driver = subprocess.Popen(
+            [sys.executable, "-m", "tests.spark.fast_driver", str(checkpoint)],
+            cwd=ROOT, start_new_session=True, stdout=log, stderr=log,
+        )  # fmt: skip
+        try:
+            wait_until(lambda: driver.poll() is not None or _acked(checkpoint) > 20, secs=200)
+            assert driver.poll() is None, (tmp_path / "driver.log").read_text()[-2000:]
+        finally:
+            os.killpg(driver.pid, signal.SIGKILL)
+            driver.wait()
+    with submit(fast(), checkpoint=checkpoint, spark=spark, config=CONFIG_OF_FAST) as running:
+        assert running.await_termination(timeout_secs=200), running.stats().table()
+        traced = running.traces.find(limit=1000)
+        paths = Counter(
+            tuple(each.component for each in running.traces.get(message.root).tuples) for message in traced
+        )
+        numbers = running.stats().traces
+    secs = time.monotonic() - began
+    assert {message.verdict for message in traced} == {"ACKED"}
+    assert {*paths} == {("numbers", "doubles", "ends", "ends")}
+    assert 20 < len(traced) <= CONFIG_OF_FAST.max_traces_per_sec * (secs + 2)
+    assert not any(numbers.dropped.values())
+    _, sequences = sequences_of(CONFIG_OF_FAST.run_salt, np.array([each.root for each in traced]))
+    assert {*(sequences // TRACE_BLOCK % 2).tolist()} == {0}
+
+
+def _acked(checkpoint: Path) -> int:
+    try:
+        return len(Traces.of_checkpoint(checkpoint).find(verdict="ACKED", limit=1000))
+    except CheckpointError:
+        return 0

@@ -2,51 +2,148 @@
 
 Whether a message is traced is a pure function of its root, its attempt and the rate. So every level, every
 worker and a second run agree, and nothing about it is sent with a tuple.
+
+The sequences of a spout task are cut into blocks. First attempts of even blocks are sampled, those of odd
+blocks are *passed over*: none is traced. A spout task that would have too many messages traced takes
+sequences of an odd block (``tasks/spouts/trace_pace.py``), so the number of traces a second is bounded, and
+nobody needs to be told.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from acktree.core.ids import Int32s, Int64s
+from acktree.core.ids import SEQUENCE_BITS, Int32s, Int64s, sequence_names
 from acktree.core.tracking.attempts import NAMED, number_of
 from acktree.core.tracking.lineage import Lineage
 from acktree.core.tracking.lineage_runs import Runs, siblings
 
-__all__ = ["RETRY_FACTOR", "is_sampled", "sampled_pairs"]
+__all__ = ["RETRY_FACTOR", "TRACE_BLOCK", "TraceRule", "is_sampled"]
 
 Bools = npt.NDArray[np.bool_]
 UInt32s = npt.NDArray[np.uint32]
 
 RETRY_FACTOR: Final = 50
 """Attempts after the first are traced this many times as often: a message that failed is looked for."""
+_BLOCK_BITS: Final = 18
+TRACE_BLOCK: Final = 1 << _BLOCK_BITS
+"""How many sequences a block has: more than a chunk has messages, and few enough to skip one now and then."""
 _FIRST: Final = np.uint32(0x9E3779B1)
 _SECOND: Final = np.uint32(0x85EBCA77)
 _S15: Final = np.uint32(15)
 _ALL: Final = 1 << 32
+_BLOCK_BIT: Final = np.uint64(TRACE_BLOCK)
 _BLOCK: Final = 16_384
 """How many roots are mixed at once: their numbers stay in the processor's cache."""
 
 
-def is_sampled(roots: Int64s, rate: float, attempts: Int32s | None = None) -> Bools:
-    """Which roots are traced, shape (n,).
+@dataclass(frozen=True)
+class TraceRule:
+    """Which messages of a topology are traced, and which of their tuples a frame has.
+
+    Attributes:
+        run_salt: What root ids are made of.
+        numbered: The spout tasks whose messages have sequences.
+        has_rows: Whether there may be messages without: rows of a DataFrame, whose roots are mixed. None of
+            them is passed over; if there are none, ``numbered`` need not be known.
+    """
+
+    run_salt: int
+    numbered: tuple[int, ...] = ()
+    has_rows: bool = True
+
+    def is_traced(self, roots: Int64s, rate: float, attempts: Int32s | None = None) -> Bools:
+        """Which roots are traced, shape (n,).
+
+        Args:
+            roots: Root ids, shape (n,).
+            rate: The share of first attempts that is traced where they are not passed over, 0 to 1.
+            attempts: The attempt of each, shape (n,), with the mark of those that are traced at any rate but
+                0; None when all are unmarked first attempts.
+        """
+        if rate >= 1 or rate <= 0 or not len(roots):
+            return np.full(len(roots), rate >= 1)
+        if attempts is None and self._are_all_passed_over(roots):
+            return np.zeros(len(roots), np.bool_)
+        traced = _are_below(rate, roots)
+        found = np.flatnonzero(traced)
+        traced[found] = ~self._are_passed_over(roots[found])
+        if attempts is not None:
+            traced |= attempts >= NAMED
+            again = np.flatnonzero(number_of(attempts) > 1)
+            traced[again] |= _are_below(min(1.0, RETRY_FACTOR * rate), roots[again])
+        return traced
+
+    def _are_passed_over(self, roots: Int64s) -> Bools:
+        """Which roots are of an odd block, shape (n,)."""
+        names = sequence_names(self.run_salt, roots)
+        passed_over: Bools = (names & _BLOCK_BIT) != 0
+        if self.has_rows:
+            tasks = names >> np.uint64(SEQUENCE_BITS)
+            passed_over &= np.isin(tasks, np.array(self.numbered, np.uint64))
+        return passed_over
+
+    def _are_all_passed_over(self, roots: Int64s) -> bool:
+        """Whether all are known to be, which takes a fraction of the time that mixing them takes."""
+        if self.has_rows:
+            return False
+        if self._is_odd_set:
+            return bool(int(np.bitwise_and.reduce(roots)) & TRACE_BLOCK)
+        return not int(np.bitwise_or.reduce(roots)) & TRACE_BLOCK
+
+    @cached_property
+    def _is_odd_set(self) -> bool:
+        """Whether the bit of odd blocks is set in a root of one."""
+        (name,) = sequence_names(self.run_salt, np.zeros(1, np.int64))
+        return not int(name) & TRACE_BLOCK
+
+    def pairs(
+        self, lineage: Lineage, rate: float, among: Int64s | None = None
+    ) -> tuple[Int64s, Int64s, Int64s]:
+        """The (row, root, edge) of each traced tuple of a frame, by row; three arrays, shape (m,).
+
+        Args:
+            lineage: The lineage of the frame.
+            rate: The share of messages that is traced.
+            among: Rows, ascending, of which the roots of all traced tuples are known to be; None for all.
+        """
+        if isinstance(lineage, Runs):
+            if among is None:
+                runs = np.flatnonzero(self.is_traced(lineage.roots, rate, lineage.run_attempts))
+            else:
+                runs = np.unique(np.searchsorted(lineage.starts, among, side="right") - 1)  # of few rows
+            if not len(runs):
+                return runs, runs, runs
+            return _pairs_of_runs(lineage, runs)
+        sparse = lineage.sparse()
+        pairs = np.flatnonzero(self.is_traced(sparse.roots, rate, sparse.pair_attempts))
+        if not len(pairs):
+            return pairs, pairs, pairs
+        return sparse.row_of_pair[pairs], sparse.roots[pairs], sparse.edges[pairs]
+
+
+def is_sampled(roots: Int64s, share: float) -> Bools:
+    """Which roots are in a sample, shape (n,): a share of all roots, 0 to 1.
 
     Roots of a spout task are consecutive, so they are mixed: a remainder would keep step with periodic input.
-
-    Args:
-        roots: Root ids, shape (n,).
-        rate: The share of first attempts that is traced, 0 to 1.
-        attempts: The attempt of each, shape (n,), with the mark of those that are traced at any rate but 0;
-            None when all are unmarked first attempts.
 
     >>> is_sampled(np.arange(100_000), 0.01).sum().item()
     930
     """
-    if rate >= 1 or rate <= 0 or not len(roots):
-        return np.full(len(roots), rate >= 1)
+    if share >= 1 or share <= 0:
+        return np.full(len(roots), share >= 1)
+    return _are_below(share, roots)
+
+
+def _are_below(share: float, roots: Int64s) -> Bools:
+    """:func:`is_sampled` of a share above 0."""
+    if share >= 1:
+        return np.ones(len(roots), np.bool_)
     sampled: Bools = np.empty(len(roots), np.bool_)
     mixed, shifted = np.empty((2, min(len(roots), _BLOCK)), np.uint32)
     halves = np.ascontiguousarray(roots).view(np.uint32)
@@ -54,12 +151,7 @@ def is_sampled(roots: Int64s, rate: float, attempts: Int32s | None = None) -> Bo
         few = halves[2 * at : 2 * (at + _BLOCK)]
         count = len(few) // 2
         _mix(few, mixed[:count], shifted[:count])
-        of_few = np.less(mixed[:count], np.uint32(rate * _ALL), out=sampled[at : at + count])
-        if attempts is not None:
-            again = attempts[at : at + count]
-            raised = np.uint32(min(RETRY_FACTOR * rate * _ALL, _ALL - 1))
-            of_few |= (number_of(again) > 1) & (mixed[:count] <= raised)
-            of_few |= again >= NAMED
+        np.less(mixed[:count], np.uint32(share * _ALL), out=sampled[at : at + count])
     return sampled
 
 
@@ -76,31 +168,6 @@ def _mix(halves: UInt32s, mixed: UInt32s, shifted: UInt32s) -> None:
     np.right_shift(mixed, _S15, out=shifted)
     mixed ^= shifted
     mixed *= _SECOND
-
-
-def sampled_pairs(
-    lineage: Lineage, rate: float, among: Int64s | None = None
-) -> tuple[Int64s, Int64s, Int64s]:
-    """The (row, root, edge) of each traced tuple of a frame, by row; three arrays, shape (m,).
-
-    Args:
-        lineage: The lineage of the frame.
-        rate: The share of messages that is traced.
-        among: Rows, ascending, of which the roots of all traced tuples are known to be; None for all rows.
-    """
-    if isinstance(lineage, Runs):
-        if among is None:
-            runs = np.flatnonzero(is_sampled(lineage.roots, rate, lineage.run_attempts))
-        else:
-            runs = np.unique(np.searchsorted(lineage.starts, among, side="right") - 1)  # of few rows
-        if not len(runs):
-            return runs, runs, runs
-        return _pairs_of_runs(lineage, runs)
-    sparse = lineage.sparse()
-    pairs = np.flatnonzero(is_sampled(sparse.roots, rate, sparse.pair_attempts))
-    if not len(pairs):
-        return pairs, pairs, pairs
-    return sparse.row_of_pair[pairs], sparse.roots[pairs], sparse.edges[pairs]
 
 
 def _pairs_of_runs(lineage: Runs, runs: Int64s) -> tuple[Int64s, Int64s, Int64s]:

@@ -73,7 +73,7 @@ class Outputs:
         self.counters = Counters()
         clock = now_ms or (lambda: clock_ms)
         self.events = EmittedEvents(clock)
-        self.tracer = Tracer(plan.trace_rate, clock, is_tracking=plan.is_tracking)
+        self.tracer = Tracer(plan.trace_rule, plan.trace_rate, clock, is_tracking=plan.is_tracking)
         self.local: dict[str, list[Frame]] = {}
         self._frames: dict[tuple[int, int], list[Frame]] = {}
         self._errors: dict[str, list[dict[str, object]]] = {}

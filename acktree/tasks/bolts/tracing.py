@@ -28,7 +28,7 @@ import pyarrow as pa
 from acktree.core.data.frames import Frame
 from acktree.core.data.tuples import Tuple
 from acktree.core.ids import Int32s, Int64s
-from acktree.core.tracking.sampling import sampled_pairs
+from acktree.core.tracking.sampling import TraceRule
 from acktree.core.tracking.trace_facts import EXECUTION, HELD, LINK, Bolt, Facts, Place
 from acktree.core.tracking.verdicts import Failure
 from acktree.logs import logger
@@ -73,15 +73,18 @@ class Tracer:
         rate: The share of messages that are traced; 0 for none.
     """
 
-    def __init__(self, rate: float, now_ms: Callable[[], int], *, is_tracking: bool = True) -> None:
+    def __init__(
+        self, rule: TraceRule, rate: float, now_ms: Callable[[], int], *, is_tracking: bool = True
+    ) -> None:
         """Nothing is recorded yet.
 
         Args:
+            rule: Which messages are traced.
             now_ms: The time, in milliseconds since 1970; in ``LocalCluster`` its clock.
             is_tracking: Whether messages have roots.
         """
         self.rate, self.is_tracking = rate, is_tracking
-        self._now_ms = now_ms
+        self._rule, self._now_ms = rule, now_ms
         self._start, self._start_ms = perf_counter(), now_ms()
         self._accounts: list[tuple[str, int, InboundRows]] = []
         self._links: list[Rows] = []
@@ -105,7 +108,7 @@ class Tracer:
         """Note which rows of a frame are traced, before its tuples are executed."""
         if self.rate <= 0:
             return
-        pairs = Pairs(*sampled_pairs(rows.lineage, self.rate))
+        pairs = Pairs(*self._rule.pairs(rows.lineage, self.rate))
         if not len(pairs.rows):
             return
         kept = self._watched.kept(pairs.roots)
@@ -148,7 +151,7 @@ class Tracer:
         among = None
         if rows.traced is not None and not joins:
             among = np.flatnonzero(rows.traced.mask[parents])
-        pairs = Pairs(*sampled_pairs(frame.lineage, self.rate, among))
+        pairs = Pairs(*self._rule.pairs(frame.lineage, self.rate, among))
         if not len(pairs.rows):
             return
         over = _edges_above(pairs, parents, emitted, joins, rows.traced)
@@ -224,7 +227,7 @@ class Tracer:
         of_rows: dict[int, Pairs] = {}
         for component, task, rows, row in held:
             if id(rows) not in of_rows:
-                of_rows[id(rows)] = Pairs(*sampled_pairs(rows.lineage, self.rate))
+                of_rows[id(rows)] = Pairs(*self._rule.pairs(rows.lineage, self.rate))
             pairs = of_rows[id(rows)]
             mine = pairs.where(pairs.rows == row)
             if len(mine.rows):

@@ -12,10 +12,12 @@ import numpy as np
 
 from acktree.core import durable
 from acktree.core.spouts.pending import MessageIds
+from acktree.core.tracking.sampling import TRACE_BLOCK
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.spouts.parts import SpoutParts
 from acktree.tasks.spouts.retries import Payloads
 from acktree.tasks.spouts.runs import Run, runs_together
+from acktree.tasks.spouts.trace_pace import TracePace
 
 __all__ = ["HandOver"]
 
@@ -34,6 +36,7 @@ class HandOver:
         self._watching, self._reporter = parts.watching, parts.reporter
         self._next_sequence = first_sequence
         self._reserved = parts.host.reserve(first_sequence)
+        self._pace = TracePace(parts.host.trace_rate, parts.host.max_traces_per_sec)
 
     def sequences(self, count: int) -> int:
         """Take new sequences and return the first; no message has one of them before."""
@@ -50,7 +53,7 @@ class HandOver:
             taken: What it emitted.
             now_ms: The time.
         """
-        most = self._host.inbox.chunk_rows
+        most = min(self._host.inbox.chunk_rows, TRACE_BLOCK)
         runs = [part for run in runs_together(taken) for part in run.cut(most)]
         if not runs:
             return False
@@ -87,6 +90,8 @@ class HandOver:
         return bool(due)
 
     def _chunk_of(self, run: Run, position: bytes, now_ms: int) -> Chunk:
+        if run.is_tracked:
+            self._next_sequence = self._pace.first(self._next_sequence, len(run), now_ms)
         first = self.sequences(len(run))
         ids = durable.dumps(run.message_ids) if run.is_tracked and not self._spout.redelivers else b""
         return Chunk(

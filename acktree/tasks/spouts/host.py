@@ -52,6 +52,11 @@ def _none_of_them(_: Sequence[int]) -> frozenset[int]:
     return frozenset()
 
 
+def _none_traced() -> float:
+    """Used by a host that records no traces."""
+    return 0.0
+
+
 @dataclass(frozen=True)
 class SpoutHost:
     """What the host gives to a spout task.
@@ -74,6 +79,8 @@ class SpoutHost:
             each as far as they are known, the failure, how many attempts a message has).
         note_recovered: Called when what a spout task waited for works again: (component, task, what was
             away, now_ms).
+        trace_rate: Returns the share of messages that is traced.
+        max_traces_per_sec: How many first attempts of a spout task are traced in a second; None: no limit.
     """
 
     inbox: Inbox
@@ -87,3 +94,5 @@ class SpoutHost:
     note_failed: Callable[[str, int, Iterable[tuple[object, int]], Failure, int | None], None] = _say_nothing
     note_emitted: Callable[[Chunk, MessageIds, Mapping[int, str]], None] = _do_nothing
     note_recovered: Callable[[str, int, Outage, int], None] = _do_nothing
+    trace_rate: Callable[[], float] = _none_traced
+    max_traces_per_sec: float | None = None

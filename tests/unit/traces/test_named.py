@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from acktree import BasicBolt, Config, MisuseError, Retry, Spout, TopologyBuilder
 from acktree.core.tracking.attempts import MOST_ATTEMPTS, NAMED, number_of
-from acktree.core.tracking.sampling import is_sampled
+from acktree.core.tracking.sampling import TraceRule
 from acktree.core.tracking.trace_parent import TraceParent
 from acktree.testing import LocalCluster
 from acktree.traces.spans import span_id_of, spans_of
@@ -174,8 +174,8 @@ def test_the_mark_names_a_message_at_any_rate_and_changes_no_number(numbers, rat
     marked = plain | np.int32(NAMED)
     roots = np.arange(len(numbers), dtype=np.int64)
     assert number_of(marked).tolist() == numbers
-    assert is_sampled(roots, rate, marked).all()
-    assert not is_sampled(roots, 0.0, marked).any()
+    assert TraceRule(7).is_traced(roots, rate, marked).all()
+    assert not TraceRule(7).is_traced(roots, 0.0, marked).any()
 
 
 @given(st.integers(1, 2**128 - 1), st.integers(1, 2**64 - 1), st.booleans())

@@ -11,6 +11,7 @@ from acktree import Stats, TraceNumbers
 from acktree.core.data.frames import Kind, WireRow
 from acktree.core.micro_batch import MicroBatch
 from acktree.core.stats.counters import Counters
+from acktree.core.tracking.sampling import TraceRule
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from acktree.traces.events import EventLog
 from acktree.traces.recorder import TraceRecorder
@@ -30,7 +31,7 @@ def fact_row(root, more):
 
 
 def test_messages_count_once_and_tuples_beyond_the_bounds_are_counted():
-    recorder = TraceRecorder(TraceStore(IN_MEMORY), 1.0, 5, lambda: 9, is_threaded=False)
+    recorder = TraceRecorder(TraceStore(IN_MEMORY), 1.0, TraceRule(5), lambda: 9, is_threaded=False)
     for _ in range(2):
         recorder.emitted(CHUNK, ["a", "b", "c"])
     (root, *_) = (each["root"] for each in recorder.store.select("SELECT root FROM messages"))
@@ -44,7 +45,7 @@ def test_messages_count_once_and_tuples_beyond_the_bounds_are_counted():
 @pytest.mark.parametrize("most", ["_MOST_IDS", "_MOST_QUEUED"])
 def test_messages_beyond_a_bound_or_a_full_queue_are_counted(monkeypatch, most):
     module = "recorder" if most == "_MOST_IDS" else "writer"
-    recorder = TraceRecorder(TraceStore(IN_MEMORY), 1.0, 5, lambda: 9)
+    recorder = TraceRecorder(TraceStore(IN_MEMORY), 1.0, TraceRule(5), lambda: 9)
     assert recorder.settle()
     go = threading.Event()
     recorder._writer.put(lambda: go.wait(20))
@@ -61,7 +62,7 @@ def test_messages_beyond_a_bound_or_a_full_queue_are_counted(monkeypatch, most):
 
 
 def test_a_store_that_fails_is_counted_apart():
-    recorder = TraceRecorder(TraceStore(IN_MEMORY), 1.0, 5, lambda: 9, is_threaded=False)
+    recorder = TraceRecorder(TraceStore(IN_MEMORY), 1.0, TraceRule(5), lambda: 9, is_threaded=False)
     recorder.store.close()
     recorder.emitted(CHUNK, ["a", "b", "c"])
     assert recorder.numbers(EVENTS).dropped == NONE | {"store_failed": 1}

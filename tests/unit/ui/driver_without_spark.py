@@ -19,6 +19,7 @@ from acktree.core.data.instruments import Increment
 from acktree.core.stats.counters import Counters
 from acktree.core.stats.numbers import ReportedError
 from acktree.core.stats.user_metrics import increments_to_bytes
+from acktree.core.tracking.sampling import TraceRule
 from acktree.core.tracking.verdicts import Failure
 from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.dead_letters.store import DeadLetters
@@ -119,7 +120,7 @@ class Started:
         self.letters = DeadLetters(self.held.dead_letters, self.sent.extend, create=True)
         recorder = DeadLetterRecorder(self.letters, numbered, config, on_limit=change.set)
         self.door = Door(files.disk if files.is_seen else None, "1.2.3")
-        traces = TraceRecorder(TraceStore(self.held.folder / FILE), 1.0, self.held.run_salt)
+        traces = TraceRecorder(TraceStore(self.held.folder / FILE), 1.0, TraceRule(self.held.run_salt))
         results = BatchResults(plan, None, errors, totals=TotalCounts.of_checkpoint(self.held, name))
         self.run = Run(
             plan=plan, checkpoint=self.held, inbox=inbox, results=results,

@@ -308,3 +308,12 @@ def test_nothing_said_and_nothing_opened_is_nothing():
     closing = close(SALT, [], [], int64s([]))
     assert closing.done == []
     assert [len(part) for part in (closing.open_roots, closing.open_owners, closing.old_roots)] == [0, 0, 0]
+
+
+def test_where_a_spout_task_leaves_sequences_out_no_sum_is_sent_for_them():
+    sequences = np.concatenate([np.arange(5_000), np.arange(5_000) + 200_000, np.arange(9) + 900_000])
+    sums = np.random.default_rng(1).integers(1, 1 << 62, len(sequences))
+    found, roots, left = sequence_sums_of(SALT, root_ids(SALT, 3, sequences), sums)
+    assert [(each.first, len(each.sums)) for each in found] == [(0, 5_000), (200_000, 5_000)]
+    assert np.concatenate([*(each.sums for each in found), left]).tolist() == sums.tolist()
+    assert sequences_of(SALT, roots)[1].tolist() == sequences[-9:].tolist()

@@ -1,0 +1,74 @@
+"""Bounds how many messages of a spout task are traced in a second, by the sequences that the task takes.
+
+Whether a first attempt is traced is known from its root, so from its sequence: those of odd blocks are passed
+over (``core/tracking/sampling.py``). A task whose messages are sampled too often takes sequences of an odd
+block for a while. Nobody else is told: a second run, the next run, and each level find the same in the root.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from acktree.core.tracking.sampling import TRACE_BLOCK
+
+__all__ = ["TracePace"]
+
+
+class TracePace:
+    """The sequences of one spout task, for the sake of its traces.
+
+    It is a token bucket: a traced message takes a token. When none is left, messages are passed over until
+    the bucket is full, so the block changes about twice a second at most, and few sequences are left out.
+    """
+
+    def __init__(self, rate: Callable[[], float], most_per_sec: float | None) -> None:
+        """The bucket is full.
+
+        Args:
+            rate: Returns the share of messages that is traced.
+            most_per_sec: The bound, above 0; None for none.
+        """
+        self._rate, self._most = rate, most_per_sec
+        self._left = self._full = max(1.0, most_per_sec or 0.0)  # room for one message
+        self._since_ms = 0
+        self._passes_over = False
+
+    def first(self, sequence: int, count: int, now_ms: int) -> int:
+        """The first sequence for new messages: at or after one that is free.
+
+        Args:
+            sequence: The first that no message has.
+            count: How many messages there are, 1 to ``TRACE_BLOCK``.
+            now_ms: The time.
+        """
+        rate = self._rate()
+        if not 0 < rate < 1:  # none is traced, or all are, of each block
+            return sequence
+        sampled = self._sampled(rate, count, now_ms)
+        if not 0 < sampled < count:
+            return _within(sequence, count, is_odd=not sampled)
+        # The first of them are the last of an even block.
+        odd = (sequence + sampled + TRACE_BLOCK - 1) // TRACE_BLOCK | 1
+        return odd * TRACE_BLOCK - sampled
+
+    def _sampled(self, rate: float, count: int, now_ms: int) -> int:
+        """How many of some messages are to be sampled, the others passed over; takes their tokens."""
+        if self._most is None:
+            return count
+        passed_ms = max(0, now_ms - self._since_ms)  # a clock may be set back
+        self._since_ms = now_ms
+        self._left = min(self._full, self._left + self._most * passed_ms / 1000)
+        if self._passes_over and self._left < self._full:
+            return 0
+        sampled = min(count, int(self._left / rate))
+        self._left -= rate * sampled
+        self._passes_over = sampled < count
+        return sampled
+
+
+def _within(sequence: int, count: int, *, is_odd: bool) -> int:
+    """The first of ``count`` sequences in one block, odd or even, at or after a sequence."""
+    block, place = divmod(sequence, TRACE_BLOCK)
+    if block % 2 != is_odd:
+        return (block + 1) * TRACE_BLOCK
+    return sequence if place + count <= TRACE_BLOCK else (block + 2) * TRACE_BLOCK
