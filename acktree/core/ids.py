@@ -154,9 +154,19 @@ def edges_at(seeds: UInt64s, ordinals: Int64s) -> Int64s:
 
     Each seed starts a SplitMix64 sequence; its n-th number is the edge of the n-th copy.
     """
+    return edges_from(steps_to(ordinals) + seeds)
+
+
+def steps_to(ordinals: Int64s) -> UInt64s:
+    """How far the n-th number of each sequence is from its seed, shape (n,)."""
     steps = (ordinals + 1).view(np.uint64)
     steps *= _GOLDEN
-    mixed = mix64(steps + seeds)
+    return steps
+
+
+def edges_from(stepped: UInt64s) -> Int64s:
+    """:func:`edges_at`, given the seeds with their steps added. Shape (n,)."""
+    mixed = mix64(stepped)
     if not mixed.all():
         mixed[mixed == 0] = _GOLDEN
     return mixed.view(np.int64)

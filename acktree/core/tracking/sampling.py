@@ -68,9 +68,11 @@ class TraceRule:
         """
         if rate >= 1 or rate <= 0 or not len(roots):
             return np.full(len(roots), rate >= 1)
-        if attempts is None and self._are_all_passed_over(roots):
-            return np.zeros(len(roots), np.bool_)
-        traced = _are_below(rate, roots)
+        traced: Bools = np.zeros(len(roots), np.bool_)
+        for at in range(0, len(roots), _BLOCK):
+            few = slice(at, at + _BLOCK)
+            if not self._are_all_passed_over(roots[few]):
+                traced[few] = _are_below(rate, roots[few])
         found = np.flatnonzero(traced)
         traced[found] = ~self._are_passed_over(roots[found])
         if attempts is not None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from acktree.core.data.reading import Column, PartlyReadable, decoded
 from acktree.core.data.tuples import Tuple
-from acktree.core.ids import Int32s, Int64s, UInt64s, edges_at
+from acktree.core.ids import Int32s, Int64s, UInt64s, edges_at, edges_from, steps_to
 from acktree.core.tracking.lineage import Lineage, Sparse
 from acktree.core.tracking.lineage_runs import Runs
 from acktree.errors import MisuseError
@@ -94,9 +94,10 @@ class InboundRows:
         """
         channels, counts, copies = zip(*pieces, strict=True)
         is_all = len(pieces) == 1 and len(parents) == len(self.lineage)
-        places = (self.folds if is_all else self.folds[parents]) + np.repeat(np.array(channels), counts)
         ordinals = self.ordinal + np.cumsum((0, *copies))
-        sums = edges_at(places, np.repeat(ordinals[:-1], counts))
+        starts = np.array(channels) + steps_to(ordinals[:-1])
+        folds = self.folds if is_all else self.folds[parents]
+        sums = edges_from(folds + np.repeat(starts, counts))
         self.ordinal = int(ordinals[-1])
         if is_all and "ack_values" not in self.__dict__:
             self.ack_values = sums.copy()

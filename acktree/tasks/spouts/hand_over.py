@@ -17,6 +17,7 @@ from acktree.tasks.chunk import Chunk
 from acktree.tasks.spouts.parts import SpoutParts
 from acktree.tasks.spouts.retries import Payloads
 from acktree.tasks.spouts.runs import Run, runs_together
+from acktree.tasks.spouts.stored_ids import ids_to_bytes
 from acktree.tasks.spouts.trace_pace import TracePace
 
 __all__ = ["HandOver"]
@@ -93,7 +94,7 @@ class HandOver:
         if run.is_tracked:
             self._next_sequence = self._pace.first(self._next_sequence, len(run), now_ms)
         first = self.sequences(len(run))
-        ids = durable.dumps(run.message_ids) if run.is_tracked and not self._spout.redelivers else b""
+        ids = ids_to_bytes(run.message_ids) if run.is_tracked and not self._spout.redelivers else b""
         return Chunk(
             self._component.id, self._task, run.stream, run.is_tracked, first, now_ms, run.values,
             run.attempts, run.tasks, message_ids=ids, position=position,
@@ -107,7 +108,7 @@ class HandOver:
             numbers | part.marks, part.targets,
             first_emitted_ms=np.array([attempt.first_emitted_ms for attempt in attempts], dtype=np.int64),
             retry_of=np.array([attempt.sequence for attempt in attempts], dtype=np.int64),
-            message_ids=b"" if self._spout.redelivers else durable.dumps(part.message_ids),
+            message_ids=b"" if self._spout.redelivers else ids_to_bytes(part.message_ids),
         )  # fmt: skip
 
     def _open(self, number: int, chunk: Chunk, message_ids: MessageIds, parents: Mapping[int, str]) -> None:

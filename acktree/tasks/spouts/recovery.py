@@ -17,13 +17,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from acktree.core import durable
 from acktree.core.ids import Int64s
 from acktree.core.spouts.pending import Closed
 from acktree.core.tracking.verdicts import Failure
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.spouts.open_chunks import OpenChunks
 from acktree.tasks.spouts.retries import Retries, redriven_ids
+from acktree.tasks.spouts.stored_ids import ids_from_bytes
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 
 
@@ -60,7 +60,7 @@ class Recovery:
 
     def reopen(self, number: int, chunk: Chunk) -> None:
         """Open the messages of a chunk of the inbox. Call in ascending order of the numbers."""
-        message_ids = durable.loads(chunk.message_ids)
+        message_ids = ids_from_bytes(chunk.message_ids)
         self._chunks.add(number, chunk, message_ids)
         if isinstance(message_ids, list):  # an array holds integers alone
             self.letters.update(redriven_ids(message_ids))
