@@ -17,6 +17,7 @@ CONFIG = Config(partitions=2, run_salt=7, trace_sample_rate=0.05, max_traces_per
 
 class Numbers(Spout):
     outputs = ["n"]
+    redelivers = False
     remembers = ("position",)
 
     def __init__(self):

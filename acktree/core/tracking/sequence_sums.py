@@ -106,12 +106,11 @@ def sequence_sums_of(run_salt: int, roots: Int64s, sums: Int64s) -> tuple[list[S
     names, sums = xor_by_key(sequence_names(run_salt, roots), sums)
     sequence_sums: list[SequenceSums] = []
     is_other = np.ones(len(names), dtype=np.bool_)
-    for of_task in by_task(names):
-        for mine in _close_together(names, of_task):
-            sequence_sum = _sequence_sums_of(names[mine], sums[mine])
-            if sequence_sum is not None:
-                sequence_sums.append(sequence_sum)
-                is_other[mine] = False
+    for mine in _close_together(names):
+        sequence_sum = _sequence_sums_of(names[mine], sums[mine])
+        if sequence_sum is not None:
+            sequence_sums.append(sequence_sum)
+            is_other[mine] = False
     return sequence_sums, roots_named(run_salt, names[is_other]), sums[is_other]
 
 
@@ -122,18 +121,22 @@ def by_task(names: UInt64s) -> Iterator[slice]:
         yield slice(int(edges[number]), int(edges[number + 1]))
 
 
-def _close_together(names: UInt64s, mine: slice) -> Iterator[slice]:
-    """Parts of a slice of ascending names without a gap: a spout task leaves sequences out now and then."""
-    if int(names[mine.stop - 1] - names[mine.start]) < mine.stop - mine.start + GAP:
-        yield mine
-        return
-    gaps = np.flatnonzero(np.diff(names[mine]) > GAP) + mine.start + 1
-    yield from map(slice, [mine.start, *gaps.tolist()], [*gaps.tolist(), mine.stop])
+def _close_together(names: UInt64s) -> Iterator[slice]:
+    """Parts of ascending names, of one spout task each and without a gap, of at least ``SHORTEST`` names.
+
+    A spout task leaves sequences out now and then. Roots of a DataFrame's rows are all far apart.
+    """
+    gaps = np.flatnonzero(names[1:] - names[:-1] > GAP) + 1
+    edges = np.concatenate(([0], gaps, [len(names)]))
+    for number in np.flatnonzero(np.diff(edges) >= SHORTEST).tolist():
+        start, end = int(edges[number]), int(edges[number + 1])
+        if names[start] >> np.uint64(SEQUENCE_BITS) == names[end - 1] >> np.uint64(SEQUENCE_BITS):
+            yield slice(start, end)
+        else:  # the last sequences of a task, and the first of the next
+            yield from (slice(start + mine.start, start + mine.stop) for mine in by_task(names[start:end]))
 
 
 def _sequence_sums_of(names: UInt64s, sums: Int64s) -> SequenceSums | None:
-    if len(names) < SHORTEST:
-        return None
     task, sequences = int(names[0]) >> SEQUENCE_BITS, (names & SEQUENCE_MASK).view(np.int64)
     first, last = int(sequences[0]), int(sequences[-1])
     length = last - first + 1

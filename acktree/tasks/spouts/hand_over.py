@@ -103,6 +103,8 @@ class HandOver:
     def _next_attempts(self, stream: str, part: Payloads, now_ms: int) -> Chunk:
         attempts = part.attempts
         numbers = np.array([attempt.attempt + 1 for attempt in attempts], dtype=np.int32)
+        if (numbers == 1).any():  # dead letters that are sent again, for example
+            self._next_sequence = self._pace.first(self._next_sequence, len(attempts), now_ms)
         return Chunk(
             self._component.id, self._task, stream, True, self.sequences(len(attempts)), now_ms, part.values,  # noqa: FBT003
             numbers | part.marks, part.targets,

@@ -60,7 +60,7 @@ class TracePace:
         self._left = min(self._full, self._left + self._most * passed_ms / 1000)
         if self._passes_over and self._left < self._full:
             return 0
-        sampled = min(count, int(self._left / rate))
+        sampled = count if self._left >= rate * count else int(self._left / rate)
         self._left -= rate * sampled
         self._passes_over = sampled < count
         return sampled

@@ -29,9 +29,25 @@ def test_consecutive_integers_and_nearly_consecutive_ones_come_back(first, count
     assert (back.dtype, back.tolist()) == (np.int64, ids.tolist())
 
 
-@pytest.mark.parametrize("ids", [[], [1, 2, 3], ["a", None], [(1, "x"), 2.5], [np.int64(4), np.int64(5)]])
-def test_a_list_comes_back_as_a_list(ids):
-    assert ids_from_bytes(ids_to_bytes(ids)) == ids
+SEQUENCES = [
+    [],
+    [1, 2, 3],
+    ["a", None],
+    [(1, "x"), 2.5],
+    [np.int64(4), np.int64(5)],
+    (1, 2),
+    range(5),
+    range(0, 10, 2),
+    range(9, -1, -1),
+    range(2**70, 2**70 + 3),
+    b"\x01 bytes are a sequence of integers",
+]
+
+
+@pytest.mark.parametrize("ids", SEQUENCES, ids=repr)
+def test_a_sequence_comes_back_as_it_is(ids):
+    back = ids_from_bytes(ids_to_bytes(ids))
+    assert (type(back), back) == (type(ids), ids)
 
 
 def test_an_array_of_strings_or_of_another_integer_keeps_its_type():

@@ -93,6 +93,12 @@ def test_where_all_messages_are_traced_or_none_no_sequence_is_left_out(rate):
     ]
 
 
+@pytest.mark.parametrize(("rate", "most"), [(1e-310, 100.0), (0.001, 1e308), (0.9, 1e-310)])
+def test_numbers_that_are_hardly_any_stop_no_spout(rate, most):
+    pace = TracePace(lambda: rate, most)
+    assert pace.first(0, 10, 1_700_000_000_000) in {0, TRACE_BLOCK, TRACE_BLOCK - 1}
+
+
 def test_few_sequences_are_left_out_at_a_million_messages_a_second():
     chunks = [(at * 10, 10_000) for at in range(10_000)]
     *_, (_, first, count) = taken(TracePace(lambda: 0.001, 100.0), chunks)
