@@ -117,8 +117,7 @@ class Harness:
             self.inbox,
             self.record,
             lambda *delivered: self.reports.append(delivered),
-            self.reserve,
-            **host,
+            **{"reserve": self.reserve, **host},
         )
         component = self.plan.topology.components["source"]
         self.number = component.task_ids[0]

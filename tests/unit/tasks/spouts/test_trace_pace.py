@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from acktree.core.tracking.sampling import TRACE_BLOCK
+from acktree.tasks.spouts.retries import RedrivenLetter
 from acktree.tasks.spouts.trace_pace import TracePace
+from acktree.tasks.spouts.verdict_batch import VerdictBatch
+from tests.unit.tasks.spouts.spout_harness import Harness, Source, emits
 
 SOURCES = {
     "slow": (10, 1),
@@ -111,3 +115,23 @@ def test_a_rate_that_an_operator_raises_holds_for_the_next_messages():
     assert pace.first(TRACE_BLOCK + 5, 100, 1_000) == TRACE_BLOCK + 5
     rates.append(0.01)
     assert pace.first(TRACE_BLOCK + 105, 100, 2_000) == 2 * TRACE_BLOCK
+
+
+def test_a_task_emits_within_its_bound_and_dead_letters_that_are_sent_again_take_part():
+    messages = [(n, n) for n in range(1_000)]
+    harness = Harness(
+        Source(emits(*messages)),
+        trace_rate=lambda: 0.5,
+        max_traces_per_sec=10.0,
+        reserve=lambda at: at + (1 << 40),
+    )
+    values = pa.record_batch({"value": ["again"]})
+    harness.run()
+    harness.task.dispatch(VerdictBatch(redriven=[RedrivenLetter(7, "default", values)]))
+    harness.run()
+    harness.now_ms += 5_000  # the bucket is full again
+    harness.task.dispatch(VerdictBatch(redriven=[RedrivenLetter(8, "default", values)]))
+    harness.run()
+    chunks = [harness.chunk(number) for number in range(3)]
+    assert [len(chunk) for chunk in chunks] == [1_000, 1, 1]
+    assert [sampled_of(chunk.first_sequence, len(chunk)) for chunk in chunks] == [20, 0, 1]
