@@ -5,8 +5,8 @@ worker and a second run agree, and nothing about it is sent with a tuple.
 
 The sequences of a spout task are cut into blocks. First attempts of even blocks are sampled, those of odd
 blocks are *passed over*: none is traced. A spout task that would have too many messages traced takes
-sequences of an odd block (``tasks/spouts/trace_pace.py``), so the number of traces a second is bounded, and
-nobody needs to be told.
+sequences of an odd block (``tasks/spouts/trace_pace.py``). So the number of traces a second is bounded, and
+nothing about the bound is stored or sent.
 """
 
 from __future__ import annotations
@@ -30,15 +30,14 @@ UInt32s = npt.NDArray[np.uint32]
 
 RETRY_FACTOR: Final = 50
 """Attempts after the first are traced this many times as often: a message that failed is looked for."""
-_BLOCK_BITS: Final = 18
-TRACE_BLOCK: Final = 1 << _BLOCK_BITS
-"""How many sequences a block has: more than a chunk has messages, and few enough to skip one now and then."""
+TRACE_BLOCK: Final = 1 << 18
+"""How many sequences a block has. No chunk of new messages has more messages."""
 _FIRST: Final = np.uint32(0x9E3779B1)
 _SECOND: Final = np.uint32(0x85EBCA77)
 _S15: Final = np.uint32(15)
 _ALL: Final = 1 << 32
 _BLOCK_BIT: Final = np.uint64(TRACE_BLOCK)
-_BLOCK: Final = 16_384
+_AT_ONCE: Final = 16_384
 """How many roots are mixed at once: their numbers stay in the processor's cache."""
 
 
@@ -69,16 +68,16 @@ class TraceRule:
         if rate >= 1 or rate <= 0 or not len(roots):
             return np.full(len(roots), rate >= 1)
         traced: Bools = np.zeros(len(roots), np.bool_)
-        for at in range(0, len(roots), _BLOCK):
-            few = slice(at, at + _BLOCK)
+        for at in range(0, len(roots), _AT_ONCE):
+            few = slice(at, at + _AT_ONCE)
             if not self._are_all_passed_over(roots[few]):
-                traced[few] = _are_below(rate, roots[few])
+                traced[few] = is_sampled(roots[few], rate)
         found = np.flatnonzero(traced)
         traced[found] = ~self._are_passed_over(roots[found])
         if attempts is not None:
             traced |= attempts >= NAMED
             again = np.flatnonzero(number_of(attempts) > 1)
-            traced[again] |= _are_below(min(1.0, RETRY_FACTOR * rate), roots[again])
+            traced[again] |= is_sampled(roots[again], RETRY_FACTOR * rate)
         return traced
 
     def _are_passed_over(self, roots: Int64s) -> Bools:
@@ -139,18 +138,11 @@ def is_sampled(roots: Int64s, share: float) -> Bools:
     """
     if share >= 1 or share <= 0:
         return np.full(len(roots), share >= 1)
-    return _are_below(share, roots)
-
-
-def _are_below(share: float, roots: Int64s) -> Bools:
-    """:func:`is_sampled` of a share above 0."""
-    if share >= 1:
-        return np.ones(len(roots), np.bool_)
     sampled: Bools = np.empty(len(roots), np.bool_)
-    mixed, shifted = np.empty((2, min(len(roots), _BLOCK)), np.uint32)
+    mixed, shifted = np.empty((2, min(len(roots), _AT_ONCE)), np.uint32)
     halves = np.ascontiguousarray(roots).view(np.uint32)
-    for at in range(0, len(roots), _BLOCK):
-        few = halves[2 * at : 2 * (at + _BLOCK)]
+    for at in range(0, len(roots), _AT_ONCE):
+        few = halves[2 * at : 2 * (at + _AT_ONCE)]
         count = len(few) // 2
         _mix(few, mixed[:count], shifted[:count])
         np.less(mixed[:count], np.uint32(share * _ALL), out=sampled[at : at + count])

@@ -47,6 +47,11 @@ class HandOver:
             self._reserved = self._host.reserve(self._reserved)
         return first
 
+    def _paced_sequences(self, count: int, now_ms: int) -> int:
+        """The same for messages that take part in the bound of traces; sequences may be left out."""
+        self._next_sequence = self._pace.first(self._next_sequence, count, now_ms)
+        return self.sequences(count)
+
     def emitted(self, taken: Sequence[Run], now_ms: int) -> bool:
         """Hand over what the spout emitted. True if there was anything.
 
@@ -91,9 +96,8 @@ class HandOver:
         return bool(due)
 
     def _chunk_of(self, run: Run, position: bytes, now_ms: int) -> Chunk:
-        if run.is_tracked:
-            self._next_sequence = self._pace.first(self._next_sequence, len(run), now_ms)
-        first = self.sequences(len(run))
+        count = len(run)
+        first = self._paced_sequences(count, now_ms) if run.is_tracked else self.sequences(count)
         ids = ids_to_bytes(run.message_ids) if run.is_tracked and not self._spout.redelivers else b""
         return Chunk(
             self._component.id, self._task, run.stream, run.is_tracked, first, now_ms, run.values,
@@ -103,10 +107,11 @@ class HandOver:
     def _next_attempts(self, stream: str, part: Payloads, now_ms: int) -> Chunk:
         attempts = part.attempts
         numbers = np.array([attempt.attempt + 1 for attempt in attempts], dtype=np.int32)
-        if (numbers == 1).any():  # dead letters that are sent again, for example
-            self._next_sequence = self._pace.first(self._next_sequence, len(attempts), now_ms)
+        has_first = bool((numbers == 1).any())  # dead letters that are sent again, for example
+        count = len(attempts)
+        first = self._paced_sequences(count, now_ms) if has_first else self.sequences(count)
         return Chunk(
-            self._component.id, self._task, stream, True, self.sequences(len(attempts)), now_ms, part.values,  # noqa: FBT003
+            self._component.id, self._task, stream, True, first, now_ms, part.values,  # noqa: FBT003
             numbers | part.marks, part.targets,
             first_emitted_ms=np.array([attempt.first_emitted_ms for attempt in attempts], dtype=np.int64),
             retry_of=np.array([attempt.sequence for attempt in attempts], dtype=np.int64),

@@ -2,7 +2,7 @@
 
 Whether a first attempt is traced is known from its root, so from its sequence: those of odd blocks are passed
 over (``core/tracking/sampling.py``). A task whose messages are sampled too often takes sequences of an odd
-block for a while. Nobody else is told: a second run, the next run, and each level find the same in the root.
+block for a while. A second run, the next run and each level find this in the root.
 """
 
 from __future__ import annotations

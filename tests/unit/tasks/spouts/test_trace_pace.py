@@ -7,10 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from acktree import Config, IterableSpout, TopologyBuilder
 from acktree.core.tracking.sampling import TRACE_BLOCK
+from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.retries import RedrivenLetter
 from acktree.tasks.spouts.trace_pace import TracePace
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
+from acktree.testing import FeederSpout, LocalCluster
 from tests.unit.tasks.spouts.spout_harness import Harness, Source, emits
 
 SOURCES = {
@@ -135,3 +138,38 @@ def test_a_task_emits_within_its_bound_and_dead_letters_that_are_sent_again_take
     chunks = [harness.chunk(number) for number in range(3)]
     assert [len(chunk) for chunk in chunks] == [1_000, 1, 1]
     assert [sampled_of(chunk.first_sequence, len(chunk)) for chunk in chunks] == [20, 0, 1]
+
+
+def test_a_batch_that_is_larger_than_a_block_is_cut_so_that_all_of_it_can_be_sampled():
+    count = TRACE_BLOCK + 5
+
+    def emit(spout):
+        spout.collector.emit_batch(pa.record_batch({"value": ["x"] * count}), message_ids=range(count))
+
+    harness = Harness(Source(emit), trace_rate=lambda: 0.001, reserve=lambda at: at + (1 << 40))
+    harness.run()
+    chunks = [harness.chunk(number) for number in range(2)]
+    assert sum(sampled_of(chunk.first_sequence, len(chunk)) for chunk in chunks) == count
+
+
+def test_the_bound_is_divided_among_the_spout_tasks():
+    builder = TopologyBuilder("three")
+    builder.set_spout("one", FeederSpout(["n"]))
+    builder.set_spout("two", IterableSpout(range(3), ["n"]), parallelism=2)
+    plan = Plan.of(builder.create_topology(), Config(max_traces_per_sec=30), 1, 5)
+    assert plan.max_traces_per_sec == 10
+    assert (
+        Plan.of(builder.create_topology(), Config(max_traces_per_sec=None), 1, 5).max_traces_per_sec is None
+    )
+
+
+def test_a_local_cluster_has_no_bound():
+    feeder, builder = FeederSpout(["n"]), TopologyBuilder("unbounded")
+    builder.set_spout("one", feeder)
+    with LocalCluster() as cluster:
+        config = Config(trace_sample_rate=0.5, max_traces_per_sec=1, run_salt=7)
+        running = cluster.submit(builder.create_topology(), config=config)
+        for number in range(500):
+            feeder.feed([number], message_id=number)
+        cluster.advance()
+        assert 150 < len(running.traces) < 350
