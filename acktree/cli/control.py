@@ -7,7 +7,8 @@ from argparse import Namespace
 
 from acktree.cli.answers import Answer, Commands, door_of, new_command, seconds, table
 from acktree.errors import ConfigError
-from acktree.ui.client import Found, NobodyRunsError, find
+from acktree.ui.client import DoorClient, Found, NobodyRunsError, find
+from acktree.ui.places import entries
 from acktree.ui.stopped import is_held
 
 __all__ = ["add_to"]
@@ -93,11 +94,19 @@ def _kill(given: Namespace) -> Answer:
     wait_secs = float(door.order("kill", {"wait_secs": given.wait})["wait_secs"])
     most_secs = wait_secs + _STOP_SECS if given.timeout is None else given.timeout
     deadline = time.monotonic() + most_secs
-    while door.is_answering() or (found.folder is not None and is_held(found.folder)):
+    while _still_runs(found, door):
         if time.monotonic() > deadline:
             raise TimeoutError(f"{door.entry.id} still runs after {most_secs:g} s; it goes on stopping")
         time.sleep(_LOOK_SECS)
     return _stopped(found)
+
+
+def _still_runs(found: Found, door: DoorClient) -> bool:
+    """Whether this run still holds its checkpoint. The next run on it may have begun already."""
+    now = [entry for entry in entries() if entry.checkpoint == door.entry.checkpoint]
+    if now and now[0].id != door.entry.id:
+        return False
+    return door.is_answering() or door.is_closing() or (found.folder is not None and is_held(found.folder))
 
 
 def _stopped(found: Found) -> Answer:

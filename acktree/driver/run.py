@@ -32,7 +32,7 @@ from acktree.traces.recorder import TraceRecorder
 __all__ = ["Run", "no_door"]
 
 
-def no_door(_: BaseException | None) -> None:
+def no_door(*_: BaseException | None) -> None:
     """The default: no operator is served."""
 
 
@@ -49,6 +49,8 @@ class Run:
         recorder: None if the topology ended in an earlier run.
         close_door: Called with what stopped the run, when everything was counted and before the checkpoint is
             released. It does not raise.
+        leave_door: Called when the checkpoint is released: from then on nobody waits for this run's end. It
+            does not raise.
         consumers: The metrics consumers; None if the topology ended in an earlier run.
         kill_waits: Set while a kill waits for open messages.
         events: Where the event log goes.
@@ -70,6 +72,7 @@ class Run:
     journal: Journal | None = None
     recorder: DeadLetterRecorder | None = None
     close_door: Callable[[BaseException | None], None] = no_door
+    leave_door: Callable[[], None] = no_door
     consumers: Consumers | None = None
     kill_waits: Event = field(default_factory=Event)
     described: Description | None = None

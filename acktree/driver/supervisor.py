@@ -233,6 +233,7 @@ class Supervisor:
     def _close(self) -> None:
         with ExitStack() as steps:
             steps.callback(self.run.stop_session)
+            steps.callback(self.run.leave_door)
             steps.callback(self.run.checkpoint.close)
             steps.callback(self.run.checkpoint.drop_scratch_folder)
             steps.callback(self.run.inbox.close)

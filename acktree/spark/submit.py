@@ -284,6 +284,7 @@ def _start(
         journal=journal,
         recorder=recorder,
         close_door=no_door if door is None else door.close,
+        leave_door=no_door if door is None else door.leave,
         described=topology.describe(held.partitions),
         consumers=Consumers(config, topology.name, errors),
         events=events,

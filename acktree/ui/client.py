@@ -91,6 +91,11 @@ class DoorClient:
                 return False
         return True
 
+    def is_closing(self) -> bool:
+        """Whether the driver answers no more, lives, and has not released the checkpoint."""
+        is_here = self.entry.host == socket.gethostname() and _is_alive(self.entry.pid)
+        return is_here and Path(self.entry.socket).exists() and not self.is_answering()
+
     def snapshot(self, most_age_secs: float = 1.0) -> Snapshot:
         """The topology now; at most so old.
 
@@ -206,6 +211,9 @@ class Found:
 def status_of(entry: Entry | None, snapshot: Snapshot | None, *, is_running: bool) -> str:
     """Storm's word for a topology. DIED: its driver was killed. UNKNOWN: a driver that does not say.
 
+    At a URL no snapshot is kept: a driver that was killed leaves its socket, and one that stops, KILLED,
+    deletes it when it has released the checkpoint.
+
     Args:
         entry: What the last driver wrote when it began; None where there is none.
         snapshot: The last one; of an earlier run, if the last run was killed before it left one.
@@ -214,9 +222,9 @@ def status_of(entry: Entry | None, snapshot: Snapshot | None, *, is_running: boo
     if snapshot is None:
         if entry is None or is_running:
             return "UNKNOWN"
-        # At a URL no snapshot is kept, and a driver that was killed leaves its socket behind.
-        is_left = entry.folder is not None or Path(entry.socket).exists()
-        return "DIED" if is_left else "STOPPED"
+        if entry.folder is None and not Path(entry.socket).exists():
+            return "STOPPED"
+        return "KILLED" if DoorClient(entry).is_closing() else "DIED"
     is_earlier = entry is not None and entry.id != snapshot.id
     return "DIED" if not is_running and (is_earlier or snapshot.is_running) else snapshot.status
 

@@ -68,7 +68,8 @@ class Door:
         self._levels = LogLevels(None if disk is None else self._write_levels)
         self._routes: Routes | None = None
         self._server: DoorServer | None = None
-        self._socket: Path | None = None
+        self._entry: Entry | None = None
+        self._entry_file: Path | None = None
         self._folder: Path | None = None
         self._is_serving = self._is_closing = False
 
@@ -96,7 +97,10 @@ class Door:
                 self._server.server_close()
 
     def close(self, stopped_by: BaseException | None) -> None:
-        """Keep the last snapshot, then answer no more. Never raises."""
+        """Keep the last snapshot, then answer no more. Never raises.
+
+        The socket stays until :meth:`leave`: who ordered the end waits until it is gone.
+        """
         self._is_closing = True
         self._levels.close()
         if self._observer is not None:
@@ -105,35 +109,44 @@ class Door:
             if self._is_serving:
                 self._server.shutdown()
             self._server.server_close()
-        if self._socket is not None:
-            _remove(self._socket)
         if self._observer is not None:  # no snapshot will be asked for
             self._observer.history.store.close()
+
+    def leave(self) -> None:
+        """Delete the socket, once the next driver may have the checkpoint. Never raises."""
+        if self._entry is None or self._entry_file is None:
+            return
+        if (
+            read_entry(self._entry_file) == self._entry
+        ):  # else the next driver has begun: the socket is its own
+            _remove(Path(self._entry.socket))
 
     def _listen(self, run: Run, routes: Routes) -> None:
         place = str(run.checkpoint.place)
         folder, key = runtime_folder(), key_of(place)
-        before = read_entry(folder / f"{key}.json")
+        file = folder / f"{key}.json"
+        before = read_entry(file)
         if before is not None and before.checkpoint == place:
             _remove(Path(before.socket))  # of a driver that died: this one holds the checkpoint's lock
         path = socket_path(folder, key)
         path.unlink(missing_ok=True)
         self._server = DoorServer(path, routes)
-        self._socket = path
         Thread(target=self._server.serve, name=f"door {run.name}", daemon=True).start()
         self._is_serving = True
         entry = Entry(
             run.name, routes.id, place, str(path), os.getpid(), socket.gethostname(), self._began_ms
         )
-        write_entry(entry, folder / f"{key}.json", Disk())
+        self._entry, self._entry_file = entry, file
+        write_entry(entry, file, Disk())
         if self._folder is not None and self._disk is not None:
             write_entry(entry, self._folder / POINTER, self._disk)
 
     def _listen_again(self, routes: Routes) -> None:
         """Make the socket anew where it was deleted: logout empties a user's runtime folder."""
-        old, path = self._server, self._socket
-        if old is None or path is None:
+        old, entry = self._server, self._entry
+        if old is None or entry is None:
             return
+        path = Path(entry.socket)
         try:
             if self._is_closing or path.exists():
                 return

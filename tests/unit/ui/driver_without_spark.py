@@ -125,7 +125,8 @@ class Started:
         self.run = Run(
             plan=plan, checkpoint=self.held, inbox=inbox, results=results,
             threads=threads, dead_letters=self.letters, errors=errors, change=change, ended=Event(),
-            stop_session=lambda: None, recorder=recorder, close_door=self.door.close,
+            stop_session=lambda: None, recorder=recorder,
+            close_door=self.door.close, leave_door=self.door.leave,
             described=numbered.describe(2), log=RunLog(name), traces=traces,
         )  # fmt: skip
         host = SpoutHost(

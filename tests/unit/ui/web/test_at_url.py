@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
+import time
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +16,8 @@ pytest.importorskip("starlette")
 from acktree import Config
 from acktree.checkpoint.mirror import Mirror
 from acktree.cli.main import main
+from acktree.private_files import Disk
+from acktree.ui.places import write_entry
 from acktree.ui.web.serve import Options, serve
 from tests.unit.checkpoint.remote_folder import RemoteFolder
 from tests.unit.traces.facts import record
@@ -82,7 +88,36 @@ def test_each_command_answers_for_a_topology_that_runs_at_a_url(at_url, capsys):
         assert f"acktree kill {URL}" in refused(capsys, 1, command)["fix"]
     assert f"acktree kill {URL}" in refused(capsys, 1, ["submit", "it.py", "--checkpoint", URL])["fix"]
     assert main(["kill", URL, "-w", "0"]) == 0
-    assert not at_url.handle.is_running
+    assert at_url.handle.await_termination(10)
+
+
+def test_a_kill_returns_when_the_next_driver_may_have_the_checkpoint_at_a_url(at_url, capsys, tmp_path):
+    lease = at_url.held.files._lease
+    release, statuses = lease.release, []
+
+    def slow_release():
+        time.sleep(0.5)
+        assert main(["list", "--json", "--all"]) == 0
+        statuses.append(json.loads(capsys.readouterr().out)["topologies"][0]["status"])
+        release()
+
+    lease.release = slow_release
+    assert main(["kill", URL, "-w", "0"]) == 0
+    assert statuses == ["KILLED"]
+    remote = RemoteFolder(tmp_path / "there")
+    with started(Mirror.open(remote, str(tmp_path)).folder):  # raises if the lease is held
+        pass
+
+
+def test_a_driver_that_stops_leaves_the_socket_of_the_next_one_where_it_is(at_url, tmp_path):
+    first = at_url.door
+    at_url.handle.kill(wait_secs=0)
+    remote = RemoteFolder(tmp_path / "there")
+    remote.url = URL
+    mirror = Mirror.open(remote, str(tmp_path))
+    with started(mirror.folder, files=mirror) as second:
+        first.leave()
+        assert Path(second.door._entry.socket).exists()
 
 
 def test_the_page_shows_and_orders_a_topology_that_runs_at_a_url(at_url, page):
@@ -141,8 +176,12 @@ def test_a_url_that_nobody_has_run_here_is_said_with_what_there_is(at_url, capsy
 
 
 def test_a_url_whose_driver_is_gone_without_a_word_is_said_to_have_died(at_url, capsys):
-    at_url.door._server.shutdown()
-    at_url.door._server.server_close()  # its socket stays, as after kill -9
+    door = at_url.door
+    door._server.shutdown()
+    door._server.server_close()  # its socket stays, as after kill -9
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    write_entry(replace(door._entry, pid=ended.pid), door._entry_file, Disk())
     for command in NEEDS_A_DRIVER:
         assert main([*command.replace("T", URL).split(), "--json"]) == 3, command
         assert json.loads(capsys.readouterr().err).keys() == {"error", "where", "fix"}
