@@ -116,9 +116,8 @@ class Door:
         """Delete the socket, once the next driver may have the checkpoint. Never raises."""
         if self._entry is None or self._entry_file is None:
             return
-        if (
-            read_entry(self._entry_file) == self._entry
-        ):  # else the next driver has begun: the socket is its own
+        is_replaced = read_entry(self._entry_file) != self._entry
+        if not is_replaced:  # its socket is at the same path
             _remove(Path(self._entry.socket))
 
     def _listen(self, run: Run, routes: Routes) -> None:
