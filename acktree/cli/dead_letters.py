@@ -22,6 +22,7 @@ from acktree.errors import AcktreeError, MisuseError, nearest
 from acktree.texts import bounded, is_number, printable
 from acktree.ui import letters
 from acktree.ui.client import Found, find
+from acktree.ui.known_names import MOST_PAGE
 from acktree.ui.stopped import letters_of, order_redrive, redrives_ordered
 
 __all__ = ["add_to"]
@@ -49,10 +50,11 @@ def add_to(commands: Commands) -> None:
     family = parent.add_subparsers(required=True, metavar="COMMAND", dest="command")
     to_list = _filtered(new_command(family, "list", "list them, lowest id first", _list))
     to_list.add_argument(
-        "--limit", type=int, default=50, metavar="N", help="show at most N letters (default: 50)"
-    )
+        "--limit", type=int, default=50, metavar="N",
+        help=f"show at most N letters (default: 50, at most {MOST_PAGE})",
+    )  # fmt: skip
     to_list.add_argument("--after", type=int, default=0, metavar="ID", help="only ids above this one")
-    to_show = new_command(family, "show", "all of one, with its traceback", _show)
+    to_show = _with_store(new_command(family, "show", "all of one, with its traceback", _show))
     to_show.add_argument("id", type=int, metavar="ID", help="the letter, as `list` shows it")
     to_export = _filtered(new_command(family, "export", "write them to a .parquet or .jsonl file", _export))
     to_export.add_argument("file", help="a new file")
@@ -77,6 +79,11 @@ def _filtered(parser: ArgumentParser) -> ArgumentParser:
     for name in ("before", "since"):
         text = f"given up {name} this time: ISO 8601 with a zone, or ms since 1970"
         parser.add_argument(f"--{name}", type=_time, metavar="TIME", help=text)
+    return _with_store(parser)
+
+
+def _with_store(parser: ArgumentParser) -> ArgumentParser:
+    """Add the option that names the store."""
     parser.add_argument("--store", metavar="URL", help="the store, where it is not in the checkpoint")
     return parser
 
@@ -100,9 +107,9 @@ def _asked(
 ) -> dict[str, Any]:
     """Ask the driver, or where nobody runs the topology look into the store."""
     found = find(given.topology)
-    if found.is_running and getattr(given, "store", None) is None:
+    if found.is_running and given.store is None:
         return door_of(found, given).get(path, query)
-    with letters_of(found, getattr(given, "store", None)) as store:
+    with letters_of(found, given.store) as store:
         return look(store)
 
 

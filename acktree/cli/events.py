@@ -32,8 +32,9 @@ def add_to(commands: Commands) -> None:
     events = new_command(commands, "events", "the last tuples that were logged", _events)
     events.add_argument("component", nargs="?", metavar="COMPONENT", help="of this component alone")
     events.add_argument(
-        "--limit", type=int, default=50, metavar="N", help="show the last N tuples (default: 50)"
-    )
+        "--limit", type=int, default=50, metavar="N",
+        help=f"show the last N tuples (default: 50, at most {_MOST:,})",
+    )  # fmt: skip
     events.add_argument("--follow", action="store_true", help="go on with those that come")
 
 

@@ -21,9 +21,18 @@ from typing import Final
 
 from acktree.cli.answers import DONE, FAILED, Answer, Commands, door_of, new_command
 from acktree.errors import AcktreeError, ConfigError
-from acktree.ui.client import DoorClient, DoorError, NobodyRunsError, find, found_topologies
+from acktree.ui.client import (
+    BADLY_ENDED,
+    DoorClient,
+    DoorError,
+    Found,
+    NobodyRunsError,
+    find,
+    found_topologies,
+    status_of,
+)
 from acktree.ui.observer import own_version
-from acktree.ui.places import runtime_folder
+from acktree.ui.places import forget_gone, runtime_folder
 from acktree.ui.snapshot import Snapshot
 
 __all__ = ["add_to"]
@@ -50,7 +59,11 @@ class Check:
 def add_to(commands: Commands) -> None:
     """Add the commands of this family."""
     to_health = new_command(commands, "health", "whether a topology works as it should", _health, names=False)
-    to_health.add_argument("topology", nargs="?", help="its name, id or checkpoint; default: all that run")
+    to_health.add_argument(
+        "topology",
+        nargs="?",
+        help="its name, id or checkpoint; default: all that run, and those that an error has ended",
+    )
     to_doctor = new_command(
         commands, "doctor", "whether this machine can run topologies", _doctor, names=False
     )
@@ -60,11 +73,18 @@ def add_to(commands: Commands) -> None:
 
 def _health(given: Namespace) -> Answer:
     is_named = given.topology is not None
-    all_found = (
-        [find(given.topology)] if is_named else [each for each in found_topologies() if each.is_running]
-    )
     checks: dict[str, list[Check]] = {}
-    for door in [door_of(found, given) for found in all_found]:
+    if is_named:
+        doors = [door_of(find(given.topology), given)]
+    else:
+        forget_gone(lambda entry: DoorClient(entry).is_answering())
+        known = list(found_topologies())
+        doors = [door_of(found, given) for found in known if found.is_running]
+        for found in known:
+            ended = _bad_end(found)
+            if found.entry is not None and ended is not None:
+                checks[found.entry.id] = [ended]
+    for door in doors:
         try:
             checks[door.entry.id] = list(_checks_of(door))
         except (NobodyRunsError, TimeoutError) as error:
@@ -80,6 +100,17 @@ def _health(given: Namespace) -> Answer:
         "\n".join(lines) if lines else "no topology is running",
         DONE if is_ok else FAILED,
     )
+
+
+def _bad_end(found: Found) -> Check | None:
+    """The check of a topology that an error, or a killed driver, has ended; None for any other."""
+    last = found.last_snapshot()
+    status = status_of(found.entry, last, is_running=found.is_running)
+    if found.is_running or status not in BADLY_ENDED:
+        return None
+    why = last.stopped_by if last is not None and status == "FAILED" else None
+    said = status if why is None else f"{status}: {why}"
+    return Check("status", is_ok=False, found=said, fix=f"submit it again on {found.checkpoint}")
 
 
 def _checks_of(door: DoorClient) -> Iterator[Check]:

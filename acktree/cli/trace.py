@@ -12,6 +12,7 @@ from acktree.cli.answers import Answer, Commands, door_of, new_command, table
 from acktree.errors import ConfigError
 from acktree.ui import tracing
 from acktree.ui.client import DoorError, Found, find
+from acktree.ui.known_names import MOST_PAGE
 from acktree.ui.stopped import traces_of
 
 __all__ = ["add_to"]
@@ -30,8 +31,9 @@ def add_to(commands: Commands) -> None:
         "--rate", type=_rate, metavar="SHARE", help="trace this share of the messages from now on, 0 to 1"
     )
     parser.add_argument(
-        "--limit", type=int, default=20, metavar="N", help="show at most N messages (default: 20)"
-    )
+        "--limit", type=int, default=20, metavar="N",
+        help=f"show at most N messages (default: 20, at most {MOST_PAGE})",
+    )  # fmt: skip
 
 
 def _root(text: str) -> str:
@@ -52,7 +54,11 @@ def _trace(given: Namespace) -> Answer:
     found = find(given.topology)
     if given.rate is not None:
         done = door_of(found, given).order("trace", {"rate": given.rate})
-        return Answer(done, f"{found.checkpoint}: {given.rate:g} of the messages are traced from now on")
+        most = done.get("most_per_sec")  # an older driver gives none
+        bound = "" if most is None else f", at most about {most:g} a second (max_traces_per_sec)"
+        return Answer(
+            done, f"{found.checkpoint}: {given.rate:g} of the messages are traced from now on{bound}"
+        )
     if given.root is not None:
         return _drawn(found, given, given.root)
     query = {
@@ -117,5 +123,6 @@ def _listed(page: Mapping[str, Any]) -> str:
         )
         for each in page["messages"]
     ]  # fmt: skip
-    more = "" if page["after"] is None else f"\nthe newest {len(rows):,}; further ones: a larger --limit"
+    further = "a larger --limit" if len(rows) < MOST_PAGE else "narrow the search"
+    more = "" if page["after"] is None else f"\nthe newest {len(rows):,}; further ones: {further}"
     return table(head, rows) + more

@@ -14,7 +14,17 @@ from acktree.cli.answers import Answer, Commands, door_of, duration, new_command
 from acktree.core.stats.counters import WHATS
 from acktree.core.stats.numbers import AckerNumbers, TraceNumbers
 from acktree.errors import CheckpointError, ConfigError, nearest
-from acktree.ui.client import DoorClient, DoorError, Found, NobodyRunsError, find, found_topologies, status_of
+from acktree.ui.client import (
+    BADLY_ENDED,
+    DoorClient,
+    DoorError,
+    Found,
+    NobodyRunsError,
+    find,
+    found_topologies,
+    status_of,
+)
+from acktree.ui.known_names import MOST_OPEN
 from acktree.ui.places import forget_gone
 from acktree.ui.snapshot import ALL_TIME, RECENT, RUN, WINDOWS, Snapshot, plain
 
@@ -28,7 +38,9 @@ _ACCOUNTS: Final = {RUN: "this run", ALL_TIME: "all runs"}
 def add_to(commands: Commands) -> None:
     """Add the commands of this family."""
     to_list = new_command(commands, "list", "your topologies on this machine", _list, names=False)
-    to_list.add_argument("--all", action="store_true", help="also those that ended or were stopped")
+    to_list.add_argument(
+        "--all", action="store_true", help="also those that ended, or were stopped without an error"
+    )
     new_command(commands, "show", "levels, tasks, streams and settings", _show)
     to_stats = new_command(commands, "stats", "the numbers of Storm's UI; of a stopped one the last", _stats)
     to_stats.add_argument(
@@ -51,11 +63,12 @@ def add_to(commands: Commands) -> None:
             help=f"the time from one {one} to the next (default: {secs:g})",
         )  # fmt: skip
         parser.add_argument("-n", "--count", type=int, metavar="N", help=f"stop after N {one}s")
-    new_command(commands, "get-errors", "the last errors of each component", _errors)
+    new_command(commands, "get-errors", "the last errors, with their tracebacks", _errors)
     to_open = new_command(commands, "open", "the oldest messages without a final verdict", _open)
     to_open.add_argument(
-        "--limit", type=int, default=20, metavar="N", help="show at most N messages (default: 20)"
-    )
+        "--limit", type=int, default=20, metavar="N",
+        help=f"show at most N messages (default: 20, at most {MOST_OPEN:,})",
+    )  # fmt: skip
 
 
 def _list(given: Namespace) -> Answer:
@@ -101,7 +114,7 @@ def _line_of(found: Found) -> dict[str, Any] | None:
         "checkpoint": entry.checkpoint,
         "pid": entry.pid,
         "outages": plain(snapshot.outages) if snapshot and found.is_running else {},
-        "is_listed": found.is_running or status == "DIED",
+        "is_listed": found.is_running or status in BADLY_ENDED,
     }
 
 
@@ -349,8 +362,9 @@ def _open(given: Namespace) -> Answer:
     names = ("age_secs", "spout", "task_id", "message_id", "root", "attempt", "state")
     rows = [tuple(message[name] for name in names) for message in messages]
     text = table(head, rows) if rows else "no message is open"
-    if len(rows) < count and len(rows) == given.limit:
-        text += f"\nthe oldest {len(rows):,} of {count:,}; further ones: a larger --limit"
+    if rows and len(rows) < count:
+        more = "; further ones: a larger --limit" if len(rows) == given.limit < MOST_OPEN else ""
+        text += f"\nthe oldest {len(rows):,} of {count:,}{more}"
     if held:
         of_tasks = [(each["bolt"], each["task_id"], each["held"], each["oldest_held_secs"]) for each in held]
         text += f"\n\ntuples held\n{table(('bolt', 'task', 'held', 'oldest s'), of_tasks)}"

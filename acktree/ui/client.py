@@ -21,6 +21,7 @@ from acktree.ui.places import POINTER, SNAPSHOT, Entry, entries, peer_user, read
 from acktree.ui.snapshot import Snapshot
 
 __all__ = [
+    "BADLY_ENDED",
     "DoorClient",
     "DoorError",
     "Found",
@@ -206,6 +207,10 @@ class Found:
             with suppress(NobodyRunsError):  # it has just stopped
                 return self.door.snapshot()
         return self.last_snapshot()
+
+
+BADLY_ENDED: Final = frozenset({"DIED", "FAILED"})
+"""Statuses of a topology that nobody has stopped and that has not come to its end."""
 
 
 def status_of(entry: Entry | None, snapshot: Snapshot | None, *, is_running: bool) -> str:

@@ -16,7 +16,7 @@ from acktree.logs import logger
 from acktree.tasks.spouts.open_listing import OpenMessage
 from acktree.texts import short_repr
 from acktree.ui import history, letters, tracing
-from acktree.ui.known_names import ORDERS, QUESTIONS, refuse_unknown
+from acktree.ui.known_names import MOST_OPEN, ORDERS, QUESTIONS, refuse_unknown
 from acktree.ui.log_levels import LogLevels
 from acktree.ui.observer import Observer
 
@@ -24,7 +24,6 @@ __all__ = ["RefusedError", "Routes", "json_of"]
 
 log = logger("acktree")
 
-_MOST_OPEN: Final = 1000
 _MOST_SECS: Final = 1e9
 
 
@@ -58,7 +57,7 @@ class Routes:
         if path == "/v1/snapshot":
             return self._observer.latest(float(query.get("most_age_secs", 1.0)))
         if path == "/v1/open":
-            most = max(1, min(_MOST_OPEN, int(query.get("limit", 20))))
+            most = max(1, min(MOST_OPEN, int(query.get("limit", 20))))
             count = sum(spout.count for spout in self.run.open_messages().values())
             oldest = [_open_message(each) for each in self.run.oldest_open(most)]
             return json_of({"open": oldest, "count": count})
@@ -123,7 +122,8 @@ class Routes:
                 if given.get("rate") is None:
                     raise ConfigError("the order has no rate", "trace", 'name it: {"rate": 0.01}')
                 self._running.traces.rate = float(given["rate"])
-                return {"done": True, "rate": self._running.traces.rate}
+                rate, most = self._running.traces.rate, self.run.plan.config.max_traces_per_sec
+                return {"done": True, "rate": rate, "most_per_sec": most if 0 < rate < 1 else None}
             case "/v1/dead-letters/redrive":
                 return letters.redrive(self.run.dead_letters, given)
             case "/v1/dead-letters/purge":

@@ -1,4 +1,7 @@
-"""The names that questions and orders take. Others are refused: what ignores a filter is about too much."""
+"""What questions and orders take: their names, and how much one answer lists.
+
+Other names are refused: an answer that ignores a filter is about too much.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,12 @@ from typing import Final
 
 from acktree.errors import ConfigError, nearest
 
-__all__ = ["FILTERS", "ORDERS", "QUESTIONS", "refuse_unknown"]
+__all__ = ["FILTERS", "MOST_OPEN", "MOST_PAGE", "ORDERS", "QUESTIONS", "refuse_unknown"]
+
+MOST_OPEN: Final = 1000
+"""The most open messages in an answer."""
+MOST_PAGE: Final = 500
+"""The most dead letters, traces or logged tuples in an answer."""
 
 FILTERS: Final = (
     "ids", "topology", "spout", "component", "kind", "cause", "redriven", "settled", "before", "since",

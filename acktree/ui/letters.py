@@ -21,13 +21,12 @@ from acktree.dead_letters.store import DeadLetters
 from acktree.dead_letters.table import COLUMNS, Filters
 from acktree.errors import ConfigError, MisuseError
 from acktree.texts import bounded
-from acktree.ui.known_names import FILTERS, ORDERS, QUESTIONS, refuse_unknown
+from acktree.ui.known_names import FILTERS, MOST_PAGE, ORDERS, QUESTIONS, refuse_unknown
 from acktree.ui.snapshot import plain
 
 __all__ = ["CountChangedError", "filters_of", "page", "purge", "redrive", "shown", "whole"]
 
 _USUAL_PAGE: Final = 50
-_MOST_PAGE: Final = 500
 _MOST_NUMBER: Final = (1 << 63) - 1
 """The largest number that a database takes."""
 _MOST_ORDERED: Final = 100_000
@@ -87,7 +86,7 @@ def page(store: DeadLetters, given: Mapping[str, Any]) -> dict[str, Any]:
     refuse_unknown(given, QUESTIONS["dead-letters"], "dead-letters")
     filters = filters_of(given)
     after, limit = _number(given, "after", 0), _number(given, "limit", _USUAL_PAGE)
-    limit = max(1, min(_MOST_PAGE, limit))
+    limit = max(1, min(MOST_PAGE, limit))
     found = store.page(after, limit, **filters)
     return {
         "count": store.count(**filters),

@@ -232,7 +232,7 @@ class Observer:
             graph=run.describe().data,
             windows=windows,
             errors=errors,
-            acker=windows[ALL_TIME].stats.acker,
+            acker=windows[RUN].stats.acker,
             inbox=InboxNumbers(
                 *run.inbox.waiting, plan.config.inbox_max_messages, plan.config.inbox_max_bytes
             ),

@@ -14,11 +14,11 @@ from acktree.errors import ConfigError
 from acktree.traces.events import Event
 from acktree.traces.trace import Folded, Trace, TracedMessage, TracedTuple, folded
 from acktree.traces.traces import Traces
+from acktree.ui.known_names import MOST_PAGE
 
 __all__ = ["events", "page", "tree_of", "whole"]
 
 _USUAL_PAGE: Final = 50
-_MOST_PAGE: Final = 500
 _SLICE: Final = 200
 """The most lines of a slice of a tree."""
 _MOST_NAMED: Final = 50
@@ -38,7 +38,7 @@ def page(traces: Traces, query: Mapping[str, str]) -> Row:
         ConfigError: A number that is none.
         MisuseError: There is no such verdict.
     """
-    limit = min(_MOST_PAGE, max(1, _number(query, "limit") or _USUAL_PAGE))
+    limit = min(MOST_PAGE, max(1, _number(query, "limit") or _USUAL_PAGE))
     found = traces.find(
         message_id=query.get("message_id") or None,
         root=_number(query, "root"),
@@ -66,7 +66,7 @@ def events(recent: Callable[[int, str | None], Sequence[Event]], query: Mapping[
         recent: Gives the last ones: how many, and of which component.
         query: ``limit``, ``component``.
     """
-    limit = min(_MOST_PAGE, max(1, _number(query, "limit") or _USUAL_PAGE))
+    limit = min(MOST_PAGE, max(1, _number(query, "limit") or _USUAL_PAGE))
     found = recent(limit, query.get("component") or None)
     return {"events": [json.loads(each.to_json()) for each in found]}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import signal
 import socket
@@ -25,13 +24,12 @@ from acktree.config import Config
 from acktree.core.stats.counters import NO_STREAM, Counters
 from acktree.core.stats.numbers import ReportedError
 from acktree.dead_letters.store import DeadLetters
-from acktree.errors import ConnectorError
 from acktree.private_files import Disk
 from acktree.ui.places import entries
 from acktree.ui.web.sources import Sources
 from tests.unit.dead_letters.letters import LETTER
 from tests.unit.traces.facts import record
-from tests.unit.ui.driver_without_spark import Numbers, started
+from tests.unit.ui.driver_without_spark import started
 
 PROGRAM = """
 from acktree import BasicBolt, IterableSpout, TopologyBuilder
@@ -86,11 +84,16 @@ def test_a_running_topology_is_listed_shown_and_counted(running, capsys, tmp_pat
     assert said(capsys, "version")["acktree"]
 
 
-def test_a_list_that_is_cut_says_how_to_see_the_rest(running, capsys):
+def test_a_list_that_is_cut_says_how_to_see_the_rest(running, capsys, monkeypatch):
     running.fill()
     for count, cut in ((4, True), (10, False), (11, False)):
         assert main(["open", "numbers", "--limit", str(count)]) == 0
         assert ("the oldest 4 of 10; further ones: a larger --limit" in capsys.readouterr().out) == cut
+    monkeypatch.setattr("acktree.ui.door_routes.MOST_OPEN", 4)
+    monkeypatch.setattr("acktree.cli.watch.MOST_OPEN", 4)
+    for count in ("4", "11"):  # a larger one would change nothing
+        assert main(["open", "numbers", "--limit", count]) == 0
+        assert capsys.readouterr().out.endswith("the oldest 4 of 10\n")
     record(running.run.traces)
     for count, cut in ((4, True), (11, False)):
         assert main(["trace", "numbers", "--limit", str(count)]) == 0
@@ -174,6 +177,8 @@ def test_dead_letters_while_it_runs_and_when_it_is_stopped(with_letters, capsys,
     assert capsys.readouterr().out.endswith("3 match\n1 redrive waits for the next run\n")
     assert said(capsys, "dead-letters", "list", "numbers")["count"] == 3
     assert said(capsys, "dead-letters", "show", "numbers", "2")["traceback"]
+    store = f"sqlite:///{tmp_path / 'cp' / 'dead_letters.sqlite'}"
+    assert said(capsys, "dead-letters", "show", "numbers", "2", "--store", store)["traceback"]
     file = str(tmp_path / "letters.jsonl")
     assert said(capsys, "dead-letters", "export", "numbers", file)["exported"] == 3
     assert said(capsys, "dead-letters", "purge", "numbers", "--all", "--yes")["purged"] == 3
@@ -441,59 +446,6 @@ def test_a_page_at_no_address_is_refused(address, capsys):
     pytest.importorskip("starlette")
     assert main(["ui", "--listen", address]) == 1
     assert "is no address" in capsys.readouterr().err
-
-
-GONE = ConnectorError("the connection\x1b is gone", "queue 'q'", "start the server", can_retry=True)
-
-
-def test_a_spout_whose_queue_is_away_is_not_healthy_until_it_works_again(
-    tmp_path, capsys, monkeypatch, caplog
-):
-    errors = [GONE] * 1000
-
-    def next_tuple(self):
-        if errors:
-            raise errors[0]
-
-    monkeypatch.setattr(Numbers, "next_tuple", next_tuple)
-    monkeypatch.setattr("acktree.tasks.spouts.upkeep.LONGEST_PAUSE_MS", 100)
-    with started(tmp_path / "cp") as topology, caplog.at_level("INFO", "acktree"):
-        until(lambda: getattr(topology.handle.stats()["source"].outage, "tries", 0) >= 2)
-        topology.door._observer.forget()
-        assert main(["health", "numbers"]) == 1
-        printed = capsys.readouterr().out
-        assert re.search(
-            r"BAD  calls of spout source: tried \d+ times since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, "
-            r"for \d+\.\d s: ConnectorError: the connection\\x1b is gone \(queue 'q'\)\n"
-            r" +fix: start the server",
-            printed,
-        )
-        assert main(["health", "--json"]) == 1
-        checks = json.loads(capsys.readouterr().out)["topologies"].popitem()[1]
-        assert [check["name"] for check in checks if not check["is_ok"]] == ["calls of spout source"]
-        (listed,) = said(capsys, "list")["topologies"]
-        assert listed["outages"]["source"]["tries"] >= 2
-        assert main(["list"]) == 0
-        assert (
-            "numbers: calls of spout source fail and are tried again: ConnectorError"
-            in capsys.readouterr().out
-        )
-        errors.clear()
-        until(lambda: topology.handle.stats()["source"].outage is None)
-        topology.door._observer.forget()
-        assert main(["health", "numbers"]) == 0
-        again = [record.getMessage() for record in caplog.records if "works again" in record.getMessage()]
-        assert len(again) == 1
-        assert re.match(
-            r"topology=numbers spout=source task=\d+ works again after \d+\.\d s; tried", again[0]
-        )
-
-
-def until(condition):
-    end = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def test_a_component_that_there_is_not_is_hinted_at_and_is_no_error(with_letters, capsys):

@@ -38,12 +38,21 @@ def test_a_trace_is_the_same_from_the_driver_and_from_its_checkpoint(tmp_path, c
         topology.fill()
         record(topology.run.traces)
         running = asked(capsys, "numbers")
-        assert said(capsys, "trace", "numbers", "--rate", "0.25") == {"done": True, "rate": 0.25}
+        done = said(capsys, "trace", "numbers", "--rate", "0.25")
+        assert done == {"done": True, "rate": 0.25, "most_per_sec": 100}
         assert topology.handle.traces.rate == 0.25
         assert topology.run.inbox.has_watch
         assert main(["trace", "numbers", "--message-id", "nowhere"]) == 1
         assert "no trace of message" in capsys.readouterr().err
         assert main(["trace", "numbers", "77"]) == 1
+        capsys.readouterr()
+        for rate, bound in (
+            ("0.5", ", at most about 100 a second (max_traces_per_sec)"),
+            ("1", ""),
+            ("0", ""),
+        ):
+            assert main(["trace", "numbers", "--rate", rate]) == 0
+            assert capsys.readouterr().out.endswith(f"{rate} of the messages are traced from now on{bound}\n")
     assert asked(capsys, str(tmp_path / "cp")) == running
     assert main(["trace", str(tmp_path / "cp"), "--rate", "1"]) == 3
     assert main(["trace", str(tmp_path / "cp"), "77"]) == 1

@@ -26,6 +26,9 @@ def counted(executed):
     counters.add("source", 1, "default", "emitted", executed)
     counters.add("double", 2, "source:default", "executed", executed)
     counters.add("double", 2, "source:default", "acked", executed)
+    counters.add("__acker", 0, "double:__ack_ack", "executed", executed)
+    of_batch = {"micro_batches": 1, "batch_us": 900, "batch_b10": 1}
+    counters.merge(Counters.of((("__acker", 0, "", what), count) for what, count in of_batch.items()))
     return counters
 
 
@@ -109,6 +112,20 @@ def test_all_doors_agree_to_the_digit_after_a_restart(tmp_path, page, capsys, mo
     assert page.json(f"/api/acktree/v1/topologies/{mine}/history") == {"points": []}
     with started(tmp_path / "cp"):  # the counts are not in that file
         assert find("numbers").door.snapshot(0).total("acked", ":all-time") == 9
+
+
+def test_the_ackers_numbers_of_the_run_and_of_all_runs_are_told_apart_after_a_restart(tmp_path, page, capsys):
+    with started(tmp_path / "cp") as first:
+        first.commit(counted(40))
+    with started(tmp_path / "cp") as second:
+        second.commit(counted(2))
+        snapshot = find("numbers").door.snapshot(0)
+        assert snapshot.acker == second.handle.stats().acker
+        assert [of_the_cli(capsys, each)["acker"]["acks"] for each in (":run", ":all-time")] == [2, 42]
+        said = page.ask("/metrics")[2].decode()
+        of_run = {"acker_acks_total": 2, "micro_batches_total": 1, "micro_batch_duration_seconds_count": 1}
+        for name, count in of_run.items():
+            assert re.search(rf"acktree_{name}\{{.*\}} {count}\.0", said), name
 
 
 def test_a_checkpoint_of_an_older_acktree_goes_on_and_its_counts_begin_at_0(tmp_path):

@@ -1,0 +1,116 @@
+"""``acktree health``: what it finds wrong, and of which topologies."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+
+from acktree.cli.main import main
+from acktree.errors import AcktreeError, ConnectorError
+from tests.unit.cli.test_commands import said
+from tests.unit.ui.driver_without_spark import Numbers, started
+
+GONE = ConnectorError("the connection\x1b is gone", "queue 'q'", "start the server", can_retry=True)
+
+
+def test_a_spout_whose_queue_is_away_is_not_healthy_until_it_works_again(
+    tmp_path, capsys, monkeypatch, caplog
+):
+    errors = [GONE] * 1000
+
+    def next_tuple(self):
+        if errors:
+            raise errors[0]
+
+    monkeypatch.setattr(Numbers, "next_tuple", next_tuple)
+    monkeypatch.setattr("acktree.tasks.spouts.upkeep.LONGEST_PAUSE_MS", 100)
+    with started(tmp_path / "cp") as topology, caplog.at_level("INFO", "acktree"):
+        until(lambda: getattr(topology.handle.stats()["source"].outage, "tries", 0) >= 2)
+        topology.door._observer.forget()
+        assert main(["health", "numbers"]) == 1
+        printed = capsys.readouterr().out
+        assert re.search(
+            r"BAD  calls of spout source: tried \d+ times since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, "
+            r"for \d+\.\d s: ConnectorError: the connection\\x1b is gone \(queue 'q'\)\n"
+            r" +fix: start the server",
+            printed,
+        )
+        assert main(["health", "--json"]) == 1
+        checks = json.loads(capsys.readouterr().out)["topologies"].popitem()[1]
+        assert [check["name"] for check in checks if not check["is_ok"]] == ["calls of spout source"]
+        (listed,) = said(capsys, "list")["topologies"]
+        assert listed["outages"]["source"]["tries"] >= 2
+        assert main(["list"]) == 0
+        assert (
+            "numbers: calls of spout source fail and are tried again: ConnectorError"
+            in capsys.readouterr().out
+        )
+        errors.clear()
+        until(lambda: topology.handle.stats()["source"].outage is None)
+        topology.door._observer.forget()
+        assert main(["health", "numbers"]) == 0
+        again = [record.getMessage() for record in caplog.records if "works again" in record.getMessage()]
+        assert len(again) == 1
+        assert re.match(
+            r"topology=numbers spout=source task=\d+ works again after \d+\.\d s; tried", again[0]
+        )
+
+
+def until(condition):
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from tests.unit.ui.driver_without_spark import Started
+Started(Path(sys.argv[1])).begin()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def healths(capsys, code):
+    """By topology what is wrong, with no name given."""
+    capsys.readouterr()
+    assert main(["health", "--json"]) == code
+    told = json.loads(capsys.readouterr().out)
+    assert told["healthy"] == (code == 0)
+    return {
+        name.rsplit("-", 2)[0]: [(check["found"], check["fix"]) for check in checks if not check["is_ok"]]
+        for name, checks in told["topologies"].items()
+    }
+
+
+@pytest.mark.usefixtures("runtime")
+def test_without_a_name_what_an_error_or_a_killed_driver_has_ended_is_not_healthy(tmp_path, capsys):
+    with started(tmp_path / "stopped", "stopped"):
+        pass
+    assert healths(capsys, 0) == {}
+    subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "killed")], check=False)
+    failed = started(tmp_path / "failed", "failed")
+    with failed as topology:
+        topology.supervisor.stopped_by = AcktreeError("the disk is full", "here", "make room")
+    with started(tmp_path / "runs", "runs") as topology:
+        topology.fill()
+        again = f"submit it again on {tmp_path}"
+        wrong = healths(capsys, 1)
+        assert wrong["runs"] == []
+        assert wrong["numbers"] == [("DIED", f"{again}/killed")]
+        assert wrong["failed"][0][0].startswith("FAILED: the disk is full")
+        assert wrong["failed"][0][1] == f"{again}/failed"
+        listed = {each["topology"]: each["status"] for each in said(capsys, "list")["topologies"]}
+        assert listed == {"numbers": "DIED", "failed": "FAILED", "runs": "ACTIVE"}
+        assert main(["health", "runs"]) == 0
+        assert main(["health", "failed"]) == 3
+        shutil.rmtree(tmp_path / "killed")
+        with started(tmp_path / "failed", "failed"):
+            assert healths(capsys, 0) == {"failed": [], "runs": []}
