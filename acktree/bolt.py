@@ -123,11 +123,12 @@ class Bolt(_WaitingBolt, ABC):
     def execute(self, tup: Tuple) -> None:
         """Process one tuple: emit, and ack or fail it, now or in a later call.
 
-        Called once for each tuple, in the order in which its sender emitted them. It may block; the
-        micro-batch waits, and no tuple times out meanwhile. A tuple that is neither acked nor failed stays
-        open until its message times out; store it in a remembered attribute to ack it in a later micro-batch.
-        An exception fails only ``tup``, even after its ack; tuples emitted and attributes changed before it
-        are kept. A micro-batch may run again from the saved attributes: effects outside acktree may repeat.
+        Called once for each tuple, in the order in which its sender emitted them. It may block, up to
+        the execute timeout; the micro-batch waits, and no tuple times out meanwhile. A tuple that is neither
+        acked nor failed stays open until its message times out; store it in a remembered attribute to ack it
+        in a later micro-batch. An exception fails only ``tup``, even after its ack; tuples emitted and
+        attributes changed before it are kept. A micro-batch may run again from the saved attributes: effects
+        outside acktree may repeat.
         """
 
     def tick(self, tup: Tuple) -> None:
@@ -180,9 +181,10 @@ class BasicBolt(_WaitingBolt, ABC):
     def execute(self, tup: Tuple, collector: BasicOutputCollector) -> None:
         """Process one tuple; return to ack it, raise to fail it.
 
-        Called once for each tuple, in the order in which its sender emitted them. It may block; the
-        micro-batch waits, and no tuple times out meanwhile. Tuples emitted and attributes changed before an
-        exception are kept, but the message is failed. Do not store the tuple: it is acked when this returns.
+        Called once for each tuple, in the order in which its sender emitted them. It may block, up to
+        the execute timeout; the micro-batch waits, and no tuple times out meanwhile. Tuples emitted and
+        attributes changed before an exception are kept, but the message is failed. Do not store the tuple: it
+        is acked when this returns.
         """
 
     def tick(self, tup: Tuple, collector: BasicOutputCollector) -> None:
@@ -229,8 +231,8 @@ class ArrowBolt(AnyBolt, ABC):
 
         Called with one or more rows of one stream, in the order in which their sender emitted them. The
         number of rows is not specified: tuples of one message may come in several batches. An exception fails
-        the whole batch; tuples emitted and attributes changed before it are kept. It may block; the
-        micro-batch waits, and no tuple times out.
+        the whole batch; tuples emitted and attributes changed before it are kept. It may block, up to the
+        execute timeout; the micro-batch waits, and no tuple times out.
 
         A field without a declared type has the type that Arrow infers for the values of the batch. Values
         without a common type, such as a date and a number, come in several batches; a value that Arrow cannot

@@ -147,7 +147,8 @@ class Config:
     message_timeout_secs: float = 30
     """The message timeout: the time until an open message is TIMED_OUT, measured by the clocks of the
     micro-batches from the end of the one that admitted it. A timeout is never early, and late by at most an
-    eighth of this time and one micro-batch. ``kill`` waits this long for open messages."""
+    eighth of this time and one micro-batch. ``kill`` waits this long for open messages, or longer if a spout
+    has a longer timeout of its own."""
     enable_message_timeouts: bool = True
     """False: no message is ever TIMED_OUT; a message that a bolt never acks stays open."""
     acker_executors: int | None = None
@@ -212,9 +213,10 @@ class Config:
     Attempts after the first are traced fifty times as often. 0: none. It can be changed while the topology
     runs."""
     max_traces_per_sec: float | None = 100
-    """How many first attempts are traced in a second at most, of all spout tasks together. When there are
-    more, a task lets about a second pass without a trace. It does not hold at a rate of 1, for rows of a
-    DataFrame, and for messages that a spout names. None: no limit, as in a LocalCluster."""
+    """How many first attempts are traced in a second, on average, of all spout tasks together, in equal
+    parts. A task that has used its part lets about a second pass without a trace. It does not hold at a rate
+    of 1, for rows of a DataFrame, and for messages that a spout names. None: no limit, as in a
+    LocalCluster."""
     otlp_endpoint: str | None = None
     """The URL of an OpenTelemetry collector, ``http://localhost:4318``: a traced message goes to its
     ``/v1/traces`` once it has its verdict. It needs ``acktree[otel]``. A LocalCluster sends none."""

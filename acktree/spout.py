@@ -114,7 +114,7 @@ class Spout(ABC):
 
         Same thread as ``next_tuple``, between two calls of it, never inside ``emit``. At most once a message
         in one run of the driver, and never after ``fail`` with ``failure.final``; after a restart the queue
-        delivers open messages again, as new attempts. An ack that is later than the message timeout is not
+        delivers open messages again, as new attempts. An ack that comes after the verdict TIMED_OUT is not
         delivered. Do not block for long. Still called while deactivated and after EndOfStream.
         """
 
@@ -124,8 +124,8 @@ class Spout(ABC):
         Same thread as ``next_tuple``, between two calls of it. Without a ``Retry`` it is called at each
         failure, and nothing is emitted again automatically: a spout that does nothing here loses the message,
         as in Storm. With a ``Retry`` it is called once: ``failure.final`` is true, and the dead letter is
-        already stored. Emitting from here is allowed, also after EndOfStream, and makes a new message. Do not
-        block for long.
+        already stored, unless the spout has ``own_dead_letters``. Emitting from here is allowed, also after
+        EndOfStream, and makes a new message. Do not block for long.
         """
 
     def ack_batch(self, message_ids: Sequence[MessageId]) -> None:

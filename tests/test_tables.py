@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import settings_page
 from tests.unit.checkpoint.points import POINTS
 from tests.unit.topology.test_changes import GOES_ON, REFUSED
 
@@ -127,3 +128,7 @@ def test_each_link_of_a_page_leads_somewhere(page: Path) -> None:
         target = page.parent / name if name else page
         assert target.exists(), name
         assert not anchor or anchor in anchors(target), f"{name}#{anchor}"
+
+
+def test_the_page_of_settings_is_the_docstrings_of_config():
+    assert settings_page.PAGE.read_text() == settings_page.page(), "run: python -m tests.settings_page"

@@ -206,11 +206,12 @@ class SubmittedTopology(RunningTopology):
         """Deactivate, wait for open messages, stop between two micro-batches.
 
         Args:
-            wait_secs: How long to wait for open messages; None: the message timeout. What is open afterwards
-                is brought back by the spouts' queues, or by the same checkpoint.
+            wait_secs: How long to wait for open messages; None: ``message_timeout_secs``. What is open
+                afterwards is brought back by the spouts' queues, or by the same checkpoint.
 
-        Returns when it has stopped. Called by a spout, on its own thread, it returns at once: the topology
-        cannot stop before that thread has. A Ctrl-C or SIGTERM meanwhile lets it stop at once.
+        A micro-batch that takes more than 60 s is interrupted. Returns when it has stopped. Called by a
+        spout, on its own thread, it returns at once: the topology cannot stop before that thread has. A
+        Ctrl-C or SIGTERM meanwhile lets it stop at once.
         """
         ended = self._run.ended.is_set
         if any(thread.is_current for thread in self._run.threads.by_task.values()):

@@ -98,8 +98,10 @@ class RunningTopology(Protocol):
     def kill(self, wait_secs: float | None = None) -> None:
         """Deactivate, wait for open messages, stop between two micro-batches, close the spouts.
 
+        A micro-batch that takes more than 60 s is interrupted; it runs again at the next submit.
+
         Args:
-            wait_secs: How long to wait for open messages; None: the message timeout.
+            wait_secs: How long to wait for open messages; None: the longest message timeout of any spout.
         """
 
     def __enter__(self) -> Self: ...

@@ -313,8 +313,8 @@ def nobody_runs(
     """The error for a topology whose driver does not answer, with what is known of it."""
     if entry is None:
         return NobodyRunsError(
-            "no driver with a door runs this topology", str(folder),
-            "start it: acktree run MODULE:NAME --checkpoint ...; with Config(control=False) it has no door",
+            "no driver with a socket for operators runs this topology", str(folder),
+            "start it: acktree run MODULE:NAME --checkpoint ...; with Config(control=False) it has no socket",
         )  # fmt: skip
     if entry.host != socket.gethostname():
         return NobodyRunsError(

@@ -92,7 +92,7 @@ class Door:
             self._routes = Routes(running, run, self._observer, self._levels)
             self._listen(run, self._routes)
         except Exception as error:  # noqa: BLE001  # no more threads, for example: the topology runs all the same
-            log.warning("topology=%s has no door for operators: %s", run.name, error)
+            log.warning("topology=%s has no socket for operators: %s", run.name, error)
             if self._server is not None and not self._is_serving:
                 self._server.server_close()
 
@@ -152,7 +152,7 @@ class Door:
             log.warning("topology=%s the socket %s is gone; another one is made", routes.run.name, path)
             self._listen(routes.run, routes)
         except (OSError, AcktreeError) as error:
-            log.warning("topology=%s has no door for operators: %s", routes.run.name, error)
+            log.warning("topology=%s has no socket for operators: %s", routes.run.name, error)
         if self._server is not old:
             old.shutdown()
             old.server_close()

@@ -1,6 +1,6 @@
 """Records what happens to the tuples of traced messages in one level, partition and micro-batch.
 
-Two kinds of facts are written, and joined by (root, edge) where they are stored:
+Two kinds of facts are written, and joined by (root, edge) when they are read:
 
 * a *link*, when a tuple is emitted: its parents, where it goes, and a preview of its values;
 * an *execution*, when its task is done with it: when, how long, and its fate.

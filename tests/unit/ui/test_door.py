@@ -137,7 +137,7 @@ def test_a_topology_runs_where_there_is_no_place_for_a_socket(tmp_path, monkeypa
     (tmp_path / "acktree").mkdir(mode=0o755)
     with started(tmp_path / "cp") as topology:
         assert topology.handle.is_running
-        with pytest.raises(NobodyRunsError, match="no driver with a door"):
+        with pytest.raises(NobodyRunsError, match="no driver with a socket"):
             _ = find(str(tmp_path / "cp")).door
 
 
