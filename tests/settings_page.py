@@ -22,11 +22,11 @@ In a program `Config(message_timeout_secs=60)`; with the keys
 `Config.from_mapping({"topology.message.timeout.secs": 60})`; on the command line
 `-c topology.message.timeout.secs=60` or `-c message_timeout_secs=60`.
 
-Keys that begin with `topology.` are Storm's. A setting of Storm's that has no meaning here is refused, with what
-to do instead. A wrong name or value raises `ConfigError` before Spark starts.
+Keys that begin with `topology.` are Storm's. A setting of Storm's that has no meaning here is refused, with
+what to do instead. A wrong name or value raises `ConfigError` before Spark starts.
 
-The table is written by `python -m tests.settings_page` from the docstrings of `Config`. `help(acktree.Config)`
-shows them too.
+The table is written by `python -m tests.settings_page` from the docstrings of `Config`, which
+`help(acktree.Config)` shows too.
 
 | setting | key | default | meaning |
 | --- | --- | --- | --- |
