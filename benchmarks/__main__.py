@@ -8,6 +8,7 @@ from typing import Final
 
 BENCHMARKS: Final = {
     "word_count": "sentences per second through split and count, tracked or not",
+    "hosts": "the word count on a cluster that shares nothing: a host for each worker, and HDFS",
     "latency": "complete latency at shares of the top rate, or of one sentence at a time",
     "acker": "what an open root costs: bytes, and the time of a micro-batch",
     "cluster": "a model of a cluster with 10, 100 or 1,000 partitions: driver, executors, bytes, ceilings",

@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,11 +26,9 @@ from acktree.core.data.context import TaskContext
 from acktree.core.data.tuples import Tuple
 from acktree.spout import SpoutOutputCollector
 from benchmarks.report import Report, add_keep_argument, print_line
+from benchmarks.sessions import HERE, Place
 from benchmarks.word_count import add_time_arguments, measure_topology
 from benchmarks.work import Meter
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 CHILDREN = (1, 10, 100, 1_000, 10_000)
 NUMBERS = pa.schema([("number", pa.int64())])
@@ -120,7 +118,7 @@ def measure(
     variant: dict[str, Any],
     children: Sequence[int],
     times: tuple[float, float],
-    session: SparkSession | None = None,
+    place: Place = HERE,
 ) -> dict[str, Any]:
     """Measure trees of each size, one topology after the other.
 
@@ -132,7 +130,7 @@ def measure(
     for each in children:
         meter, most = Meter(), max(1, variant["tuples_per_batch"] // (each + 1))
         tree = topology(variant["bolts"], each, variant["cores"], meter, max(1, most // 16))
-        found = measure_topology(tree, Config(inbox_max_messages=most), meter, times, session)
+        found = measure_topology(tree, Config(inbox_max_messages=most), meter, times, place)
         per_sec, cpu = found["roots"] / found["secs"], found["cpu_us_per_root"]
         points.append(
             {

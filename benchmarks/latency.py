@@ -18,7 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +29,7 @@ from acktree.core.data.context import TaskContext
 from acktree.spout import SpoutOutputCollector
 from benchmarks import machine
 from benchmarks.report import Report, add_keep_argument, print_line, throughput
+from benchmarks.sessions import HERE, Place
 from benchmarks.word_count import (
     add_time_arguments,
     add_variant_arguments,
@@ -38,9 +39,6 @@ from benchmarks.word_count import (
 )
 from benchmarks.word_count import measure as measure_rate
 from benchmarks.work import Variant, sentences
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 QUANTILES = (50, 90, 99)
 POLL_SECS = 0.001
@@ -113,7 +111,7 @@ def measure(
     rate: float | None,
     warm_up_secs: float,
     secs: float,
-    session: SparkSession | None = None,
+    place: Place = HERE,
 ) -> dict[str, Any]:
     """Run at a rate. Returns the quantiles of complete latency, in milliseconds.
 
@@ -122,7 +120,7 @@ def measure(
     """
     report, waits = Report("latency", asdict(variant)), Waits()
     topology = variant.topology_of(LoneSpout(waits) if rate is None else SteadySpout(waits, rate))
-    with in_a_fresh_checkpoint(topology, variant.config, session) as running:
+    with in_a_fresh_checkpoint(topology, variant.config, place) as running:
         while not waits.secs:  # the first micro-batches compile for seconds
             if running.await_termination(timeout_secs=0.05):
                 raise RuntimeError("the topology ended by itself")

@@ -70,14 +70,19 @@ class Cost:
 
 
 class Clock:
-    """Counts CPU from its construction."""
+    """Counts CPU from its construction.
 
-    def __init__(self) -> None:
-        self._at, self._all, self._ours = time.monotonic(), _all_busy_secs(), _ours()
+    Args:
+        below: A process number: it and all processes below it are ours. Without one, this process is it.
+    """
+
+    def __init__(self, below: int | None = None) -> None:
+        self._below = os.getpid() if below is None else below
+        self._at, self._all, self._ours = time.monotonic(), _all_busy_secs(), _ours(self._below)
 
     def cost(self) -> Cost:
         """The CPU used since."""
-        now, before = _ours(), self._ours
+        now, before = _ours(self._below), self._ours
         for process in _lost(before, now):
             del before[process]
         driver, jvm, workers = (b - a for a, b in zip(_secs(before), _secs(now), strict=True))
@@ -102,7 +107,7 @@ def is_daemon(command: bytes) -> bool:
 
 def processes_by_role() -> dict[str, list[int]]:
     """This process and all below it: ``driver``, ``jvm``, ``workers`` that run bolts, ``others``."""
-    processes = _ours()
+    processes = _ours(os.getpid())
     daemons = {each for each in processes if is_daemon(_command(each))}
     roles: dict[str, list[int]] = {"driver": [], "jvm": [], "workers": [], "others": []}
     for each, process in sorted(processes.items()):
@@ -139,8 +144,8 @@ def _all_busy_secs() -> float:
     return (user + nice + system + irq + softirq) / _TICKS_A_SEC
 
 
-def _ours() -> dict[int, _Process]:
-    """This process and all below it, by number."""
+def _ours(first: int) -> dict[int, _Process]:
+    """A process and all below it, by number."""
     every: dict[int, _Process] = {}
     for entry in _PROC.iterdir():
         if entry.name.isdigit():
@@ -149,7 +154,7 @@ def _ours() -> dict[int, _Process]:
                 fields = rest.split()
                 own, waited = sum(map(int, fields[11:13])), sum(map(int, fields[13:15]))
                 every[int(entry.name)] = _Process(int(fields[1]), named.endswith("(java"), own, waited)
-    below = {os.getpid()}
+    below = {first}
     while more := {each for each, process in every.items() if process.parent in below} - below:
         below |= more
     return {each: every[each] for each in below}

@@ -1,37 +1,61 @@
-"""Spark sessions other than the one that ``submit`` makes."""
+"""Where a topology is measured, and Spark sessions other than the one that ``submit`` makes."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_ROOT = Path(__file__).parent.parent
+_ROOT: Final = Path(__file__).parent.parent
+_LOOPBACK: Final = "127.0.0.1"
 
 
-def session_on(master: str) -> SparkSession:
+@dataclass(frozen=True)
+class Place:
+    """Where a topology is measured.
+
+    Attributes:
+        session: The session it runs in; None for the one that ``submit`` makes.
+        checkpoint: A new folder or URL; None for a folder that is deleted afterwards.
+        below: The CPU of this process and of all below it counts as ours; None: of the measuring process.
+    """
+
+    session: SparkSession | None = None
+    checkpoint: str | None = None
+    below: int | None = None
+
+
+HERE: Final = Place()
+"""In a process and a folder of its own."""
+
+
+def session_on(master: str, address: str = _LOOPBACK) -> SparkSession:
     """A session on this master, with the settings that acktree's documentation recommends.
 
     Executors of a ``local-cluster[workers,cores,megabytes]`` are separate processes. They import acktree and
     the benchmarks from the same folders as this process, and read the checkpoint from this machine's disk.
+    ``submit`` sends both to executors of a ``spark://`` master.
+
+    Args:
+        address: Where executors find this process.
     """
     from acktree.spark.session import settings  # noqa: PLC0415  # so that --help does not wait for Spark
 
     java = settings._JAVA_OPTIONS  # noqa: SLF001  # the options with which submit() starts its JVM
     path = os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")])
+    found = {} if master.startswith("spark://") else {"spark.executorEnv.PYTHONPATH": path}
     return _session(
         master,
         {setting.key: setting.value for setting in settings.SETTINGS}
-        | {
-            "spark.driver.extraJavaOptions": java,
-            "spark.executor.extraJavaOptions": java,
-            "spark.executorEnv.PYTHONPATH": path,
-        },
+        | {"spark.driver.extraJavaOptions": java, "spark.executor.extraJavaOptions": java}
+        | found,
+        address,
     )
 
 
@@ -40,13 +64,13 @@ def plain_session(master: str) -> SparkSession:
     return _session(master, {})
 
 
-def _session(master: str, settings: Mapping[str, str]) -> SparkSession:
+def _session(master: str, settings: Mapping[str, str], address: str = _LOOPBACK) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from pyspark.sql import SparkSession  # noqa: PLC0415  # so that --help does not wait for it
 
     here = {
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": address,
+        "spark.driver.host": address,
         "spark.log.level": "ERROR",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

@@ -27,13 +27,11 @@ from acktree import Topology, submit
 from acktree.spark.worker.isolation import UNGUARDED
 from benchmarks import machine
 from benchmarks.report import Report, add_keep_argument, print_line, throughput
-from benchmarks.sessions import session_on
+from benchmarks.sessions import HERE, Place, session_on
 from benchmarks.tabs import read_by
 from benchmarks.work import BOLTS, MEMORIES, PROTECTIONS, SPOUTS, WORDS, Meter, Variant
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from acktree.config import Config
     from acktree.driver.handle import SubmittedTopology
 
@@ -84,33 +82,28 @@ def variant_of(args: argparse.Namespace) -> Variant:
 
 @contextmanager
 def in_a_fresh_checkpoint(
-    topology: Topology, config: Config, session: SparkSession | None = None
+    topology: Topology, config: Config, place: Place = HERE
 ) -> Iterator[SubmittedTopology]:
-    """The topology on Spark, warm; its checkpoint is deleted afterwards."""
+    """The topology on Spark, warm; its checkpoint is deleted afterwards, unless the place names it."""
     with (
         tempfile.TemporaryDirectory(prefix="acktree-benchmark-") as folder,
-        submit(topology, checkpoint=folder, config=config, spark=session) as running,
+        submit(
+            topology, checkpoint=place.checkpoint or folder, config=config, spark=place.session
+        ) as running,
     ):
         yield running
 
 
-def measure(
-    variant: Variant, warm_up_secs: float, secs: float, session: SparkSession | None = None
-) -> dict[str, Any]:
+def measure(variant: Variant, warm_up_secs: float, secs: float, place: Place = HERE) -> dict[str, Any]:
     """Run one word count and say how fast it was.
-
-    Args:
-        session: A session to run in; None makes one, as ``submit`` does, or one on ``variant.master``.
 
     Returns:
         What :func:`measure_topology` says, with the circumstances.
     """
     report, meter = Report("word_count", asdict(variant)), Meter()
-    if session is None and variant.master:
-        session = session_on(variant.master)
     counted = None if variant.tracked else sentences_counted
     found = measure_topology(
-        variant.topology(meter), variant.config, meter, (warm_up_secs, secs), session, counted, variant.tabs
+        variant.topology(meter), variant.config, meter, (warm_up_secs, secs), place, counted, variant.tabs
     )
     return report.line(found)
 
@@ -120,7 +113,7 @@ def measure_topology(
     config: Config,
     meter: Meter,
     times: tuple[float, float],
-    session: SparkSession | None = None,
+    place: Place = HERE,
     counted: Counted | None = None,
     tabs: int = 0,
 ) -> dict[str, Any]:
@@ -129,6 +122,7 @@ def measure_topology(
     Args:
         meter: Gets from the spout what is acked.
         times: Seconds of warm-up, and seconds measured.
+        place: Where it runs.
         counted: Where no verdict is delivered: how many are done so far.
         tabs: How many tabs show the page meanwhile.
 
@@ -138,11 +132,11 @@ def measure_topology(
         meanwhile; ``batch_ms``: the median of each phase of a micro-batch, as Spark reports them.
     """
     warm_up_secs, secs = times
-    with in_a_fresh_checkpoint(topology, config, session) as running, read_by(tabs):
+    with in_a_fresh_checkpoint(topology, config, place) as running, read_by(tabs):
         watch = partial(_watch, running, meter, counted)
         watch(0.0, 0)
         watch(warm_up_secs, len(meter.events))
-        clock, before, started = machine.Clock(), len(meter.events), time.perf_counter()
+        clock, before, started = machine.Clock(place.below), len(meter.events), time.perf_counter()
         watch(secs, before)
         cost, watched_secs, phases = clock.cost(), time.perf_counter() - started, phases_ms(running.name)
     ends = batch_ends(meter.events[before:])
@@ -218,4 +212,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add_keep_argument(parser)
     args = parser.parse_args(arguments)
     variant = replace(variant_of(args), master=args.master)
-    print_line(measure(variant, args.warm_up, args.secs), keep=args.keep)
+    place = Place(session_on(args.master)) if args.master else HERE
+    print_line(measure(variant, args.warm_up, args.secs, place), keep=args.keep)

@@ -336,7 +336,12 @@ class Variant:
         """The settings of the run."""
         inbox = self.inbox_max_messages or Config.inbox_max_messages
         ackers = None if self.tracked else 0
-        usual = Config(acker_executors=ackers, inbox_max_messages=inbox, trace_sample_rate=self.trace_rate)
+        usual = Config(
+            acker_executors=ackers,
+            inbox_max_messages=inbox,
+            trace_sample_rate=self.trace_rate,
+            partitions=self.cores,
+        )
         if self.protection == "none":
             return replace(usual, execute_timeout_secs=None)
         return replace(usual, dead_letter_limit_count=1000) if self.protection == "all" else usual

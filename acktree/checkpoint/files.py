@@ -8,7 +8,7 @@ file there first.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -84,6 +84,11 @@ class Files:
         """Give a file that was prepared its name, atomically; durable when this returns."""
         self.disk.rename(new, file)
         return file
+
+    def publish_all(self, prepared: Sequence[tuple[Path, Path]]) -> None:
+        """Publish files of which any may be there without the others: (temporary name, name) of each."""
+        for new, file in prepared:
+            self.publish(new, file)
 
     def remove(self, file: Path) -> None:
         """Delete a file, if it is there."""

@@ -86,7 +86,8 @@ class Checkpoint(Facts):
         self._is_new = not self._disk.exists(folder)
         make_folder(folder, self._disk)
         warn_of_writers(folder, self._disk)
-        warn_of_other_files(folder, self._disk)
+        if files.is_seen:  # a working copy is acktree's own
+            warn_of_other_files(folder, self._disk)
         self._changing = Lock()  # guards the facts: each spout thread reserves sequences
         self._syncing = Lock()
         self._disk.make_file(folder / "lock")

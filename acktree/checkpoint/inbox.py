@@ -324,8 +324,7 @@ class FileInbox:
                     (self._files.prepare(self._folder / entry.name, blob), self._folder / entry.name)
                     for entry, (_, _, _, blob) in zip(entries, blobs, strict=True)
                 ]
-                for new, file in reversed(written[1:]):
-                    self._files.publish(new, file)
+                self._files.publish_all(written[:0:-1])
                 if only_here and len(written) > 1:
                     self.sync_names()  # a power cut must not leave the first without the others
                 self._files.publish(*written[0])

@@ -21,10 +21,11 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from threading import Condition, Event, Thread
+from threading import Condition, Event, Lock, Thread
 from typing import Final
 
 from acktree.checkpoint import full_disk
@@ -41,6 +42,8 @@ _FOLDERS: Final = ("inbox", "acker", "payloads", "ids", "verdicts", "metrics")
 _FACTS: Final = "acktree.json"
 _AT_ONCE: Final = 64
 """How many files are deleted at most before the lease is checked again."""
+_PUTS_AT_ONCE: Final = 8
+"""How many files are written at the same time."""
 _CLOSE_SECS: Final = 10.0
 
 
@@ -106,14 +109,24 @@ class Mirror(Files):
             self._remote.get(_FACTS, self.folder / _FACTS)
 
     def publish(self, new: Path, file: Path) -> Path:
-        name = self._name(file)
         with self._or_lost():
-            self._lease.check()
-            with self._changed:
-                self._to_delete.pop(name, None)
-                self._changed.wait_for(lambda: self._deleting != name)
-            self._remote.put(new, name)
+            self._put(new, file)
             return super().publish(new, file)
+
+    def publish_all(self, prepared: Sequence[tuple[Path, Path]]) -> None:
+        """Publish files, several at a time: each waits for the file system."""
+        with self._or_lost():
+            _at_once([partial(self._put, new, file) for new, file in prepared])
+            for new, file in prepared:
+                super().publish(new, file)
+
+    def _put(self, new: Path, file: Path) -> None:
+        name = self._name(file)
+        self._lease.check()
+        with self._changed:
+            self._to_delete.pop(name, None)
+            self._changed.wait_for(lambda: self._deleting != name)
+        self._remote.put(new, name)
 
     def remove(self, file: Path) -> None:
         super().remove(file)
@@ -236,6 +249,32 @@ class Mirror(Files):
                     self._to_delete.pop(self._deleting, None)
                     self._deleting = None
                     self._changed.notify_all()
+
+
+def _at_once(calls: Sequence[Callable[[], None]]) -> None:
+    """Make calls, several at a time; the first error is raised once none goes on."""
+    left, errors = iter(calls), list[BaseException]()
+    taking = Lock()
+
+    def work() -> None:
+        try:
+            while not errors:
+                with taking:
+                    call = next(left, None)
+                if call is None:
+                    return
+                call()
+        except BaseException as error:  # noqa: BLE001  # raised below
+            errors.append(error)
+
+    # Daemons: a file system that does not answer does not hold up the end of the process.
+    threads = [Thread(target=work, name="acktree put", daemon=True) for _ in calls[:_PUTS_AT_ONCE]]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
 
 
 def _do_nothing() -> None:

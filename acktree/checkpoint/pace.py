@@ -4,17 +4,25 @@ At low load a micro-batch takes the messages that are there, and is small and qu
 until it takes the wanted time, so that its fixed cost hardly counts. With a slow bolt it shrinks until it
 takes the wanted time.
 
-Where the fixed cost alone is more than half of the wanted time (a busy machine, a short interval), smaller
-micro-batches would not be faster: one of a single message takes as long. Then a micro-batch takes up to twice
-its fixed cost, so that half of the time is spent on messages. The fixed cost is computed from two
-micro-batches of very different size. An entry of the inbox is admitted whole: where one entry after the other
-takes too long alone, two are tried now and then, or their fixed cost would never be seen.
+Where the fixed cost alone is more than half of the wanted time (a checkpoint at a URL, a busy machine, a
+short interval), smaller micro-batches would not be faster: one of a single message takes as long. Then a
+micro-batch takes up to twice its fixed cost, so that half of the time is spent on messages.
 
-Source: ours; the control of Spark's old ``PIDRateEstimator``, with a ratio in place of three gains.
+Durations vary for reasons of their own, on a cluster by seconds, so no two micro-batches tell the fixed cost
+apart from the cost of messages. A line through the last ones does: its slope is the median of the slopes
+between any two of them, each with the weight of the difference between their sizes. Where all have much the
+same size, a larger one is tried now and then.
+
+Source: ours; the control of Spark's old ``PIDRateEstimator``, with a line in place of three gains. The line
+is that of Theil and Sen (P. K. Sen, "Estimates of the Regression Coefficient Based on Kendall's Tau", 1968).
 """
 
 from __future__ import annotations
 
+from collections import deque
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import median
 from typing import Final
 
 FIRST: Final = 8192
@@ -24,13 +32,32 @@ _FASTEST: Final = 2.0
 _SLOWEST: Final = 0.25
 """The smallest such factor: a single pause of the machine must not count for much."""
 _APART: Final = 2
-"""One of two micro-batches must have this many times the other's messages to compute the fixed cost."""
-_ALIKE: Final = 0.1
-"""Two micro-batches have the same size if they differ by no more than this."""
-_MOST_ENTRIES: Final = 64
-"""Two entries are tried after the second slow micro-batch of one, then after twice as many each time."""
-_FADES: Final = 0.98
-"""The fixed cost is multiplied by this at each micro-batch: a busy machine or a cold JVM is temporary."""
+"""The largest micro-batch looked at must have this many times the messages of the smallest for a line."""
+_MOST_SEEN: Final = 16
+"""The most micro-batches that are looked at."""
+_LEAST_SEEN: Final = 4
+"""The newer half of all is looked at, but this many: the first ones compile."""
+_STRANGE: Final = 3.0
+"""A micro-batch that takes this many times what was expected is a pause of the machine, or a new load."""
+_MOST_ALIKE: Final = 64
+"""A larger one is tried after the second of much the same size, then after twice as many each time."""
+
+
+@dataclass(frozen=True)
+class _Line:
+    """The expected duration of a micro-batch.
+
+    Attributes:
+        fixed: Seconds of one without messages.
+        each: Seconds of a message.
+    """
+
+    fixed: float
+    each: float
+
+    def secs(self, messages: int) -> float:
+        """Of a micro-batch with this number of messages."""
+        return self.fixed + self.each * messages
 
 
 class Pace:
@@ -49,48 +76,89 @@ class Pace:
             interval_secs: The wanted duration of a micro-batch under load.
         """
         self._interval_secs = interval_secs
-        self._fixed_secs: float | None = None
-        self._other: tuple[int, float] | None = None
-        self._entries, self._try_after = 0, 2  # slow micro-batches of one entry
+        self._last: deque[tuple[int, float]] = deque(maxlen=_MOST_SEEN)
+        self._seen = 0
+        self._strange: tuple[int, float] | None = None
+        self._line: _Line | None = None
+        self._alike, self._try_after = 0, 2
         self.allowance = FIRST
 
-    def ran(self, messages: int, secs: float, *, is_one_entry: bool = False) -> None:
-        """Record a micro-batch: its messages, and the seconds from its admission to the next one's.
-
-        Args:
-            is_one_entry: Whether they were one entry of the inbox, so that no fewer could be admitted.
-        """
+    def ran(self, messages: int, secs: float) -> None:
+        """Record a micro-batch: its messages, and the seconds from its admission to the next one's."""
         if not messages:
             return
-        self._look(messages, secs)
-        fixed = min(self._fixed_secs or 0.0, secs)
-        wanted = max(self._interval_secs, 2 * fixed)
-        factor = min(_FASTEST, max(_SLOWEST, (wanted - fixed) / max(secs - fixed, 1e-3)))
-        if secs > wanted and is_one_entry and messages > self.allowance and self._may_try_two():
-            self.allowance = 2 * messages
-        elif secs > wanted:
-            if self._fixed_secs is None:
-                factor = min(factor, 1 / _APART)  # then the fixed cost can be computed
-            self.allowance = min(self.allowance, max(1, round(messages * factor)))
-        else:  # it may not have been full: a full one can be at least as large
-            self.allowance = max(self.allowance, round(messages * factor))
+        if self._is_pause(messages, secs):
+            self.allowance = min(self.allowance, max(1, round(messages * _SLOWEST)))
+            return
+        self._seen += 1
+        self._last.append((messages, secs))
+        while len(self._last) > max(_LEAST_SEEN, self._seen // 2):
+            self._last.popleft()
+        self._line = self._fitted()
+        best = round(messages * self._factor(messages, secs))
+        if best > messages:  # it may not have been full: a full one can be at least as large
+            self.allowance = max(self.allowance, best)
+        else:
+            self.allowance = min(self.allowance, max(1, best))
 
-    def _may_try_two(self) -> bool:
-        self._entries += 1
-        if self._entries < self._try_after:
+    def _is_pause(self, messages: int, secs: float) -> bool:
+        """Whether this one is strange and the one before was not. Two in a row are a new load."""
+        before, self._strange = self._strange, None
+        if self._line is None or secs <= _STRANGE * max(self._interval_secs, self._line.secs(messages)):
             return False
-        self._entries, self._try_after = 0, min(2 * self._try_after, _MOST_ENTRIES)
+        if before is None:
+            self._strange = messages, secs
+            return True
+        self._last.clear()
+        self._last.append(before)
+        return False
+
+    def _factor(self, messages: int, secs: float) -> float:
+        """How many times the messages of this micro-batch the next one admits."""
+        if self._must_try_more(secs):
+            return _FASTEST
+        line = self._line or _Line(0.0, secs / messages)
+        wanted = max(self._interval_secs, 2 * line.fixed)
+        factor = (wanted - line.fixed) / max(line.each * messages, 1e-9)
+        if self._line is None and secs > wanted:
+            factor = min(factor, 1 / _APART)  # then there can be a line
+        return min(_FASTEST, max(_SLOWEST, factor))
+
+    def _must_try_more(self, secs: float) -> bool:
+        """Whether to try a larger micro-batch, since the last ones were slow and of much the same size."""
+        if self._are_apart() or secs < self._interval_secs / 2:
+            return False
+        self._alike += 1
+        if self._alike < self._try_after:
+            return False
+        self._alike, self._try_after = 0, min(2 * self._try_after, _MOST_ALIKE)
         return True
 
-    def _look(self, messages: int, secs: float) -> None:
-        """Compute the fixed cost from this micro-batch and the last one of another size."""
-        before, took = self._other or (messages, secs)
-        if max(messages, before) >= _APART * min(messages, before):
-            fixed = secs - messages * (secs - took) / (messages - before)
-            self._fixed_secs = max(0.0, min(fixed, secs, took))
-            self._other = messages, secs
-            return
-        if self._fixed_secs is not None:
-            self._fixed_secs *= _FADES
-        if abs(messages - before) <= _ALIKE * before:
-            self._other = before, secs
+    def _are_apart(self) -> bool:
+        sizes = [messages for messages, _ in self._last]
+        return max(sizes) >= _APART * min(sizes)
+
+    def _fitted(self) -> _Line | None:
+        """The line through the last micro-batches; None as long as all have had much the same size."""
+        if self._are_apart():
+            each = self._slope()
+            return _Line(max(0.0, median(secs - each * messages for messages, secs in self._last)), each)
+        if self._line is None:
+            return None
+        size, secs = (median(values) for values in zip(*self._last, strict=True))
+        fixed = min(self._line.fixed, secs)
+        return _Line(fixed, (secs - fixed) / size)
+
+    def _slope(self) -> float:
+        """Seconds of a message: the weighted median of the slopes between any two."""
+        slopes = sorted(
+            ((one[1] - other[1]) / (one[0] - other[0]), abs(one[0] - other[0]))
+            for one, other in combinations(self._last, 2)
+            if one[0] != other[0]
+        )
+        left = sum(weight for _, weight in slopes) / 2
+        for slope, weight in slopes:
+            left -= weight
+            if left <= 0:
+                return max(0.0, slope)
+        raise AssertionError("sizes that are apart have a slope")

@@ -31,7 +31,10 @@ from acktree.tasks.spouts.verdict_batch import VerdictBatch
 RUN_MESSAGES: Final = 8192
 """Buffered messages are handed over when there are this many."""
 LINGER_SECS: Final = 0.02
-"""The longest time that messages stay buffered while the spout emits or a micro-batch runs."""
+"""The longest time that messages stay buffered while the spout emits or a micro-batch runs, where a hand-over
+is quick. At a URL one takes longer: then fewer and larger ones hand over more."""
+_LONGEST_LINGER_SECS: Final = 0.5
+"""... however long the hand-over before took."""
 BLOCKED_SECS: Final = 2.0
 """A call of ``next_tuple`` that lasts longer is worth a warning: verdicts of its task wait behind it."""
 
@@ -88,6 +91,7 @@ class SpoutThread:
         self._rests = False
         self._asked: float | None = None
         self._verdicts_through = -1
+        self._flush_secs = 0.0  # what the last hand-over took
         self._starting = Lock()
         self._thread = Thread(
             target=self._run, name=f"spout {task.component.id} task {task.task}", daemon=True
@@ -231,12 +235,14 @@ class SpoutThread:
             through = self._verdicts_through
             asked = time.monotonic()
             self._asked = asked
-            moved = task.step(now_ms(), enough=RUN_MESSAGES, until=asked + LINGER_SECS)
+            moved = task.step(now_ms(), enough=self._enough, until=asked + self._linger_secs)
             self._asked = None
             if task.buffered_count:
                 buffered_since = buffered_since or asked
                 if self._is_time_to_flush(buffered_since, emits=moved):
+                    began = time.monotonic()
                     task.flush(now_ms())
+                    self._flush_secs = time.monotonic() - began
                     buffered_since = 0.0
             self._note_delivered(through)
             if moved:
@@ -257,11 +263,21 @@ class SpoutThread:
     def _is_time_to_flush(self, buffered_since: float, *, emits: bool) -> bool:
         """Whether to hand messages over now: in time for the next micro-batch, and in few files."""
         task = self.task
-        if task.buffered_count >= RUN_MESSAGES or task.has_enough:
+        if task.buffered_count >= self._enough or task.has_enough:
             return True
-        if time.monotonic() - buffered_since > LINGER_SECS:
+        if time.monotonic() - buffered_since > self._linger_secs:
             return True
         return not emits and not (task.may_emit() and self._is_query_busy())
+
+    @property
+    def _linger_secs(self) -> float:
+        """How long messages stay buffered at most: as long as the last hand-over took, if that is longer."""
+        return max(LINGER_SECS, min(_LONGEST_LINGER_SECS, self._flush_secs))
+
+    @property
+    def _enough(self) -> int:
+        """How many buffered messages are handed over at once: as many more as they may linger longer."""
+        return round(RUN_MESSAGES * self._linger_secs / LINGER_SECS)
 
     def _patience_secs(self, why: NotAsked | None, idle_calls: int) -> float:
         # An idle spout that may emit waits as its strategy says. One that may not emit waits for verdicts,

@@ -123,7 +123,7 @@ class ApartConductor(Conductor):
         seen |= {name: [self.folder, *installed] for name in self.workers}
         self.network = running.enter_context(network(seen, delay_ms=self.settings.delay_ms))
         logs, hosts = self.folder / "logs", self.network.hosts
-        self._url = running.enter_context(_hdfs(hosts[NAMES], logs / "hdfs.log", jar))
+        self._url = running.enter_context(hdfs(hosts[NAMES], logs / "hdfs.log", jar))
         folder = self.folder / "cluster"
         folder.mkdir()
         places = [hosts[DRIVERS[0]], *(hosts[name] for name in self.workers)]
@@ -171,7 +171,7 @@ class ApartConductor(Conductor):
 
 
 @contextmanager
-def _hdfs(host: Host, log: Path, jar: Path) -> Iterator[str]:
+def hdfs(host: Host, log: Path, jar: Path) -> Iterator[str]:
     """HDFS on a host; its URL."""
     cache = {"XDG_CACHE_HOME": str(jar.parents[1]), "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": host.address}
     with log.open("wb") as out:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from benchmarks import fan_out, idle, latency, soak, word_count
+from benchmarks.sessions import Place
 from benchmarks.work import Variant
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ TINY = Variant(batch_rows=50, inbox_max_messages=200)
 def test_a_word_count_says_how_many_sentences_were_done_a_second(
     spark: SparkSession, variant: Variant
 ) -> None:
-    found = word_count.measure(variant, warm_up_secs=0.0, secs=0.1, session=spark)
+    found = word_count.measure(variant, warm_up_secs=0.0, secs=0.1, place=Place(spark))
     assert min(found["roots_per_sec"], found["micro_batches"], found["cpu_us_per_root"]) > 0
     assert found["batch_ms"]["triggerExecution"] == found["micro_batch_ms"] > 0
     assert found["machine"]["pyspark"]
@@ -30,13 +31,13 @@ def test_a_word_count_says_how_many_sentences_were_done_a_second(
 
 @pytest.mark.parametrize(("variant", "rate"), [(TINY, 200.0), (replace(TINY, memory="none"), None)])
 def test_complete_latency_has_quantiles(spark: SparkSession, variant: Variant, rate: float | None) -> None:
-    found = latency.measure(variant, rate, warm_up_secs=0.0, secs=0.1, session=spark)
+    found = latency.measure(variant, rate, warm_up_secs=0.0, secs=0.1, place=Place(spark))
     assert 0 < found["p50_ms"] <= found["p99_ms"] <= found["max_ms"]
 
 
 def test_trees_of_each_size_are_measured(spark: SparkSession) -> None:
     variant = {"bolts": "arrow", "cores": 2, "tuples_per_batch": 500}
-    found = fan_out.measure(variant, [20], (0.0, 0.1), session=spark)
+    found = fan_out.measure(variant, [20], (0.0, 0.1), place=Place(spark))
     (point,) = found["points"]
     assert point["tuples_per_sec"] == pytest.approx(21 * point["roots_per_sec"], rel=0.01)
     assert found["cpu_us_per_tuple_ratio"] == 1.0

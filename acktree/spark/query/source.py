@@ -120,8 +120,7 @@ class InboxReader(DataSourceStreamReader):
         if self._running is not None:
             entries, began = self._running
             messages, secs = sum(entry.rows for entry in entries), time.monotonic() - began
-            # Ticks, beats and orders have no messages: beside them one entry is one all the same.
-            self._pace.ran(messages, secs, is_one_entry=sum(entry.rows > 0 for entry in entries) == 1)
+            self._pace.ran(messages, secs)
             self._running = None
         until = time.monotonic() + self._longest_wait_secs()
         while not (news := self._news(start["chunk"])):

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import tempfile
 import threading
+import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -163,6 +165,69 @@ def test_the_first_failure_is_reported_at_once_and_nothing_more_is_written(tmp_p
     files.close()
 
 
+def test_the_chunks_of_a_hand_over_are_written_at_the_same_time_and_the_first_of_them_last(tmp_path):
+    met, done = threading.Barrier(4), list[str]()
+
+    def on(when: str, name: str) -> None:
+        if not name.startswith("inbox/"):
+            return
+        if when == "before" and not done:
+            met.wait(20)  # broken if they come one after the other
+        if when == "after":
+            done.append(name)
+
+    files, inbox = opened(RemoteFolder(tmp_path / "there", on), tmp_path)
+    assert inbox.append([chunk_of(n) for n in range(5)]) == 0
+    assert len(done) == 5
+    assert done[-1].startswith("inbox/000000000000.")
+    assert inbox.last_number == 4
+    inbox.close()
+    files.close()
+
+
+def test_if_one_of_several_writes_fails_none_goes_on_when_the_error_is_raised(tmp_path):
+    going_on, started = set[str](), threading.Barrier(2)
+
+    def on(when: str, name: str) -> None:
+        if not name.startswith("inbox/"):
+            return
+        if when == "after":
+            going_on.remove(name)
+            return
+        started.wait(20)
+        if "000000000001" in name:
+            raise CheckpointError("no answer", "there", "correct the test")
+        going_on.add(name)
+        time.sleep(0.2)
+
+    files, inbox = opened(RemoteFolder(tmp_path / "there", on), tmp_path)
+    with pytest.raises(CheckpointError, match="no answer"):
+        inbox.append([chunk_of(n) for n in range(3)])
+    assert not going_on
+    assert files.lost is not None
+    inbox.close()
+    files.close()
+
+
+@pytest.mark.parametrize("calls", [1, 3, 50])
+def test_each_of_several_writes_is_made_once_and_at_most_eight_at_a_time(calls):
+    made, at_once, most, guard = list[int](), 0, 0, threading.Lock()
+
+    def call(number: int) -> None:
+        nonlocal at_once, most
+        with guard:
+            at_once += 1
+            most = max(most, at_once)
+        time.sleep(0.005)
+        with guard:
+            at_once -= 1
+            made.append(number)
+
+    mirror._at_once([partial(call, number) for number in range(calls)])
+    assert sorted(made) == list(range(calls))
+    assert min(calls, 2) <= most <= mirror._PUTS_AT_ONCE
+
+
 def test_a_driver_that_was_replaced_writes_nothing_more(tmp_path):
     remote = RemoteFolder(tmp_path / "there")
     files, inbox = opened(remote, tmp_path)
@@ -255,3 +320,9 @@ def test_what_a_writer_had_begun_beside_its_place_is_taken_away(tmp_path):
     inbox.close()
     files.close()
     assert lease.RENEW_SECS * 3 < lease.SILENT_SECS
+
+
+def test_a_working_copy_is_not_warned_of(tmp_path, caplog):
+    files = Mirror.open(RemoteFolder(tmp_path / "there"), str(tmp_path))
+    Checkpoint(files.folder, files).close()
+    assert not [each for each in caplog.messages if "holds other files" in each]

@@ -191,6 +191,24 @@ def test_a_query_that_waits_gets_what_a_poll_brought_before_the_next_poll_brings
     assert {(emitted, chunks) for emitted, chunks in handed_over if chunks < emitted - 1} == set()
 
 
+def test_where_a_hand_over_takes_long_more_messages_are_handed_over_at_once(rig, monkeypatch) -> None:
+    spout = Scripted(300)
+    spout.on_next = lambda: time.sleep(0.001)
+    run = rig(spout)
+    append, handed_over = run.inbox.append, []
+
+    def slow(chunks):
+        time.sleep(0.1)
+        handed_over.append(chunks)
+        return append(chunks)
+
+    monkeypatch.setattr(run.inbox, "append", slow)
+    run.is_busy = True
+    run.thread.start()
+    until(lambda: run.thread.numbers().open_count == 300 and not run.task.buffered_count)
+    assert len(handed_over) < 8  # 20 ms after each other it would be 15 and more
+
+
 @pytest.mark.parametrize("ends", [False, True])
 def test_what_no_poll_can_add_to_is_handed_over_though_a_micro_batch_runs(rig, monkeypatch, ends) -> None:
     monkeypatch.setattr(spouts, "LINGER_SECS", 10**6)
