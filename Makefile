@@ -9,9 +9,8 @@ ARGS ?=
 PROCESSES ?= 2
 BIN = $(VENV)/bin
 READY = $(VENV)/.ready
-# A test that hangs fails after 600 s. The tests of one file run in one process, in their order. Files run in the
-# order of their names: the long ones of tests/chaos and tests/spark before the short ones of tests/unit.
-PYTEST = $(BIN)/python -m pytest --timeout=600 -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
+# A test that hangs fails after 600 s. The tests of one file run in one process, in their order.
+PYTEST = $(BIN)/python -m pytest --timeout=600 -n $(PROCESSES) --dist loadfile
 # The whole suite measures how much of core it covers; a part of it, chosen with ARGS, does not.
 CORE_IS_WHOLE = $(if $(ARGS),,--cov --cov-report=term-missing:skip-covered --cov-fail-under=99)
 # Where `make test-newest` puts a Debian.
