@@ -19,6 +19,9 @@ __all__ = [
 IN_MEMORY: Final = ":memory:"
 """The place of a database that is no file."""
 _BUSY_SECS: Final = 5
+_WRITE_VERSION: Final = 18
+"""The byte of a file that says by which version of SQLite's format it is written (https://sqlite.org/fileformat.html)."""
+_LAST_WRITE_VERSION: Final = 2
 
 _PASSING: Final = frozenset({
     sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY,
@@ -94,9 +97,25 @@ def connected(place: str, *, read_only: bool) -> sqlite3.Connection:
 
 
 def prepare_writer(connection: sqlite3.Connection) -> None:
-    """Let readers not wait for the writer, and let deleted pages be given back."""
+    """Let readers not wait for the writer, and let deleted pages be given back.
+
+    Raises:
+        sqlite3.DatabaseError: The file is damaged, or cannot be written.
+    """
+    _refuse_other_format(connection)
     for setting in ("auto_vacuum = INCREMENTAL", "journal_mode = WAL", "synchronous = NORMAL"):
         connection.execute(f"PRAGMA {setting}")
+
+
+def _refuse_other_format(connection: sqlite3.Connection) -> None:
+    """Raise an error that means damage where SQLite would say "readonly database", which means the rights."""
+    (_, _, place) = connection.execute("PRAGMA database_list").fetchone()
+    if not place:  # it is in memory
+        return
+    with Path(place).open("rb") as file:
+        header = file.read(_WRITE_VERSION + 1)
+    if len(header) > _WRITE_VERSION and header[_WRITE_VERSION] > _LAST_WRITE_VERSION:
+        raise sqlite3.DatabaseError(f"its format is {header[_WRITE_VERSION]}, and the last one is 2")
 
 
 @contextmanager

@@ -41,6 +41,10 @@ _ROUTINE: Final = re.compile(
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _TRACEBACK: Final = "Traceback (most recent call last):"
 _muted: Final = Event()
+_SHOWN_AGAIN: Final = "acktree passes on what Spark prints after this line"
+"""Written into the JVM's stderr, and read from there: what comes before it was printed before it."""
+_readers: Final[list[Thread]] = []
+"""The thread that reads the stderr of the JVM that was started here."""
 _WORKER_GONE: Final = re.compile(r"BrokenPipeError: |ConnectionResetError: |EOFError")
 
 
@@ -52,6 +56,7 @@ def launch(conf: SparkConf) -> Any:  # noqa: ANN401  # py4j has no types
     """
     from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415
 
+    _muted.clear()  # the JVM whose tasks were stopped has ended
     refuse_missing_java()
     try:
         with lent_home() as home:
@@ -63,7 +68,9 @@ def launch(conf: SparkConf) -> Any:  # noqa: ANN401  # py4j has no types
             f"look at what it printed above. {FIX}",
         ) from error
     if gateway.proc is not None:
-        Thread(target=_pass_on, args=(gateway.proc.stderr,), name="spark stderr", daemon=True).start()
+        reader = Thread(target=_pass_on, args=(gateway.proc.stderr,), name="spark stderr", daemon=True)
+        _readers[:] = [reader]
+        reader.start()
     return gateway
 
 
@@ -154,13 +161,31 @@ def _held(pipe: int) -> list[str]:
     return found.decode(errors="replace").splitlines(keepends=True)
 
 
-def mute_stderr(*, is_over: bool = False) -> None:
-    """Pass no line on until called with ``is_over``. Hides Spark's errors about tasks stopped on purpose."""
-    (_muted.clear if is_over else _muted.set)()
+def mute_stderr() -> None:
+    """Pass no line on, until :func:`show_stderr`. Hides Spark's errors about tasks stopped on purpose."""
+    _muted.set()
+
+
+def show_stderr(gateway: Any) -> None:  # noqa: ANN401  # py4j has no types
+    """Pass on again what the JVM prints from now on, after its tasks were stopped.
+
+    Args:
+        gateway: Of the session; None if there is none.
+    """
+    if not _muted.is_set():
+        return
+    if gateway is not None and any(reader.is_alive() for reader in _readers):
+        with suppress(Exception):  # a JVM that is gone prints nothing more
+            gateway.jvm.System.err.println(_SHOWN_AGAIN)
+            return
+    _muted.clear()
 
 
 def _pass_on(lines: Iterable[str]) -> None:
     for line in worth_reading(lines):
+        if line.rstrip() == _SHOWN_AGAIN:
+            _muted.clear()
+            continue
         if _muted.is_set():
             continue
         # Our stderr may be closed (`... | head`). The JVM's is still read: if its pipe were full, the JVM and

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from acktree.spark.session.gateway import end_with_driver, java_that_ended, launch, mute_stderr
+from acktree.spark.session.gateway import end_with_driver, java_that_ended, launch, show_stderr
 
 if TYPE_CHECKING:  # pyspark takes half a second to import, and only submit() needs it
     from pyspark.sql import SparkSession
@@ -147,7 +147,7 @@ def lend_session(name: str) -> tuple[SparkSession, Callable[[], None]]:
             session, is_new = start_session(name), True
         key = session.sparkContext.applicationId
         if not is_new and key not in _lent:
-            return session, lambda: None
+            return session, lambda: show_stderr(SparkContext._gateway)  # noqa: SLF001
         _lent[key] = _lent.get(key, 0) + 1
 
     given_back = False
@@ -159,13 +159,15 @@ def lend_session(name: str) -> tuple[SparkSession, Callable[[], None]]:
                 return
             given_back = True
             _lent[key] -= 1
-            if not _lent[key]:
-                del _lent[key]
-                try:
+            try:
+                if not _lent[key]:
+                    del _lent[key]
                     session.stop()
-                except Exception:
-                    if java_that_ended(SparkContext._gateway) is None:  # noqa: SLF001
-                        raise
+            except Exception:
+                if java_that_ended(SparkContext._gateway) is None:  # noqa: SLF001
+                    raise
+            finally:  # other topologies print in this session, and later sessions in this JVM
+                show_stderr(SparkContext._gateway)  # noqa: SLF001
 
     return session, give_back
 
@@ -197,7 +199,6 @@ def start_session(name: str) -> SparkSession:
     settings |= {f"spark.executorEnv.{name}": value for name, value in _WORKER_ENVIRONMENT.items()}
     conf = SparkConf().setAll(list(settings.items()))
     handler = signal.getsignal(signal.SIGINT)
-    mute_stderr(is_over=True)
     if SparkContext._gateway is None:  # noqa: SLF001  # the only way to pass our own gateway
         SparkContext(conf=conf, gateway=launch(conf))
     else:

@@ -195,6 +195,7 @@ def version_in(file):
 @settings(max_examples=30)  # each writes a history of 300 points
 @given(st.binary(max_size=5000), st.integers(0, 20_000))
 @example(b"\0\0\0\0\1", 56)  # the version is 16777217 then
+@example(b"\x03", 18)  # SQLite would say "readonly database" of such a format
 def test_whatever_is_in_the_file_it_is_a_history_or_begins_anew(tmp_path_factory, garbage, begin):
     folder = tmp_path_factory.mktemp("h")
     file = stored(folder)

@@ -78,3 +78,33 @@ def test_what_a_running_jvm_prints_is_passed_on_and_its_pipe_is_closed_here(monk
     started.proc.stderr.close()
     assert started.proc.wait() == 0
     assert "from a bolt\n" in capfd.readouterr().err
+
+
+MUTED = """
+import sys
+from pyspark import SparkContext
+from acktree.spark.session.gateway import _readers, mute_stderr
+from acktree.spark.session.settings import lend_session
+
+def prints(text):
+    SparkContext._gateway.jvm.System.err.println(text)
+
+session, give_back = lend_session("first")
+_, give_back_too = lend_session("second")
+mute_stderr()
+prints("task stopped")
+give_back()
+prints("from a bolt of the second")
+mute_stderr()
+prints("task stopped")
+give_back_too()
+prints("from a later session in this JVM")
+SparkContext._gateway.proc.stdin.close()
+_readers[0].join()
+"""
+
+
+def test_what_is_printed_after_a_topology_was_stopped_at_once_is_shown_and_not_what_came_before():
+    done = subprocess.run([sys.executable, "-c", MUTED], capture_output=True, text=True, check=True)
+    said = done.stderr.splitlines()
+    assert said == ["from a bolt of the second", "from a later session in this JVM"]
