@@ -56,7 +56,7 @@ from acktree.spark.resume import add_spouts, dataframe_task, recover, redrive_or
 from acktree.spark.session.class_archive import note_micro_batch
 from acktree.spark.session.settings import (
     lend_session,
-    lent_partitions,
+    lent_settings,
     most_carried,
     no_retries_hint,
     other_python_hint,
@@ -358,7 +358,7 @@ def _query(session: SparkSession, topology: Topology, run: Run) -> StreamingQuer
         memory_log_of(held),
     )
     frames = {spout.id: spout.user_object for spout in topology.spouts if spout.is_dataframe}
-    with lent_partitions(session, plan.partitions):
+    with lent_settings(session, plan.partitions):
         query = (
             ladder(session, plan, shared, places, frames, held.begins_after)
             .writeStream.queryName(plan.topology.name)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from acktree import Config, IterableSpout, Retry, Spout, TopologyBuilder, submit
+from acktree import BasicBolt, Config, IterableSpout, Retry, Spout, TopologyBuilder, submit
 from acktree.errors import CheckpointError, MisuseError, SpoutError
 from acktree.spark.session.settings import prepare_session
 from acktree.testing import FeederSpout
@@ -53,6 +53,36 @@ def test_a_child_that_user_code_forks_does_not_keep_the_jvm(spark: SparkSession)
             os._exit(0)
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+class Environment(BasicBolt):
+    """Writes which settings of the allocator its worker has."""
+
+    def __init__(self, file: Path):
+        self.file = file
+
+    def execute(self, tup, collector):
+        self.file.write_text(json.dumps(allocator_settings()))
+
+
+def allocator_settings():
+    return {name: value for name, value in os.environ.items() if name.startswith("MALLOC_")}
+
+
+def test_workers_have_our_environment_except_what_the_user_set_and_his_own_queries_keep_theirs(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    users = {"MALLOC_MMAP_THRESHOLD_": "1048576"}
+    for name, value in users.items():  # as spark.executorEnv.NAME does
+        monkeypatch.setitem(spark.sparkContext.environment, name, value)
+    builder = TopologyBuilder("environment")
+    builder.set_spout("numbers", IterableSpout(range(1), ["n"]))
+    builder.set_bolt("environment", Environment(tmp_path / "seen")).shuffle_grouping("numbers")
+    with submit(builder.create_topology(), checkpoint=tmp_path / "checkpoint", spark=spark) as running:
+        assert running.await_termination(timeout_secs=120)
+    assert json.loads((tmp_path / "seen").read_text()) == users | {"MALLOC_TRIM_THRESHOLD_": str(128 << 20)}
+    own = spark.sparkContext.parallelize([0], 1).map(lambda _: allocator_settings())
+    assert own.collect() == [users]
 
 
 def test_a_message_is_tried_again_until_its_attempts_are_used_up(spark: SparkSession, tmp_path: Path) -> None:

@@ -118,6 +118,15 @@ _WORKER_ENVIRONMENT: Final = {
 }
 
 
+_HDFS_WAITS: Final = {
+    # A client that closes a file asks whether its last block is stored, mostly some milliseconds too early,
+    # and asks again after 400 ms. A micro-batch closes files one after the other. With ten tries in place of
+    # five it waits 20 s for a datanode, and not 12.
+    "dfs.client.block.write.locateFollowingBlock.initial.delay.ms": ("400", "20"),
+    "dfs.client.block.write.locateFollowingBlock.retries": ("5", "10"),
+}
+"""Settings of HDFS's client: the value that Hadoop ships, and ours."""
+
 _MESSAGE_REST_MB: Final = 4
 """The part of a message to an executor that is reserved for everything except the chunk."""
 
@@ -196,7 +205,6 @@ def start_session(name: str) -> SparkSession:
         "spark.hadoop.fs.permissions.umask-mode": "077",  # Hadoop does not use the process's umask
     }
     settings |= {setting.key: setting.value for setting in SETTINGS}
-    settings |= {f"spark.executorEnv.{name}": value for name, value in _WORKER_ENVIRONMENT.items()}
     conf = SparkConf().setAll(list(settings.items()))
     handler = signal.getsignal(signal.SIGINT)
     if SparkContext._gateway is None:  # noqa: SLF001  # the only way to pass our own gateway
@@ -233,21 +241,30 @@ def prepare_session(session: SparkSession, *, is_folder: bool = True) -> None:
                 stacklevel=3,
             )
     _without_checksums(session)
+    if not is_folder:
+        _with_short_waits(session)
 
 
 @contextmanager
-def lent_partitions(session: SparkSession, partitions: int) -> Iterator[None]:
-    """Set the number of partitions for a query that starts in this block, and restore the session's own.
+def lent_settings(session: SparkSession, partitions: int) -> Iterator[None]:
+    """Set the partitions and the environment of Python workers for a query that is made and started here.
 
-    A query copies its session's settings when it starts. Only one starts at a time: of two at once, one could
-    start with the number of the other, and the session could keep either.
+    A query copies its session's settings when it starts, and the environment when its functions are made.
+    Both are restored: a user's other queries keep theirs. Only one query starts at a time: of two at once,
+    one could start with the settings of the other, and the session could keep either. What the user set
+    with ``spark.executorEnv`` stays.
     """
     with _starting:
         before = session.conf.get(_PARTITIONS, None)
+        environment = session.sparkContext.environment
+        added = [name for name in _WORKER_ENVIRONMENT if name not in environment]
         session.conf.set(_PARTITIONS, str(partitions))
+        environment.update({name: _WORKER_ENVIRONMENT[name] for name in added})
         try:
             yield
         finally:
+            for name in added:
+                environment.pop(name, None)
             if before is None:
                 session.conf.unset(_PARTITIONS)
             else:
@@ -288,6 +305,17 @@ def _without_checksums(session: SparkSession) -> None:
     local = jvm.org.apache.hadoop.fs.FileSystem.getLocal(context.hadoopConfiguration())
     local.setWriteChecksum(False)
     local.setVerifyChecksum(False)
+
+
+def _with_short_waits(session: SparkSession) -> None:
+    """Let files at HDFS be closed soon after their last block is stored; what the user set stays."""
+    context = getattr(session, "_jsc", None)
+    if context is None:
+        return  # Spark Connect
+    conf = context.hadoopConfiguration()
+    for name, (shipped, ours) in _HDFS_WAITS.items():
+        if conf.get(name) in {None, shipped}:
+            conf.set(name, ours)
 
 
 def most_carried(session: SparkSession) -> int | None:

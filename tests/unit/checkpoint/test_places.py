@@ -20,7 +20,7 @@ from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.location import hadoop_path, location_of
 from acktree.errors import CheckpointError, ConfigError
 from acktree.private_files import make_all_private
-from acktree.spark.session.settings import SETTINGS, lent_partitions, no_retries_hint, other_python_hint
+from acktree.spark.session.settings import SETTINGS, lent_settings, no_retries_hint, other_python_hint
 from acktree.spark.worker import process as worker
 
 
@@ -130,11 +130,11 @@ class Conf:
 
 
 def test_two_queries_that_start_at_once_have_their_own_partitions_and_the_session_keeps_its_own() -> None:
-    session: Any = SimpleNamespace(conf=Conf())
+    session: Any = SimpleNamespace(conf=Conf(), sparkContext=SimpleNamespace(environment={"MINE": "1"}))
     inside, seen = threading.Barrier(2, timeout=0.2), []
 
     def start(number: int) -> None:
-        with lent_partitions(session, number):
+        with lent_settings(session, number):
             with suppress(threading.BrokenBarrierError):
                 inside.wait()  # both are here at once only where nothing keeps them apart
             seen.append((number, session.conf.get("spark.sql.shuffle.partitions")))
@@ -148,6 +148,7 @@ def test_two_queries_that_start_at_once_have_their_own_partitions_and_the_sessio
         thread.join()
     assert sorted(seen) == [(1, "1"), (5, "5")]
     assert session.conf.values == {"spark.sql.shuffle.partitions": "7"}
+    assert session.sparkContext.environment == {"MINE": "1"}
 
 
 @pytest.mark.parametrize(
