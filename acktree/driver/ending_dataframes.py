@@ -20,7 +20,9 @@ from acktree.tasks.spouts.dataframe import DataFrameTask
 __all__ = ["EndingFrames"]
 
 _LOOK_SECS: Final = 0.2
-"""How often Spark is asked."""
+"""Spark is asked no more often."""
+_LONGEST_PAUSE_SECS: Final = 1.0
+"""... and at least this often, whatever happens."""
 
 
 class EndingFrames:
@@ -37,11 +39,9 @@ class EndingFrames:
 
         Spark runs none without new data, and so would not say that there is none.
         """
-        run = self._run
-        tasks = [thread.task for thread in run.threads.by_task.values()]
-        frames = [task for task in tasks if isinstance(task, DataFrameTask)]
+        run, frames = self._run, self._open()
         now, batch_id = time.monotonic(), run.results.progress.batch_id
-        if not frames or now < self._due or not all(task.ends and not task.has_ended for task in frames):
+        if not frames or now < self._due:
             return
         self._due = now + _LOOK_SECS
         if not run.checkpoint.is_committed(batch_id):
@@ -52,3 +52,14 @@ class EndingFrames:
         elif batch_id > self._asked and run.inbox.is_drained:
             self._asked = batch_id
             run.inbox.append_control(ChunkKind.BEAT, {})
+
+    @property
+    def longest_pause_secs(self) -> float | None:
+        """How long the supervisor may wait before the next :meth:`look`; None where none is needed."""
+        return _LONGEST_PAUSE_SECS if self._open() else None
+
+    def _open(self) -> list[DataFrameTask]:
+        """The tasks to end; none unless all DataFrames end and none of them has ended."""
+        tasks = [thread.task for thread in self._run.threads.by_task.values()]
+        frames = [task for task in tasks if isinstance(task, DataFrameTask)]
+        return frames if all(task.ends and not task.has_ended for task in frames) else []

@@ -24,8 +24,8 @@ __all__ = ["Supervisor"]
 log = logger("acktree")
 
 _LOOK_SECS: Final = 0.05
-_REST_LOOK_SECS: Final = 1.0
-"""How often it is looked whether the query still runs. A change is noticed at once."""
+_REST_LOOK_SECS: Final = 2.0
+"""How often it is looked whether the query still runs; each asks the JVM. A change is noticed at once."""
 _COMMIT_LOOK_SECS: Final = 0.002
 """How often the commit log is read after the sink has returned: Spark commits some 5 ms later."""
 _STOP_SECS: Final = 60.0
@@ -124,7 +124,8 @@ class Supervisor:
         # While an entry waits in the inbox, its micro-batch will also serve the deadline: no beat is needed.
         deadline_ms = progress.next_deadline_ms if self.run.inbox.is_drained else None
         due = [at for at in (ticks.next_ms(), deadline_ms) if at is not None]
-        return min([_REST_LOOK_SECS, *(max(0.0, (at - now_ms()) / 1000) for at in due)])
+        rest_secs = self._frames.longest_pause_secs or _REST_LOOK_SECS
+        return min([rest_secs, *(max(0.0, (at - now_ms()) / 1000) for at in due)])
 
     def _warm_up(self) -> None:
         """Wait for the first micro-batch: it compiles for seconds, and messages should not wait for that."""

@@ -46,10 +46,13 @@ class HadoopFolder(Remote):
             ConfigError: Hadoop knows no such file system.
         """
         self.url = url
-        self._conf, self._hadoop, self._java = conf, jvm.org.apache.hadoop, jvm.java
-        self._commons = jvm.org.apache.commons
+        self._conf = conf
+        # py4j looks each part of a dotted name up in all jars, in each use: these are looked up once.
+        self._path_class, self._stream_class = jvm.org.apache.hadoop.fs.Path, jvm.java.io.FileInputStream
+        self._copy = jvm.org.apache.hadoop.io.IOUtils.copyBytes
+        self._to_bytes = jvm.org.apache.commons.io.IOUtils.toByteArray
         with self._explaining("to open it", _UNKNOWN):
-            self._root = self._hadoop.fs.Path(url)
+            self._root = self._path_class(url)
             self._files = self._root.getFileSystem(conf)
             package = jvm
             for part in MANAGER.rpartition(".")[0].split("."):
@@ -57,7 +60,7 @@ class HadoopFolder(Remote):
             # Scala's companion of a trait: what Spark calls CheckpointFileManager.create.
             managers = getattr(getattr(package, "CheckpointFileManager$"), "MODULE$")
             self._manager = managers.create(self._root, conf)
-            self._private = self._hadoop.fs.permission.FsPermission("700")
+            self._private = jvm.org.apache.hadoop.fs.permission.FsPermission("700")
 
     @classmethod
     def of_session(cls, session: SparkSession, url: str) -> HadoopFolder:
@@ -94,13 +97,13 @@ class HadoopFolder(Remote):
         with self._explaining(f"to read {name}"):
             stream = self._files.open(self._path(name))
             try:
-                return bytes(self._commons.io.IOUtils.toByteArray(stream))
+                return bytes(self._to_bytes(stream))
             finally:
                 stream.close()
 
     def get(self, name: str, file: Path) -> None:
         with self._explaining(f"to fetch {name}"):
-            local = self._hadoop.fs.Path(hadoop_path(file))
+            local = self._path_class(hadoop_path(file))
             self._files.copyToLocalFile(False, self._path(name), local, True)  # noqa: FBT003  # Java's order
 
     def put(self, file: Path, name: str) -> None:
@@ -124,11 +127,11 @@ class HadoopFolder(Remote):
             self._files.delete(self._path(name), False)  # noqa: FBT003  # Java's order: not what is in it
 
     def _put(self, file: Path, name: str, *, overwrite: bool) -> None:
-        source = self._java.io.FileInputStream(str(file))
+        source = self._stream_class(str(file))
         try:
             target = self._manager.createAtomic(self._path(name), overwrite)
             try:
-                self._hadoop.io.IOUtils.copyBytes(source, target, self._conf, False)  # noqa: FBT003
+                self._copy(source, target, self._conf, False)  # noqa: FBT003
                 target.close()  # not by copyBytes, which does so after a failure too: then it would be there
             except BaseException:
                 with suppress(Py4JError):
@@ -138,7 +141,7 @@ class HadoopFolder(Remote):
             source.close()
 
     def _path(self, name: str) -> Java:
-        return self._hadoop.fs.Path(self._root, name) if name else self._root
+        return self._path_class(self._root, name) if name else self._root
 
     @contextmanager
     def _explaining(self, what: str, unknown: tuple[str, ...] = ()) -> Iterator[None]:

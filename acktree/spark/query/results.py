@@ -82,11 +82,21 @@ def _beside(frame: DataFrame, folder: str | None) -> Results:
     """Results whose large rows are in files, which the collected rows name."""
     apart: dict[int, list[WireRow]] = {_PAYLOADS: [], _IDS: []}
     rows: list[WireRow] = []
-    for batch in frame.toArrow().to_batches():
+    for batch in _batches_of(frame):
         for row in rows_of(batch):
             apart.get(row.kind % scratch.ELSEWHERE, rows).append(row)
     payloads, ids = (payloads_in_rows(apart[kind], folder) for kind in (_PAYLOADS, _IDS))
     return Results(scratch.take(folder, rows), payloads, ids)
+
+
+def _batches_of(frame: DataFrame) -> Sequence[pa.RecordBatch]:
+    """All rows of a DataFrame.
+
+    ``toArrow`` also asks the JVM for settings and for the schema, which is known here: 2 ms.
+    """
+    collect = getattr(frame, "_collect_as_arrow", None)
+    batches: Sequence[pa.RecordBatch] = frame.toArrow().to_batches() if collect is None else collect()
+    return batches
 
 
 def payloads_in_rows(
@@ -143,7 +153,7 @@ def _collected(frame: DataFrame) -> Iterator[WireRow]:
     total = frame.selectExpr("sum(length(head) + length(body))").first()
     parts = -(-int((total and total[0]) or 0) // COLLECTED_BYTES)
     if parts <= 1:
-        for batch in frame.toArrow().to_batches():
+        for batch in _batches_of(frame):
             yield from rows_of(batch)
         return
     # By values that are the same when Spark computes a lost part again. Round-robin goes by the content of

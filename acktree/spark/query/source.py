@@ -54,7 +54,7 @@ PATIENCE_BESIDE_ROWS_SECS: Final = 1.0
 """... if rows of DataFrames are messages too: Spark asks one source after the other, and they wait."""
 _REST_CALLS: Final = 60
 """After this many calls without a micro-batch the source waits twice as long, but not over four seconds."""
-_LOOK_SECS: Final = 1.0
+_LOOK_SECS: Final = 2.0
 """A waiting source looks for entries this often without being woken: the reader of a stopped query may have
 taken the wake."""
 CARRIED_BYTES: Final = 32 << 20

@@ -29,7 +29,7 @@ from typing import Final
 
 from acktree.core.data.frames import Frame
 from acktree.core.tracking.verdicts import FailureCause
-from acktree.private_files import make_private_file, write_private
+from acktree.private_files import write_private
 from acktree.spark.worker.printing import finish_lines, label
 from acktree.spark.worker.watchdog import Watchdog
 from acktree.tasks.bolts.monitor import ExecutionMonitor, LeftOut
@@ -150,9 +150,7 @@ class MarkingMonitor(ExecutionMonitor):
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, bytes(MARK.size), 0)  # no hole: with no room left, a mark in one is a SIGBUS
         self._map = mmap.mmap(self._file, MARK.size)
-        hung = file.with_suffix(".hung")
-        make_private_file(hung)
-        self._hung_file = hung.open("w")
+        self._hung_file = os.open(file.with_suffix(".hung"), os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
         self._fields = memoryview(self._map).cast("q")
         self._fields[0], self._fields[5] = NO_ROW, run
         self.mark = self._fields
@@ -210,7 +208,6 @@ class MarkingMonitor(ExecutionMonitor):
     def end_process(self, names: Names, row: int) -> None:
         self.resume(names, row)
         faulthandler.dump_traceback(self._hung_file)
-        self._hung_file.flush()
         os._exit(HUNG_EXIT)
 
     def _next_moment(self) -> int:
@@ -255,7 +252,7 @@ class MarkingMonitor(ExecutionMonitor):
         self._fields[5] = NO_RUN
         self._fields.release()
         self._map.close()
-        self._hung_file.close()
+        os.close(self._hung_file)
         os.close(self._file)
 
 

@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Final, TextIO
+from typing import Final
 
 from acktree.errors import ExecuteTimeoutError
 
@@ -58,14 +58,15 @@ class Watchdog:
     """
 
     def __init__(
-        self, progress: Callable[[], Moment | None], hung_file: TextIO, timeout_secs: float | None
+        self, progress: Callable[[], Moment | None], hung_file: int, timeout_secs: float | None
     ) -> None:
         """Make the watchdog; it starts in :meth:`on_watch`.
 
         Args:
             progress: Returns the row and frame being executed; None if nothing with a timeout is executed.
                 Called from any thread.
-            hung_file: The hard kill writes a traceback to it before it ends the process.
+            hung_file: The descriptor of a file. The hard kill writes a traceback to it before it ends the
+                process.
             timeout_secs: The timeout until :meth:`allow` changes it.
         """
         self._progress, self._hung_file = progress, hung_file
@@ -115,10 +116,13 @@ class Watchdog:
                 signal.signal(SIGNAL, signal.SIG_DFL if before is None else before)
 
     def _watch(self) -> None:
-        """The thread's target."""
+        """The thread's target. It does not look at once: most levels have ended before its first look."""
+        secs = self.timeout_secs
+        pause = None if secs is None else secs / _LOOKS_PER_TIMEOUT
+        self._changed.wait(pause)
         while self._is_watching:
-            self._changed.wait(self._look())
             self._changed.clear()
+            self._changed.wait(self._look())
 
     def _look(self) -> float | None:
         """Signal a row that exceeded its timeout. Returns the seconds until the next look, or None."""

@@ -82,6 +82,7 @@ def test_what_a_running_jvm_prints_is_passed_on_and_its_pipe_is_closed_here(monk
 
 MUTED = """
 import sys
+from threading import Event
 from pyspark import SparkContext
 from acktree.spark.session.gateway import _readers, mute_stderr
 from acktree.spark.session.settings import lend_session
@@ -89,12 +90,25 @@ from acktree.spark.session.settings import lend_session
 def prints(text):
     SparkContext._gateway.jvm.System.err.println(text)
 
+class Stderr:
+    passed_on = Event()
+
+    def write(self, text):
+        sys.__stderr__.write(text)
+        self.passed_on.set()
+
+    def flush(self):
+        sys.__stderr__.flush()
+
+sys.stderr = Stderr()
+
 session, give_back = lend_session("first")
 _, give_back_too = lend_session("second")
 mute_stderr()
 prints("task stopped")
 give_back()
 prints("from a bolt of the second")
+assert Stderr.passed_on.wait(60)
 mute_stderr()
 prints("task stopped")
 give_back_too()
