@@ -30,7 +30,7 @@ BENCHMARKS: Final = {
     "python_side": "the Python time of a micro-batch, function by function, without Spark",
     "floor": "how near a micro-batch of per-tuple bolts comes to the user's own code, without Spark",
     "spout_side": "what a spout task costs a message in the driver's process, without Spark",
-    "compare": "named pairs in turn (A B A B ...), of acktree or peers: medians and ratios, kept in results",
+    "compare": "named pairs in turn (A B B A ...), of acktree or peers: medians and ratios, kept in results",
     "pictures": "draws the results into docs/pictures",
     "table": "writes the results into docs/performance.md",
     "peers.storm_word_count": "the same work in Apache Storm, in Java or through its multilang",

@@ -1,4 +1,4 @@
-"""Named pairs of runs, in turn (A B A B ...): medians, ratios, and the spread of single runs.
+"""Named pairs of runs, in turn (A B B A ...): medians, ratios, and the spread of single runs.
 
     python -m benchmarks compare tracked-arrow/untracked-arrow --rounds 5
     python -m benchmarks compare tracked-arrow/storm-java tracked-basic/storm-multilang
@@ -89,7 +89,7 @@ def compare(pair: Sequence[str], rounds: int, rate: float | None, further: Seque
     words = {name: command(name, rate) for name in pair}
     found: dict[str, list[dict[str, Any]]] = {first: [], second: []}
     for number in range(rounds):
-        for name in (first, second):
+        for name in (first, second) if number % 2 == 0 else (second, first):
             found[name].append(run(words[name], further))
             print(f"  round {number + 1}: {name} {_brief(found[name][-1])}", file=sys.stderr, flush=True)
     ours, theirs = found[first], found[second]

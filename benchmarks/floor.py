@@ -111,7 +111,7 @@ class BareSpout:
     """A spout that is asked again and again, and gets the verdicts of what it emitted."""
 
     def __init__(self, spout: str, batch_rows: int, messages: int) -> None:
-        self.spout: Any = rebuilt(SPOUTS[spout](Meter(), batch_rows, tracked=True))
+        self.spout: Any = rebuilt(SPOUTS[spout](Meter(), Variant(batch_rows=batch_rows)))
         self.batch_rows, self.messages = batch_rows, messages
         self.spout.open(None, None, EmittedMessages())
 

@@ -28,7 +28,7 @@ from acktree.config import Config
 from acktree.core.data.context import TaskContext
 from acktree.spout import SpoutOutputCollector
 from benchmarks import machine
-from benchmarks.report import Report, add_keep_argument, print_line, throughput
+from benchmarks.report import Report, add_keep_argument, print_line, quantiles_ms, throughput
 from benchmarks.sessions import HERE, Place
 from benchmarks.word_count import (
     add_time_arguments,
@@ -40,7 +40,6 @@ from benchmarks.word_count import (
 from benchmarks.word_count import measure as measure_rate
 from benchmarks.work import Variant, sentences
 
-QUANTILES = (50, 90, 99)
 POLL_SECS = 0.001
 """The spout emits when this much is due: in a tight loop it would take the workers' core."""
 
@@ -141,13 +140,6 @@ def measure(
             "batch_ms": phases,
         }
     )
-
-
-def quantiles_ms(waits_ms: np.ndarray[tuple[int], np.dtype[np.float64]]) -> dict[str, float]:
-    """``p50_ms`` and so on, and the longest."""
-    found = np.percentile(waits_ms, QUANTILES)
-    named = {f"p{name}_ms": round(float(value), 1) for name, value in zip(QUANTILES, found, strict=True)}
-    return named | {"max_ms": round(float(waits_ms.max()), 1)}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

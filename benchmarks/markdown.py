@@ -34,9 +34,11 @@ def picture(name: str) -> str:
     return f"![{name}](pictures/{name}.svg)" if (FOLDER / f"{name}.svg").exists() else ""
 
 
-def written(page: Path, tables: str) -> str:
-    """The page with its current tables."""
-    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    _, mark, after = rest.partition(END)
-    assert mark, f"{page.name} has lost its marks: {BEGIN} and {END}"
-    return f"{before}{BEGIN}\n\n{tables}\n{END}{after}"
+def written(page: Path, *blocks: str) -> str:
+    """The page with its current tables: one block of them between each pair of marks."""
+    first, *rest = page.read_text(encoding="utf-8").split(BEGIN)
+    ends = [each.partition(END) for each in rest]
+    marked = [mark for _, mark, _ in ends if mark]
+    assert len(marked) == len(ends) == len(blocks), f"{page.name} has lost its marks: {BEGIN} and {END}"
+    pieces = [f"{BEGIN}\n\n{block}\n{END}{after}" for block, (_, _, after) in zip(blocks, ends, strict=True)]
+    return "".join([first, *pieces])

@@ -8,6 +8,14 @@ from typing import Final
 RATE: Final = "RATE"
 """The placeholder in a command for the rate of a comparison, in sentences a second."""
 
+_KINDS: Final = {
+    "": (),
+    "-500k": ("--words", "500000"),
+    "-250-bytes": ("--sentence-bytes", "250"),
+    "-1000-bytes": ("--sentence-bytes", "1000"),
+}
+"""What of the sentences differs, by the end of a run's name."""
+
 _WORD_COUNT: Final = {
     f"{tracking}-{bolts}": (
         "word_count",
@@ -20,7 +28,11 @@ _WORD_COUNT: Final = {
 } | {
     "tracked-arrow-dict": ("word_count", "--bolts", "arrow", "--memory", "dict"),
     "tracked-basic-dict": ("word_count", "--bolts", "basic", "--memory", "dict"),
-    "tracked-basic-tuple-spout": ("word_count", "--bolts", "basic", "--spout", "tuple"),
+    **{
+        f"tracked-{bolts}-tuple-spout{kind}": ("word_count", "--bolts", bolts, "--spout", "tuple", *further)
+        for bolts in ("arrow", "basic")
+        for kind, further in _KINDS.items()
+    },
     "tracked-arrow-1-core": ("word_count", "--bolts", "arrow", "--cores", "1"),
     "tracked-basic-1-core": ("word_count", "--bolts", "basic", "--cores", "1"),
     "tracked-arrow-guarded": ("word_count", "--bolts", "arrow", "--protection", "all"),
@@ -57,15 +69,16 @@ _LATENCY: Final = {
     "alone-stateless": ("latency", "--memory", "none", "--alone"),
 }
 _PEERS: Final = {
-    "storm-java": ("peers.storm_word_count", "--pending", "1000"),
-    "storm-java-500k": ("peers.storm_word_count", "--pending", "1000", "--words", "500000"),
-    "storm-java-500": ("peers.storm_word_count", "--pending", "500"),
+    **{f"storm-java{kind}": ("peers.storm_word_count", *further) for kind, further in _KINDS.items()},
     "storm-java-untracked": ("peers.storm_word_count", "--untracked"),
     "storm-java-latency": ("peers.storm_word_count", "--rate", RATE),
     "storm-multilang": ("peers.storm_word_count", "--bolts", "python"),
     "storm-pystorm": ("peers.storm_word_count", "--bolts", "pystorm"),
-    "spark-native": ("peers.spark_sql", "--split", "native"),
-    "spark-arrow": ("peers.spark_sql", "--split", "arrow"),
+    **{
+        f"spark-{split}{kind}": ("peers.spark_sql", "--split", split, *further)
+        for split in ("native", "combined", "naive")
+        for kind, further in (("", ()), ("-500k", ("--words", "500000")))
+    },
     "bare": ("peers.spark_bare", "--rate", RATE),
     "bare-stateless": ("peers.spark_bare", "--memory", "none", "--rate", RATE),
     "bare-alone": ("peers.spark_bare", "--alone"),

@@ -61,9 +61,7 @@ class MicroBatch:
         given = variant.topology(Meter()) if topology is None else topology
         self.plan = Plan.of(given, variant.config, partitions, run_salt=7)
         self.acker = Acker(self.plan)
-        self.batches = BatchSpout(
-            Meter(), variant.batch_rows, tracked=variant.tracked, words=variant.words
-        ).batches
+        self.batches = BatchSpout(Meter(), variant).batches
         self.tracked, self.sentences = variant.tracked, sentences
         self.stores = {
             (level.index, partition): MemoryStore()

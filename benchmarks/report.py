@@ -9,8 +9,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
+
 from benchmarks import machine, results
 
+_QUANTILES = (50, 90, 99)
 LOAD_KEYS = ("load_before", "load_after", "machine", "at", "command")
 """The parts of every line besides the numbers."""
 
@@ -50,6 +53,13 @@ def throughput(roots: float, secs: float, cost: machine.Cost) -> dict[str, Any]:
         "cpu_us_by_process": cost.us_per(roots),
         "others_cores": round(cost.others, 2),
     }
+
+
+def quantiles_ms(waits_ms: np.ndarray[tuple[int], np.dtype[np.float64]]) -> dict[str, float]:
+    """``p50_ms`` and so on, and the longest."""
+    found = np.percentile(waits_ms, _QUANTILES)
+    named = {f"p{name}_ms": round(float(value), 1) for name, value in zip(_QUANTILES, found, strict=True)}
+    return named | {"max_ms": round(float(waits_ms.max()), 1)}
 
 
 def add_keep_argument(parser: argparse.ArgumentParser) -> None:

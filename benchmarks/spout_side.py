@@ -71,7 +71,7 @@ class SpoutSide:
 
     def __init__(self, spout: str, *, tracked: bool, batch_rows: int = 10_000) -> None:
         variant = Variant(spout=spout, tracked=tracked, batch_rows=batch_rows)
-        user_object = SPOUTS[spout](Meter(), variant.batch_rows, tracked=tracked)
+        user_object = SPOUTS[spout](Meter(), variant)
         plan = Plan.of(variant.topology_of(user_object), variant.config, variant.cores, run_salt=7)
         component = plan.topology.spouts[0]
         self.inbox, self.tracked = BytesInbox(), tracked

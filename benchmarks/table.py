@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from benchmarks import account, broker_tables, machine, results
+from benchmarks import account, broker_tables, machine, objections, results
 from benchmarks.markdown import MISSING, Line, picture, table, when, written
 from benchmarks.pictures import PICTURES
 
@@ -43,15 +43,29 @@ GOALS: Final = (
     Goal("... with a call for each tuple?", "tracked-basic", "untracked-basic"),
     Goal("... in CPU, with Arrow bolts?", "tracked-arrow", "untracked-arrow", "cpu_us_per_root"),
     Goal("... in CPU, with a call for each tuple?", "tracked-basic", "untracked-basic", "cpu_us_per_root"),
-    Goal("Against Storm in Java?", "tracked-arrow", "storm-java"),
-    Goal("... with a call for each tuple?", "tracked-basic", "storm-java"),
-    Goal("... with Arrow bolts and 500,000 different words?", "tracked-arrow-500k", "storm-java-500k"),
-    Goal("... with a call for each tuple?", "tracked-basic-500k", "storm-java-500k"),
+    Goal("Against Storm in Java, a call for each tuple in spout and bolts?",
+         "tracked-basic-tuple-spout", "storm-java"),
+    Goal("... in CPU?", "tracked-basic-tuple-spout", "storm-java", "cpu_us_per_root"),
+    Goal("... with Arrow bolts after that spout?", "tracked-arrow-tuple-spout", "storm-java"),
+    Goal("... and a spout that emits batches?", "tracked-arrow", "storm-java"),
+    Goal("... a spout that emits batches, a call for each tuple in bolts?", "tracked-basic", "storm-java"),
+    Goal("... with 500,000 different words, batches and Arrow bolts?",
+         "tracked-arrow-500k", "storm-java-500k"),
+    Goal("... with 500,000 different words, batches, a call for each tuple in bolts?",
+         "tracked-basic-500k", "storm-java-500k"),
+    Goal("... with sentences of 250 bytes, Arrow bolts after a spout with a call for each?",
+         "tracked-arrow-tuple-spout-250-bytes", "storm-java-250-bytes"),
+    Goal("... of 1,000 bytes?", "tracked-arrow-tuple-spout-1000-bytes", "storm-java-1000-bytes"),
     Goal("Against Storm with Python bolts?", "tracked-basic", "storm-multilang"),
     Goal("... with Arrow bolts?", "tracked-arrow", "storm-multilang"),
     Goal("... of pystorm, streamparse's library?", "tracked-basic", "storm-pystorm"),
-    Goal("Against plain PySpark with mapInArrow?", "tracked-arrow", "spark-arrow"),
-    Goal("Against plain PySpark, all in the JVM?", "tracked-arrow", "spark-native"),
+    Goal("Against plain PySpark that combines words in mapInArrow?", "tracked-arrow", "spark-combined"),
+    Goal("... in CPU?", "tracked-arrow", "spark-combined", "cpu_us_per_root"),
+    Goal("... all in the JVM, in SQL?", "tracked-arrow", "spark-native"),
+    Goal("... in CPU?", "tracked-arrow", "spark-native", "cpu_us_per_root"),
+    Goal("... untracked?", "untracked-arrow", "spark-combined"),
+    Goal("... with 500,000 different words, combined?", "tracked-arrow-500k", "spark-combined-500k"),
+    Goal("... with 500,000 different words, in SQL?", "tracked-arrow-500k", "spark-native-500k"),
     Goal("Against Bytewax?", "tracked-arrow", "bytewax"),
     Goal("... that saves each second?", "tracked-arrow", "bytewax-snapshots"),
     Goal("Against Flink in Java?", "tracked-arrow", "flink-java"),
@@ -110,6 +124,7 @@ def tables(folder: Path | None = None) -> str:
     """All tables of the page, and the pictures that are drawn."""
     sections = [
         ("Goals", goals(folder)),
+        ("At top rate", top_rates(folder)),
         ("Where the time goes", profile(folder)),
         ("The path of a tuple", floor(folder)),
         ("Complete latency", latency(folder)),
@@ -140,6 +155,29 @@ def goals(folder: Path | None = None) -> str:
         rows.append((goal.question, pair, goal.metric, spread, rounds, when(line)))
     head = ("question", "first / second", "what is divided", "ratio (spread)", "rounds", "when, commit")
     return table(head, rows)
+
+
+def top_rates(folder: Path | None = None) -> str:
+    """Rate, latency and cores of both sides of the latest comparison of each pair."""
+    rows = []
+    for name in dict.fromkeys(results.name_of(goal.first, goal.second) for goal in GOALS):
+        for line in results.kept(name, folder)[-1:]:
+            for side in (line["first"], line["second"]):
+                medians = side["medians"]
+                if "p50_ms" in medians and "roots_per_sec" in medians and line["variant"]["rate"] is None:
+                    cores = medians["roots_per_sec"] * medians["cpu_us_per_root"] / 1e6
+                    rows.append((f"`{side['name']}`", *_numbers(medians), f"{cores:.2f}", when(line)))
+    head = ("run", "roots/s", "CPU us a root", "p50 ms", "p99 ms", "cores", "when, commit")
+    return table(head, rows)
+
+
+def _numbers(medians: Mapping[str, float]) -> tuple[str, str, str, str]:
+    return (
+        f"{medians['roots_per_sec']:,.0f}",
+        f"{medians['cpu_us_per_root']:.2f}",
+        f"{medians['p50_ms']:,.0f}",
+        f"{medians['p99_ms']:,.0f}",
+    )
 
 
 def profile(folder: Path | None = None) -> str:
@@ -294,11 +332,12 @@ def _variant(line: Line) -> str:
     return ", ".join(words) or ", ".join(f"{name} {value}" for name, value in variant.items())
 
 
-PAGES: Final[Mapping[Path, Callable[[], str]]] = {
-    _DOCS / "performance.md": tables,
-    _DOCS / "chaos.md": account.tables,
-    _DOCS / "connectors.md": broker_tables.tables,
+PAGES: Final[Mapping[Path, Sequence[Callable[[], str]]]] = {
+    _DOCS / "performance.md": (objections.objections, tables),
+    _DOCS / "chaos.md": (account.tables,),
+    _DOCS / "connectors.md": (broker_tables.tables,),
 }
+"""The blocks of each page, in their order."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -310,8 +349,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--write", action="store_true", help="into the pages of docs/")
     args = parser.parse_args(arguments)
-    for page, make in PAGES.items():
+    for page, blocks in PAGES.items():
+        made = [make() for make in blocks]
         if args.write:
-            page.write_text(written(page, make()))
+            page.write_text(written(page, *made))
         else:
-            print(make())
+            print("\n".join(made))

@@ -15,6 +15,7 @@ import argparse
 import os
 import statistics
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 from acktree import Topology, submit
 from acktree.spark.worker.isolation import UNGUARDED
 from benchmarks import machine
-from benchmarks.report import Report, add_keep_argument, print_line, throughput
+from benchmarks.report import Report, add_keep_argument, print_line, quantiles_ms, throughput
 from benchmarks.sessions import HERE, Place, session_on
 from benchmarks.tabs import read_by
 from benchmarks.work import BOLTS, MEMORIES, PROTECTIONS, SPOUTS, WORDS, Meter, Variant
@@ -58,6 +59,7 @@ def add_variant_arguments(parser: argparse.ArgumentParser) -> None:
         "--protection", choices=PROTECTIONS, default=default.protection, help="marks, watchdog, breaker"
     )
     parser.add_argument("--words", type=int, default=default.words, help="different words")
+    parser.add_argument("--sentence-bytes", type=int, help="the length of a sentence; else some 47")
     parser.add_argument("--trace-rate", type=float, default=default.trace_rate, help="share that is traced")
     parser.add_argument("--tabs", type=int, default=default.tabs, help="tabs that show the page meanwhile")
     parser.add_argument("--inbox", type=int, default=default.inbox_max_messages, help="inbox_max_messages")
@@ -77,6 +79,7 @@ def variant_of(args: argparse.Namespace) -> Variant:
     return Variant(
         args.bolts, args.spout, args.memory, not args.untracked, args.cores, args.batch_rows, args.inbox,
         protection=args.protection, words=args.words, trace_rate=args.trace_rate, tabs=args.tabs,
+        sentence_bytes=args.sentence_bytes,
     )  # fmt: skip
 
 
@@ -127,12 +130,13 @@ def measure_topology(
         tabs: How many tabs show the page meanwhile.
 
     Returns:
-        ``roots_per_sec``; how many ``roots`` in how many ``secs`` and ``micro_batches``;
+        ``roots_per_sec``; how many ``roots`` in how many ``secs`` and ``micro_batches``; ``p50_ms`` and so
+        on, from the spout's emit to its ack, where there are verdicts;
         ``cpu_us_per_root`` of all our processes, and of each kind; ``others_cores``: what others took
         meanwhile; ``batch_ms``: the median of each phase of a micro-batch, as Spark reports them.
     """
     warm_up_secs, secs = times
-    with in_a_fresh_checkpoint(topology, config, place) as running, read_by(tabs):
+    with in_a_fresh_checkpoint(topology, config, place) as running, read_by(tabs), _looking(meter):
         watch = partial(_watch, running, meter, counted)
         watch(0.0, 0)
         watch(warm_up_secs, len(meter.events))
@@ -140,16 +144,36 @@ def measure_topology(
         watch(secs, before)
         cost, watched_secs, phases = clock.cost(), time.perf_counter() - started, phases_ms(running.name)
     ends = batch_ends(meter.events[before:])
+    latency = quantiles_ms(meter.waits_ms(before)) if counted is None else {}
     roots, took = sum(count for _, count in ends[1:]), ends[-1][0] - ends[0][0]
     done = roots / took * watched_secs  # the clock ran longer than from end to end
     return {
         **throughput(done, watched_secs, cost),
+        **latency,
         "roots": roots,
         "secs": round(took, 2),
         "micro_batches": len(ends) - 1,
         "micro_batch_ms": phases.get("triggerExecution"),
         "batch_ms": phases,
     }
+
+
+@contextmanager
+def _looking(meter: Meter) -> Iterator[None]:
+    """Let the meter look at its spout every few milliseconds."""
+    stop = threading.Event()
+
+    def look() -> None:
+        while not stop.wait(_POLL_SECS):
+            meter.look()
+
+    thread = threading.Thread(target=look, name="meter")
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
 
 def batch_ends(events: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:

@@ -44,44 +44,90 @@ VOCABULARY: Final = 5_000
 """The default number of different words; drawn uniformly."""
 DIFFERENT_BATCHES: Final = 16
 """The number of batches that the spout repeats; each is long enough to have every word."""
+_EACH: Final = 1000
+"""Of messages that are acked at once, the latency of each one in so many is known."""
 
 
 @cache
-def vocabulary(size: int = VOCABULARY) -> tuple[str, ...]:
-    """Different words of 4 to 10 letters, the same in every run."""
+def vocabulary(size: int = VOCABULARY, sentence_bytes: int | None = None) -> tuple[str, ...]:
+    """Different words, the same in every run.
+
+    Args:
+        size: How many.
+        sentence_bytes: The length of a sentence of :data:`WORDS` of them, spaces included. Without one, words
+            have 4 to 10 letters, and a sentence some 47 bytes.
+    """
+    letters = 0 if sentence_bytes is None else (sentence_bytes - (WORDS - 1)) // WORDS
     chance = random.Random(7)  # noqa: S311  # not a secret
     words: dict[str, None] = {}
     while len(words) < size:
         syllables = (chance.choice("bdfgklmnprstvz") + chance.choice("aeiou") for _ in range(5))
         words["".join(syllables)[: chance.randint(4, 10)]] = None
-    return tuple(words)
+    return tuple(word.ljust(letters, "_") for word in words)
 
 
-def sentences(count: int, seed: int, words: int = VOCABULARY) -> list[str]:
-    """Sentences of :data:`WORDS` words from a vocabulary of this size; the same for the same seed."""
-    known = np.array(vocabulary(words), dtype=object)
+def sentences(count: int, seed: int, words: int = VOCABULARY, sentence_bytes: int | None = None) -> list[str]:
+    """Sentences of :data:`WORDS` words from this :func:`vocabulary`; the same for the same seed."""
+    known = np.array(vocabulary(words, sentence_bytes), dtype=object)
     drawn = np.random.default_rng(seed).integers(len(known), size=(count, WORDS))
     return [" ".join(row) for row in known[drawn]]
 
 
 def save_sentences(
-    file: Path, batches: int = DIFFERENT_BATCHES, batch_rows: int = 10_000, words: int = VOCABULARY
+    file: Path,
+    batches: int = DIFFERENT_BATCHES,
+    batch_rows: int = 10_000,
+    words: int = VOCABULARY,
+    sentence_bytes: int | None = None,
 ) -> None:
     """The sentences that the spout repeats, as lines of text for peers: all do the same work."""
     with file.open("w") as out:
         for seed in range(batches):
-            out.write("\n".join(sentences(batch_rows, seed, words)) + "\n")
+            out.write("\n".join(sentences(batch_rows, seed, words, sentence_bytes)) + "\n")
 
 
 class Meter:
-    """Times and numbers of finished messages. Shared by the spout's task and its reader."""
+    """When messages finished, and how long some took. Shared by the spout's task and its reader.
+
+    A message's id is its position in what the spout emits. So the time at which it was emitted follows from
+    the positions that :meth:`look` notes, and the spout does nothing for it.
+
+    Attributes:
+        events: When messages finished, and how many.
+    """
 
     def __init__(self) -> None:
         self.events: list[tuple[float, int]] = []
+        self._spout: BatchSpout | TupleSpout | None = None
+        self._looks: list[tuple[float, int]] = []
+        self._acked: list[tuple[float, Sequence[Any]]] = []
+
+    def follow(self, spout: BatchSpout | TupleSpout) -> None:
+        """Note from now on what this spout has emitted."""
+        self._spout = spout
+
+    def look(self) -> None:
+        """Note how much is emitted now; called every few milliseconds, on another thread than the spout's."""
+        if self._spout is not None:
+            self._looks.append((perf_counter(), self._spout.position))
 
     def add(self, count: int) -> None:
         """Note messages that finished now."""
         self.events.append((perf_counter(), count))
+
+    def add_acked(self, message_ids: Sequence[Any]) -> None:
+        """Note messages that were acked now, and remember which a few of them are."""
+        self.add(len(message_ids))
+        self._acked.append((self.events[-1][0], message_ids[::_EACH]))
+
+    def waits_ms(self, since: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        """How long messages took from the spout's emit to its ack: a few of those of each event since one."""
+        times, positions = (np.array(column, dtype=np.float64) for column in zip(*self._looks, strict=True))
+        waits = [
+            (at - np.interp(np.array(ids, dtype=np.float64), positions, times)) * 1000
+            for at, ids in self._acked[since:]
+        ]
+        return np.concatenate(waits)
 
     def __deepcopy__(self, memo: Mapping[int, object]) -> Meter:
         """The spout's task works on a copy of the spout, and on this very meter."""
@@ -93,15 +139,16 @@ class BatchSpout(Spout):
 
     outputs = pa.schema([("sentence", pa.string())])
 
-    def __init__(self, meter: Meter, batch_rows: int, *, tracked: bool, words: int = VOCABULARY) -> None:
-        self.meter, self.tracked, self.rows = meter, tracked, batch_rows
+    def __init__(self, meter: Meter, variant: Variant) -> None:
+        self.meter, self.tracked, self.rows = meter, variant.tracked, variant.batch_rows
         self.batches = [
-            pa.record_batch({"sentence": pa.array(sentences(batch_rows, seed, words), pa.string())})
+            pa.record_batch({"sentence": pa.array(variant.sentences(seed), pa.string())})
             for seed in range(DIFFERENT_BATCHES)
         ]
 
     def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
         self.collector, self.position, self.endless = collector, 0, cycle(self.batches)
+        self.meter.follow(self)
 
     def next_tuple(self) -> None:
         ids = np.arange(self.position, self.position + self.rows) if self.tracked else None
@@ -109,7 +156,7 @@ class BatchSpout(Spout):
         self.position += self.rows
 
     def ack_batch(self, message_ids: Sequence[object]) -> None:
-        self.meter.add(len(message_ids))
+        self.meter.add_acked(message_ids)
 
 
 class TupleSpout(Spout):
@@ -117,21 +164,20 @@ class TupleSpout(Spout):
 
     outputs = ["sentence"]
 
-    def __init__(self, meter: Meter, batch_rows: int, *, tracked: bool, words: int = VOCABULARY) -> None:
-        self.meter, self.tracked = meter, tracked
-        self.sentences = [
-            line for seed in range(DIFFERENT_BATCHES) for line in sentences(batch_rows, seed, words)
-        ]
+    def __init__(self, meter: Meter, variant: Variant) -> None:
+        self.meter, self.tracked = meter, variant.tracked
+        self.sentences = [line for seed in range(DIFFERENT_BATCHES) for line in variant.sentences(seed)]
 
     def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
         self.collector, self.position, self.endless = collector, 0, cycle(self.sentences)
+        self.meter.follow(self)
 
     def next_tuple(self) -> None:
         self.collector.emit([next(self.endless)], message_id=self.position if self.tracked else None)
         self.position += 1
 
     def ack_batch(self, message_ids: Sequence[object]) -> None:
-        self.meter.add(len(message_ids))
+        self.meter.add_acked(message_ids)
 
 
 class BasicSplit(BasicBolt):
@@ -316,6 +362,7 @@ class Variant:
         words: How many different words there are.
         trace_rate: The share of messages that is traced.
         tabs: How many tabs show the page meanwhile, beside a Prometheus; 0 for no page.
+        sentence_bytes: The length of a sentence; None for some 47.
     """
 
     bolts: str = "arrow"
@@ -330,6 +377,11 @@ class Variant:
     words: int = VOCABULARY
     trace_rate: float = Config.trace_sample_rate
     tabs: int = 0
+    sentence_bytes: int | None = None
+
+    def sentences(self, seed: int) -> list[str]:
+        """Sentences for one batch of the spout; the same for the same seed."""
+        return sentences(self.batch_rows, seed, self.words, self.sentence_bytes)
 
     @property
     def config(self) -> Config:
@@ -348,9 +400,7 @@ class Variant:
 
     def topology(self, meter: Meter) -> Topology:
         """The topology, with its default spout."""
-        return self.topology_of(
-            SPOUTS[self.spout](meter, self.batch_rows, tracked=self.tracked, words=self.words)
-        )
+        return self.topology_of(SPOUTS[self.spout](meter, self))
 
     def topology_of(self, spout: Spout) -> Topology:
         """The spout ``sentences``, then ``split``, then ``count``."""

@@ -39,8 +39,7 @@ from acktree.spark.query.keys import partition_keys
 from acktree.spark.session.settings import start_session
 from acktree.spark.worker.process import freeze_imports
 from benchmarks import machine
-from benchmarks.latency import quantiles_ms
-from benchmarks.report import Report, add_keep_argument, print_line, throughput
+from benchmarks.report import Report, add_keep_argument, print_line, quantiles_ms, throughput
 from benchmarks.word_count import add_time_arguments, phases_ms
 from benchmarks.work import sentences
 

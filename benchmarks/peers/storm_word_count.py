@@ -35,7 +35,8 @@ def measure(variant: dict[str, Any], warm_up_secs: float, secs: float) -> dict[s
     """Run one word count in a JVM of its own.
 
     Args:
-        variant: ``bolts``, ``tracked``, ``words``, ``pending``, ``counts``, ``rate``, ``cores``, ``heap``.
+        variant: ``bolts``, ``tracked``, ``words``, ``sentence_bytes``, ``pending``, ``batch``, ``counts``,
+            ``rate``, ``cores``, ``heap``.
     """
     report = Report("word_count", {"peer": "storm", **variant})
     class_path = in_java.class_path(SOURCES)
@@ -43,11 +44,14 @@ def measure(variant: dict[str, Any], warm_up_secs: float, secs: float) -> dict[s
     python = places.python_with("pystorm", f"pystorm=={_PYSTORM}") if is_pystorm else Path(sys.executable)
     with tempfile.TemporaryDirectory(prefix="acktree-benchmark-") as name:
         folder = Path(name)
-        save_sentences(folder / "sentences.txt", words=variant["words"])
+        save_sentences(
+            folder / "sentences.txt", words=variant["words"], sentence_bytes=variant["sentence_bytes"]
+        )
         options = {
             "bolts": variant["bolts"],
             "tracked": "yes" if variant["tracked"] else "no",
             "pending": variant["pending"],
+            "batch": variant["batch"],
             "counts": variant["counts"],
             "rate": variant["rate"] or 0,
             "warm-up": warm_up_secs,
@@ -79,6 +83,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--untracked", action="store_true", help="no ackers, no message ids, no anchors")
     parser.add_argument("--words", type=int, default=VOCABULARY, help="different words")
     parser.add_argument("--pending", type=int, help="max.spout.pending; 1000, with Python bolts 200")
+    parser.add_argument("--batch", type=int, default=1, help="topology.producer.batch.size")
+    parser.add_argument("--sentence-bytes", type=int, help="the length of a sentence; else some 47")
     parser.add_argument("--counts", type=int, default=1, help="tasks of count")
     parser.add_argument("--rate", type=float, help="sentences a second; default: full speed")
     parser.add_argument("--cores", type=int, default=2, help="pins the run to this number of cores")
@@ -92,6 +98,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "tracked": not args.untracked,
         "words": args.words,
         "pending": None if args.untracked else args.pending or _PENDING[args.bolts],
+        "batch": args.batch,
+        "sentence_bytes": args.sentence_bytes,
         "counts": args.counts,
         "rate": args.rate,
         "cores": args.cores,

@@ -172,6 +172,7 @@ public class WordCount {
         config.setNumAckers(tracked ? 1 : 0);
         config.setMessageTimeoutSecs(30);
         config.put(Config.TOPOLOGY_EVENTLOGGER_EXECUTORS, 0);
+        config.put(Config.TOPOLOGY_PRODUCER_BATCH_SIZE, Integer.parseInt(given.get("batch")));
         if (tracked) config.setMaxSpoutPending(Integer.parseInt(given.get("pending")));
 
         new LocalCluster().submitTopology("word-count", config, builder.createTopology());

@@ -1,0 +1,141 @@
+"""What an auditor objected to in the first numbers, what was changed, and both numbers, as a table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from benchmarks import results
+from benchmarks.markdown import MISSING, table
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A comparison that shows what an objection is worth.
+
+    Attributes:
+        first, second: The runs compared.
+        before: What was published, or measured, before the change; empty for nothing.
+        metric: Which of the ratios; a key of :data:`benchmarks.named.METRICS`.
+    """
+
+    first: str
+    second: str
+    before: str = ""
+    metric: str = "roots_per_sec"
+
+
+@dataclass(frozen=True)
+class Objection:
+    """One objection.
+
+    Attributes:
+        objection: As a doubter says it.
+        answer: What was changed.
+        pairs: The comparisons that show it.
+    """
+
+    objection: str
+    answer: str
+    pairs: tuple[Pair, ...] = ()
+
+
+OBJECTIONS: Final = (
+    Objection(
+        "5,000 words are few: a micro-batch has each of them hundreds of times.",
+        "500,000 words are measured too. Texts are hashed without a call for each, and memory reads and "
+        "writes whole columns: [0020](decisions/0020-numbers-by-key-in-columns.md).",
+        (
+            Pair("tracked-arrow-500k", "storm-java-500k", "below 1, estimated"),
+            Pair("tracked-basic-500k", "storm-java-500k"),
+        ),
+    ),
+    Objection(
+        "Your spout emits 10,000 messages in a call, Storm's emits one.",
+        "The first pairs of *Goals* have a spout that emits one message in each call.",
+        (
+            Pair("tracked-basic-tuple-spout", "storm-java"),
+            Pair("tracked-arrow-tuple-spout", "storm-java", "9.57 with batches"),
+        ),
+    ),
+    Objection(
+        "Storm was not at its best.",
+        "Its batch size can be varied as `max.spout.pending` can. Which are best is not measured yet.",
+        (Pair("tracked-arrow", "storm-java", "9.57"),),
+    ),
+    Objection(
+        "Spark's micro-batches had 400,000 rows and yours 1,650,000; it had stock settings, and was "
+        "asked for its progress every 2 ms.",
+        "Spark has acktree's settings, both compilers, 4 GB of heap and micro-batches of 1,600,000 rows. It "
+        "is asked five times a second.",
+        (
+            Pair("tracked-arrow", "spark-native", "3.03"),
+            Pair("tracked-arrow", "spark-native", "", "cpu_us_per_root"),
+        ),
+    ),
+    Objection(
+        "Its `mapInArrow` sent six rows a sentence back to the JVM, where your bolt combines equal words.",
+        "`spark-combined` combines them too. What was measured before is called naive.",
+        (
+            Pair("tracked-arrow", "spark-combined", "3.82, naive"),
+            Pair("tracked-arrow", "spark-combined", "", "cpu_us_per_root"),
+        ),
+    ),
+    Objection(
+        "Storm with Python bolts ran at half of what it can, and pystorm is faster.",
+        "pystorm is a peer now. Neither was measured again yet.",
+        (
+            Pair("tracked-basic", "storm-multilang", "224.70"),
+            Pair("tracked-basic", "storm-pystorm"),
+        ),
+    ),
+    Objection(
+        "The cluster was processes of one machine that share memory.",
+        "Its workers, driver and HDFS now are on hosts that share nothing: "
+        "[below](#on-hosts-that-share-nothing).",
+        (Pair("tracked-arrow-4-hosts", "tracked-arrow-4-cores", "0.76 with shared memory"),),
+    ),
+    Objection(
+        "A rate says nothing without its latency and its cores.",
+        "Each line of a run has p50, p90 and p99 at that rate, and the CPU of each process: *At top rate*.",
+    ),
+    Objection(
+        "0.94 of the untracked rate holds at two partitions only.",
+        "At 100 partitions a model says 0.75 of the CPU: [below](#many-partitions).",
+        (Pair("tracked-arrow", "untracked-arrow", "0.94"),),
+    ),
+    Objection(
+        "Commits were not clean, A always ran before B, and 20 bytes a message are the acker's alone.",
+        "Rounds run A B, then B A; a commit with changes has a plus sign. *Open roots* is the acker alone: "
+        "the driver also keeps the id of each open message that is no number.",
+    ),
+)
+
+
+def objections(folder: Path | None = None) -> str:
+    """The table: a row for each pair, and for each objection without one."""
+    rows = []
+    for each in OBJECTIONS:
+        said = each.objection, each.answer
+        for pair in each.pairs:
+            rows.append(
+                (*said, f"`{pair.first}` / `{pair.second}`{_of(pair)}", pair.before, _now(pair, folder))
+            )
+            said = "", ""
+        if not each.pairs:
+            rows.append((*said, "", "", ""))
+    return table(("objection", "what was changed", "first / second", "before", "now (spread)"), rows)
+
+
+def _of(pair: Pair) -> str:
+    return ", CPU" if pair.metric == "cpu_us_per_root" else ""
+
+
+def _now(pair: Pair, folder: Path | None) -> str:
+    kept = results.kept(results.name_of(pair.first, pair.second), folder)
+    ratio = kept[-1]["ratios"].get(pair.metric) if kept else None
+    if ratio is None:
+        return MISSING
+    quiet = "" if kept[-1]["quiet"] else ", not quiet"
+    return f"**{ratio['median']:.2f}** ({ratio['least']:.2f} to {ratio['greatest']:.2f}{quiet})"
