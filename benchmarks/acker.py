@@ -30,8 +30,9 @@ from acktree.core.micro_batch import MicroBatch
 from acktree.core.tracking.deltas import Deltas
 from acktree.core.tracking.sequence_sums import Opened, SequenceSums
 from acktree.tasks.plan import Plan
+from benchmarks.meter import Meter
 from benchmarks.report import Report, add_keep_argument, print_line
-from benchmarks.work import Meter, Variant
+from benchmarks.work import Variant
 
 OPEN: Final = (10_000, 100_000, 1_000_000, 10_000_000)
 _SALT, _TASK, _OWED = 7, 1, 5

@@ -25,10 +25,10 @@ from acktree.config import Config
 from acktree.core.data.context import TaskContext
 from acktree.core.data.tuples import Tuple
 from acktree.spout import SpoutOutputCollector
+from benchmarks.meter import Meter
 from benchmarks.report import Report, add_keep_argument, print_line
 from benchmarks.sessions import HERE, Place
 from benchmarks.word_count import add_time_arguments, measure_topology
-from benchmarks.work import Meter
 
 CHILDREN = (1, 10, 100, 1_000, 10_000)
 NUMBERS = pa.schema([("number", pa.int64())])

@@ -17,10 +17,11 @@ from collections.abc import Callable, Sequence
 from time import process_time
 from typing import Any, Final
 
+from benchmarks.meter import Meter
 from benchmarks.python_side import MicroBatch
 from benchmarks.report import Report, add_keep_argument, print_line
 from benchmarks.spout_side import SpoutSide
-from benchmarks.work import BOLTS, SPOUTS, Meter, Variant, rebuilt
+from benchmarks.work import BOLTS, SPOUTS, Variant, rebuilt
 
 PER_TUPLE: Final = ("basic", "generator", "hand")
 """The bolts of :data:`~benchmarks.work.BOLTS` that are called for each tuple."""

@@ -24,6 +24,11 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in out)
 
 
+def spread(ratio: Mapping[str, float]) -> str:
+    """A ratio with the spread of its rounds."""
+    return f"**{ratio['median']:.2f}** ({ratio['least']:.2f} to {ratio['greatest']:.2f})"
+
+
 def when(line: Line) -> str:
     """The day of a measurement, and what was measured."""
     return f"{line['at'][:10]}, {line['machine']['acktree']}"

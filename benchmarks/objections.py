@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks import results
-from benchmarks.markdown import MISSING, table
+from benchmarks.markdown import MISSING, spread, table
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ OBJECTIONS: Final = (
     ),
     Objection(
         "Storm was not at its best.",
-        "Its batch size can be varied as `max.spout.pending` can. Which are best is not measured yet.",
+        "Its batch size is an option now, as `max.spout.pending` is. The best of both is not measured yet.",
         (Pair("tracked-arrow", "storm-java", "9.57"),),
     ),
     Objection(
@@ -107,8 +107,8 @@ OBJECTIONS: Final = (
     ),
     Objection(
         "Commits were not clean, A always ran before B, and 20 bytes a message are the acker's alone.",
-        "Rounds run A B, then B A; a commit with changes has a plus sign. *Open roots* is the acker alone: "
-        "the driver also keeps the id of each open message that is no number.",
+        "Rounds run A B, then B A; a commit with changes has a plus sign. *Open roots* is the acker alone, "
+        "without what the spout keeps of its open messages.",
     ),
 )
 
@@ -133,9 +133,8 @@ def _of(pair: Pair) -> str:
 
 
 def _now(pair: Pair, folder: Path | None) -> str:
-    kept = results.kept(results.name_of(pair.first, pair.second), folder)
-    ratio = kept[-1]["ratios"].get(pair.metric) if kept else None
-    if ratio is None:
+    found = results.ratio(pair.first, pair.second, pair.metric, folder)
+    if found is None:
         return MISSING
-    quiet = "" if kept[-1]["quiet"] else ", not quiet"
-    return f"**{ratio['median']:.2f}** ({ratio['least']:.2f} to {ratio['greatest']:.2f}{quiet})"
+    line, ratio = found
+    return f"{spread(ratio)}{'' if line['quiet'] else ', not quiet'}"

@@ -34,9 +34,10 @@ from acktree.tasks.bolts.monitor import ExecutionMonitor
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.combiner import run_combiner
 from acktree.tasks.plan import Plan
+from benchmarks.meter import Meter
 from benchmarks.report import Report, add_keep_argument, print_line
 from benchmarks.word_count import add_variant_arguments, variant_of
-from benchmarks.work import BatchSpout, Meter, Variant
+from benchmarks.work import BatchSpout, Variant
 
 
 class MicroBatch:

@@ -25,6 +25,15 @@ def kept(name: str, folder: Path | None = None) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines() if line] if file.exists() else []
 
 
+def ratio(
+    first: str, second: str, metric: str, folder: Path | None = None
+) -> tuple[dict[str, Any], dict[str, float]] | None:
+    """The latest comparison first / second, and its ratio of this metric; None if there is none."""
+    lines = kept(name_of(first, second), folder)
+    found = lines[-1]["ratios"].get(metric) if lines else None
+    return None if found is None else (lines[-1], found)
+
+
 def names(folder: Path | None = None) -> list[str]:
     """The names that have results."""
     return sorted(file.stem for file in (folder or FOLDER).glob("*.jsonl"))

@@ -25,9 +25,10 @@ from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.task import SpoutTask
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
+from benchmarks.meter import Meter
 from benchmarks.python_side import profile
 from benchmarks.report import Report, add_keep_argument, print_line
-from benchmarks.work import SPOUTS, Meter, Variant
+from benchmarks.work import SPOUTS, Variant
 
 
 class BytesInbox:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks import account, broker_tables, machine, objections, results
-from benchmarks.markdown import MISSING, Line, picture, table, when, written
+from benchmarks.markdown import MISSING, Line, picture, spread, table, when, written
 from benchmarks.pictures import PICTURES
 
 _DOCS: Final = Path(__file__).parent.parent / "docs"
@@ -143,16 +143,14 @@ def goals(folder: Path | None = None) -> str:
     """The ratios, each with the spread of its rounds, of the latest comparison."""
     rows = []
     for goal in GOALS:
-        kept = results.kept(results.name_of(goal.first, goal.second), folder)
-        ratio = kept[-1]["ratios"].get(goal.metric) if kept else None
         pair = f"`{goal.first}` / `{goal.second}`"
-        if ratio is None:
+        found = results.ratio(goal.first, goal.second, goal.metric, folder)
+        if found is None:
             rows.append((goal.question, pair, goal.metric, MISSING, "", ""))
             continue
-        line = kept[-1]
-        spread = f"**{ratio['median']:.2f}** ({ratio['least']:.2f} to {ratio['greatest']:.2f})"
+        line, ratio = found
         rounds = f"{line['variant']['rounds']}{'' if line['quiet'] else ', not quiet'}"
-        rows.append((goal.question, pair, goal.metric, spread, rounds, when(line)))
+        rows.append((goal.question, pair, goal.metric, spread(ratio), rounds, when(line)))
     head = ("question", "first / second", "what is divided", "ratio (spread)", "rounds", "when, commit")
     return table(head, rows)
 

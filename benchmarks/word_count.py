@@ -27,10 +27,11 @@ from typing import TYPE_CHECKING, Any, Final
 from acktree import Topology, submit
 from acktree.spark.worker.isolation import UNGUARDED
 from benchmarks import machine
+from benchmarks.meter import Meter
 from benchmarks.report import Report, add_keep_argument, print_line, quantiles_ms, throughput
 from benchmarks.sessions import HERE, Place, session_on
 from benchmarks.tabs import read_by
-from benchmarks.work import BOLTS, MEMORIES, PROTECTIONS, SPOUTS, WORDS, Meter, Variant
+from benchmarks.work import BOLTS, MEMORIES, PROTECTIONS, SPOUTS, WORDS, Variant
 
 if TYPE_CHECKING:
     from acktree.config import Config
@@ -131,7 +132,7 @@ def measure_topology(
 
     Returns:
         ``roots_per_sec``; how many ``roots`` in how many ``secs`` and ``micro_batches``; ``p50_ms`` and so
-        on, from the spout's emit to its ack, where there are verdicts;
+        on, from the spout's emit to its ack, where the meter follows the spout;
         ``cpu_us_per_root`` of all our processes, and of each kind; ``others_cores``: what others took
         meanwhile; ``batch_ms``: the median of each phase of a micro-batch, as Spark reports them.
     """
@@ -144,7 +145,8 @@ def measure_topology(
         watch(secs, before)
         cost, watched_secs, phases = clock.cost(), time.perf_counter() - started, phases_ms(running.name)
     ends = batch_ends(meter.events[before:])
-    latency = quantiles_ms(meter.waits_ms(before)) if counted is None else {}
+    waits_ms = meter.waits_ms(before)
+    latency = quantiles_ms(waits_ms) if len(waits_ms) else {}
     roots, took = sum(count for _, count in ends[1:]), ends[-1][0] - ends[0][0]
     done = roots / took * watched_secs  # the clock ran longer than from end to end
     return {

@@ -14,7 +14,6 @@ from functools import cache
 from itertools import cycle
 from operator import add
 from pathlib import Path
-from time import perf_counter
 from typing import Any, Final
 
 import numpy as np
@@ -37,6 +36,7 @@ from acktree.config import Config
 from acktree.core.data.context import TaskContext
 from acktree.core.data.tuples import Tuple
 from acktree.spout import SpoutOutputCollector
+from benchmarks.meter import Meter
 
 WORDS: Final = 6
 """Words in a sentence."""
@@ -44,8 +44,6 @@ VOCABULARY: Final = 5_000
 """The default number of different words; drawn uniformly."""
 DIFFERENT_BATCHES: Final = 16
 """The number of batches that the spout repeats; each is long enough to have every word."""
-_EACH: Final = 1000
-"""Of messages that are acked at once, the latency of each one in so many is known."""
 
 
 @cache
@@ -84,54 +82,6 @@ def save_sentences(
     with file.open("w") as out:
         for seed in range(batches):
             out.write("\n".join(sentences(batch_rows, seed, words, sentence_bytes)) + "\n")
-
-
-class Meter:
-    """When messages finished, and how long some took. Shared by the spout's task and its reader.
-
-    A message's id is its position in what the spout emits. So the time at which it was emitted follows from
-    the positions that :meth:`look` notes, and the spout does nothing for it.
-
-    Attributes:
-        events: When messages finished, and how many.
-    """
-
-    def __init__(self) -> None:
-        self.events: list[tuple[float, int]] = []
-        self._spout: BatchSpout | TupleSpout | None = None
-        self._looks: list[tuple[float, int]] = []
-        self._acked: list[tuple[float, Sequence[Any]]] = []
-
-    def follow(self, spout: BatchSpout | TupleSpout) -> None:
-        """Note from now on what this spout has emitted."""
-        self._spout = spout
-
-    def look(self) -> None:
-        """Note how much is emitted now; called every few milliseconds, on another thread than the spout's."""
-        if self._spout is not None:
-            self._looks.append((perf_counter(), self._spout.position))
-
-    def add(self, count: int) -> None:
-        """Note messages that finished now."""
-        self.events.append((perf_counter(), count))
-
-    def add_acked(self, message_ids: Sequence[Any]) -> None:
-        """Note messages that were acked now, and remember which a few of them are."""
-        self.add(len(message_ids))
-        self._acked.append((self.events[-1][0], message_ids[::_EACH]))
-
-    def waits_ms(self, since: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        """How long messages took from the spout's emit to its ack: a few of those of each event since one."""
-        times, positions = (np.array(column, dtype=np.float64) for column in zip(*self._looks, strict=True))
-        waits = [
-            (at - np.interp(np.array(ids, dtype=np.float64), positions, times)) * 1000
-            for at, ids in self._acked[since:]
-        ]
-        return np.concatenate(waits)
-
-    def __deepcopy__(self, memo: Mapping[int, object]) -> Meter:
-        """The spout's task works on a copy of the spout, and on this very meter."""
-        return self
 
 
 class BatchSpout(Spout):

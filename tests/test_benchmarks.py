@@ -40,7 +40,8 @@ from benchmarks import (
     word_count,
 )
 from benchmarks.__main__ import BENCHMARKS
-from benchmarks.work import VOCABULARY, WORDS, Meter, Variant, save_sentences, sentences, vocabulary
+from benchmarks.meter import Meter
+from benchmarks.work import VOCABULARY, WORDS, Variant, save_sentences, sentences, vocabulary
 
 
 def finding(rate, cpu=2.0, **more):
@@ -94,7 +95,7 @@ def test_a_sentence_has_the_length_that_is_asked_for_and_the_same_number_of_word
 
 def test_the_latency_of_a_message_runs_from_when_its_spout_had_emitted_it(monkeypatch):
     meter, now = Meter(), [0.0]
-    monkeypatch.setattr("benchmarks.work.perf_counter", lambda: now[0])
+    monkeypatch.setattr("benchmarks.meter.perf_counter", lambda: now[0])
     spout = SimpleNamespace(position=0)
     meter.follow(spout)  # a thousand messages a second
     for secs in range(4):
@@ -103,6 +104,13 @@ def test_the_latency_of_a_message_runs_from_when_its_spout_had_emitted_it(monkey
     now[0] = 5.0
     meter.add_acked(range(3000))  # of the first, the 1,001st and the 2,001st it is known
     assert meter.waits_ms(0).tolist() == [5000.0, 4000.0, 3000.0]
+    assert len(meter.waits_ms(1)) == 0
+
+
+def test_no_latency_is_known_of_a_spout_that_is_not_followed():
+    meter = Meter()
+    meter.add(7)
+    assert len(meter.waits_ms(0)) == 0
 
 
 def test_peers_read_the_very_sentences_that_our_spout_goes_round(tmp_path):

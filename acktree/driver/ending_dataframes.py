@@ -20,9 +20,9 @@ from acktree.tasks.spouts.dataframe import DataFrameTask
 __all__ = ["EndingFrames"]
 
 _LOOK_SECS: Final = 0.2
-"""Spark is asked no more often."""
+"""The shortest time between two questions to Spark."""
 _LONGEST_PAUSE_SECS: Final = 1.0
-"""... and at least this often, whatever happens."""
+"""The longest time between two calls of ``look``, while a DataFrame may end."""
 
 
 class EndingFrames:

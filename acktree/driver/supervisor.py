@@ -25,7 +25,7 @@ log = logger("acktree")
 
 _LOOK_SECS: Final = 0.05
 _REST_LOOK_SECS: Final = 2.0
-"""How often it is looked whether the query still runs; each asks the JVM. A change is noticed at once."""
+"""How often the JVM is asked at rest whether the query still runs. A change is noticed at once."""
 _COMMIT_LOOK_SECS: Final = 0.002
 """How often the commit log is read after the sink has returned: Spark commits some 5 ms later."""
 _STOP_SECS: Final = 60.0

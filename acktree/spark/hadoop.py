@@ -47,11 +47,11 @@ class HadoopFolder(Remote):
         """
         self.url = url
         self._conf = conf
-        # py4j looks each part of a dotted name up in all jars, in each use: these are looked up once.
-        self._path_class, self._stream_class = jvm.org.apache.hadoop.fs.Path, jvm.java.io.FileInputStream
-        self._copy = jvm.org.apache.hadoop.io.IOUtils.copyBytes
-        self._to_bytes = jvm.org.apache.commons.io.IOUtils.toByteArray
         with self._explaining("to open it", _UNKNOWN):
+            # py4j searches all jars for each part of a dotted name, in each use. These are found once.
+            self._path_class, self._stream_class = jvm.org.apache.hadoop.fs.Path, jvm.java.io.FileInputStream
+            self._copy = jvm.org.apache.hadoop.io.IOUtils.copyBytes
+            self._to_bytes = jvm.org.apache.commons.io.IOUtils.toByteArray
             self._root = self._path_class(url)
             self._files = self._root.getFileSystem(conf)
             package = jvm

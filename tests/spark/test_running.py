@@ -12,7 +12,7 @@ import pytest
 
 from acktree import BasicBolt, Config, IterableSpout, Retry, Spout, TopologyBuilder, submit
 from acktree.errors import CheckpointError, MisuseError, SpoutError
-from acktree.spark.session.settings import prepare_session
+from acktree.spark.session.settings import _HDFS_WAITS, prepare_session
 from acktree.testing import FeederSpout
 from tests.scenarios.running_calls import make_all_calls, watched
 from tests.spark.topologies import BatchSink, Hoard, Notebook, PoisonedEvery, Tally, counted, notes
@@ -55,6 +55,19 @@ def test_a_child_that_user_code_forks_does_not_keep_the_jvm(spark: SparkSession)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
+def test_files_at_hdfs_are_closed_soon_and_what_the_user_set_stays(spark: SparkSession) -> None:
+    conf = spark.sparkContext._jsc.hadoopConfiguration()
+    delay, retries = _HDFS_WAITS
+    conf.unset(delay)
+    conf.set(retries, "5")  # what Hadoop ships, but the user's
+    try:
+        prepare_session(spark, is_folder=False)
+        assert (conf.get(delay), conf.get(retries)) == (_HDFS_WAITS[delay], "5")
+    finally:
+        conf.unset(retries)
+        prepare_session(spark)
+
+
 class Environment(BasicBolt):
     """Writes which settings of the allocator its worker has."""
 
@@ -69,7 +82,7 @@ def allocator_settings():
     return {name: value for name, value in os.environ.items() if name.startswith("MALLOC_")}
 
 
-def test_workers_have_our_environment_except_what_the_user_set_and_his_own_queries_keep_theirs(
+def test_workers_have_our_environment_except_what_the_user_set_and_other_queries_keep_theirs(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     users = {"MALLOC_MMAP_THRESHOLD_": "1048576"}

@@ -92,7 +92,8 @@ def _beside(frame: DataFrame, folder: str | None) -> Results:
 def _batches_of(frame: DataFrame) -> Sequence[pa.RecordBatch]:
     """All rows of a DataFrame.
 
-    ``toArrow`` also asks the JVM for settings and for the schema, which is known here: 2 ms.
+    ``toArrow`` also asks the JVM for settings and for the schema, which is known here: 2 ms. The part of it
+    that collects is not public, so another release of PySpark may lack it.
     """
     collect = getattr(frame, "_collect_as_arrow", None)
     batches: Sequence[pa.RecordBatch] = frame.toArrow().to_batches() if collect is None else collect()

@@ -117,15 +117,16 @@ _WORKER_ENVIRONMENT: Final = {
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
 }
 
-
 _HDFS_WAITS: Final = {
     # A client that closes a file asks whether its last block is stored, mostly some milliseconds too early,
     # and asks again after 400 ms. A micro-batch closes files one after the other. With ten tries in place of
     # five it waits 20 s for a datanode, and not 12.
-    "dfs.client.block.write.locateFollowingBlock.initial.delay.ms": ("400", "20"),
-    "dfs.client.block.write.locateFollowingBlock.retries": ("5", "10"),
+    "dfs.client.block.write.locateFollowingBlock.initial.delay.ms": "20",
+    "dfs.client.block.write.locateFollowingBlock.retries": "10",
 }
-"""Settings of HDFS's client: the value that Hadoop ships, and ours."""
+"""Settings of HDFS's client."""
+_HDFS_DEFAULTS: Final = "hdfs-default.xml"
+"""Where Hadoop says that a setting comes from which nobody has made."""
 
 _MESSAGE_REST_MB: Final = 4
 """The part of a message to an executor that is reserved for everything except the chunk."""
@@ -313,9 +314,10 @@ def _with_short_waits(session: SparkSession) -> None:
     if context is None:
         return  # Spark Connect
     conf = context.hadoopConfiguration()
-    for name, (shipped, ours) in _HDFS_WAITS.items():
-        if conf.get(name) in {None, shipped}:
-            conf.set(name, ours)
+    for name, value in _HDFS_WAITS.items():
+        sources = conf.getPropertySources(name)
+        if sources is None or list(sources)[-1] == _HDFS_DEFAULTS:
+            conf.set(name, value)
 
 
 def most_carried(session: SparkSession) -> int | None:

@@ -55,6 +55,7 @@ def test_the_first_micro_batch_that_finds_nothing_new_ends_them_and_none_before(
     world = World(3, Frame(), Frame())
     watched = EndingFrames(world)
     world.run_a_batch()  # the run's first
+    assert watched.longest_pause_secs is not None
     while not world.frames[0].has_ended:
         for _ in range(3):  # looked at more often than micro-batches run
             watched.look(world)
@@ -66,6 +67,7 @@ def test_the_first_micro_batch_that_finds_nothing_new_ends_them_and_none_before(
     assert len(world.entries) == 3
     watched.look(world)
     assert len(world.entries) == 3, "once they have ended nothing is asked for"
+    assert watched.longest_pause_secs is None
 
 
 def test_a_dataframe_that_does_not_end_keeps_the_others():
@@ -73,8 +75,10 @@ def test_a_dataframe_that_does_not_end_keeps_the_others():
     endless.ends = False
     world = World(0, Frame(), endless)
     world.run_a_batch()
-    EndingFrames(world).look(world)
+    watched = EndingFrames(world)
+    watched.look(world)
     assert (world.entries, world.frames[0].has_ended) == ([], False)
+    assert watched.longest_pause_secs is None
 
 
 def test_no_micro_batch_is_asked_for_while_one_is_due():
