@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 import time
 from pathlib import Path
 from threading import Event
@@ -81,6 +83,33 @@ def test_verdicts_of_a_failing_sink_are_delivered_after_a_restart_and_a_stop_fro
     with pytest.raises(AcktreeError, match="stopped from outside"):
         running.await_termination(timeout_secs=60)
     running.kill()  # it is over: nothing to do
+
+
+STOPS_ITS_SESSION = """
+import sys, tempfile
+from pyspark.sql import SparkSession
+from acktree import submit
+from acktree.errors import MisuseError
+from acktree.testing import FeederSpout
+from tests.spark.test_stops import topology_of
+from tests.spark.test_running import wait_until
+
+feeder = FeederSpout(["n"])
+running = submit(topology_of(feeder), checkpoint=sys.argv[1])
+feeder.feed([1], message_id=1)
+wait_until(lambda: feeder.acked == [1])
+SparkSession.active().stop()
+try:
+    running.await_termination(timeout_secs=60)
+except MisuseError as error:
+    print(error.what)
+"""
+
+
+def test_a_session_that_is_stopped_while_its_topology_is_at_rest_is_reported(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", STOPS_ITS_SESSION, str(tmp_path / "checkpoint")]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
+    assert done.stdout.strip() == "its Spark session was stopped while the topology ran", done.stderr[-3000:]
 
 
 class SlowBesideTicks(BasicBolt):

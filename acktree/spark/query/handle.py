@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
@@ -32,10 +32,16 @@ class SparkQuery(Query):
     def __init__(self, query: StreamingQuery, checkpoint: Checkpoint) -> None:
         self._query, self._checkpoint = query, checkpoint
         self._gateway = SparkContext._gateway  # noqa: SLF001
+        self._context: Any = SparkContext._active_spark_context  # noqa: SLF001
 
     @property
     def is_active(self) -> bool:
-        """Whether it has neither failed nor been stopped."""
+        """Whether it has neither failed nor been stopped, nor its session.
+
+        Spark calls a query of a stopped session active until its next micro-batch, and at rest there is none.
+        """
+        if self._is_session_stopped_here():
+            return False
         try:
             return bool(self._query.isActive)
         except Exception:
@@ -51,7 +57,10 @@ class SparkQuery(Query):
 
     def failure(self) -> BaseException | None:
         """What stopped the query; None if it was stopped without an error."""
-        return self._lost_java() or self._query.exception()
+        lost = self._lost_java()
+        if lost is None and self._is_session_stopped_here():
+            return self._stopped_session()
+        return lost or self._query.exception()
 
     def last_batch_secs(self) -> float | None:
         """How long the last micro-batch took; None before the first."""
@@ -75,11 +84,7 @@ class SparkQuery(Query):
             if lost is not None:
                 return lost
         if not isinstance(error, AcktreeError) and self._is_session_stopped():
-            return MisuseError(
-                "its Spark session was stopped while the topology ran",
-                f"checkpoint {self._checkpoint.place}",
-                "call kill() before spark.stop(); submit it again on the same checkpoint, in a new session",
-            )
+            return self._stopped_session()
         error = full_disk.explained(lost_records.explained(error), *self._checkpoint.folders)
         return self._checkpoint.files.explained(error)
 
@@ -95,6 +100,17 @@ class SparkQuery(Query):
             "signal 9 is often the kernel's, for want of memory. Start this program again and submit "
             "on the same checkpoint: it goes on where it was, nothing is lost",
         )
+
+    def _stopped_session(self) -> MisuseError:
+        return MisuseError(
+            "its Spark session was stopped while the topology ran",
+            f"checkpoint {self._checkpoint.place}",
+            "call kill() before spark.stop(); submit it again on the same checkpoint, in a new session",
+        )
+
+    def _is_session_stopped_here(self) -> bool:
+        """Whether this program has stopped the session; asks no JVM."""
+        return self._context is not None and self._context._jsc is None  # noqa: SLF001
 
     def _is_session_stopped(self) -> bool:
         with suppress(Exception):  # a JVM that is gone does not answer
