@@ -26,11 +26,12 @@ _WORD_COUNT: Final = {
     for tracking in ("tracked", "untracked")
     for bolts in ("arrow", "basic", "generator")
 } | {
+    "tracked-dictionary": ("word_count", "--bolts", "dictionary"),
     "tracked-arrow-dict": ("word_count", "--bolts", "arrow", "--memory", "dict"),
     "tracked-basic-dict": ("word_count", "--bolts", "basic", "--memory", "dict"),
     **{
         f"tracked-{bolts}-tuple-spout{kind}": ("word_count", "--bolts", bolts, "--spout", "tuple", *further)
-        for bolts in ("arrow", "basic")
+        for bolts in ("arrow", "basic", "dictionary")
         for kind, further in _KINDS.items()
     },
     "tracked-arrow-1-core": ("word_count", "--bolts", "arrow", "--cores", "1"),

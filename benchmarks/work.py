@@ -172,6 +172,17 @@ class ArrowSplit(ArrowBolt):
         collector.emit_batch(out, parents=pc.list_parent_indices(words))
 
 
+class DictionarySplit(ArrowBolt):
+    """The same; each different word of a batch is sent once, and its copies as numbers."""
+
+    outputs = pa.schema([("word", pa.dictionary(pa.int32(), pa.string()))])
+
+    def execute_batch(self, batch: pa.RecordBatch, collector: ArrowOutputCollector) -> None:
+        words = pc.split_pattern(batch["sentence"], " ")
+        out = pa.record_batch({"word": pc.list_flatten(words).dictionary_encode()})
+        collector.emit_batch(out, parents=pc.list_parent_indices(words))
+
+
 def counts_in(memory: str, *, columns: bool = False) -> MutableMapping[str, int]:
     """The memory of a count; ``columns``: whether it takes whole batches."""
     if memory == "dict":
@@ -285,6 +296,7 @@ BOLTS: Final[Mapping[str, tuple[AnyBolt, type[BasicCount | HandCount | ArrowCoun
     "generator": (generator_split, BasicCount, BasicGlance()),
     "hand": (HandSplit(), HandCount, HandGlance()),
     "arrow": (ArrowSplit(), ArrowCount, ArrowGlance()),
+    "dictionary": (DictionarySplit(), ArrowCount, ArrowGlance()),
 }
 """The split, the count, and its replacement without memory."""
 MEMORIES: Final = ("state", "key-value", "dict", "none")

@@ -163,7 +163,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--settings", choices=list(_SESSIONS), default="tuned", help="of the session")
     parser.add_argument("--words", type=int, default=VOCABULARY, help="different words")
     parser.add_argument("--cores", type=int, default=2, help="pins the run to this number of cores")
-    parser.add_argument("--rows-per-batch", type=int, default=1_600_000)
+    parser.add_argument("--rows-per-batch", type=int, default=4_000_000)
     add_time_arguments(parser)
     add_keep_argument(parser)
     args = parser.parse_args(arguments)

@@ -83,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--untracked", action="store_true", help="no ackers, no message ids, no anchors")
     parser.add_argument("--words", type=int, default=VOCABULARY, help="different words")
     parser.add_argument("--pending", type=int, help="max.spout.pending; 1000, with Python bolts 200")
-    parser.add_argument("--batch", type=int, default=1, help="topology.producer.batch.size")
+    parser.add_argument("--batch", type=int, default=10, help="topology.producer.batch.size")
     parser.add_argument("--sentence-bytes", type=int, help="the length of a sentence; else some 47")
     parser.add_argument("--counts", type=int, default=1, help="tasks of count")
     parser.add_argument("--rate", type=float, help="sentences a second; default: full speed")

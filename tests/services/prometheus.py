@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 from urllib.error import URLError
@@ -96,15 +97,21 @@ class Prometheus(Server):
     def await_scrapes(self, count: int) -> str:
         """Wait for scrapes and for rules that were evaluated after them; returns the page's health."""
         end = time.monotonic() + _SCRAPES_SECS
-        while True:
-            found = self.query("count_over_time(up[1m])")
-            evaluated = {rule["health"] for rule in self.rules()}
-            if (found and int(found[0]["value"][1]) >= count and "unknown" not in evaluated) or (
-                time.monotonic() > end
-            ):
-                return str(self._ask("targets")["activeTargets"][0]["health"])
+        scraped_at = None
+        while time.monotonic() < end:
+            found = self.query("sum_over_time(up[1m])")
+            if scraped_at is None and found and float(found[0]["value"][1]) >= count:
+                scraped_at = datetime.now(UTC)
+            if scraped_at and all(_evaluated_at(rule) > scraped_at for rule in self.rules()):
+                break
             time.sleep(0.2)
+        return str(self._ask("targets")["activeTargets"][0]["health"])
 
     def _ask(self, path: str) -> Any:
         with urlopen(f"http://127.0.0.1:{self.port}/api/v1/{path}", timeout=20) as answer:
             return json.load(answer)["data"]
+
+
+def _evaluated_at(rule: dict[str, Any]) -> datetime:
+    """When a rule was evaluated last; long ago for one that never was."""
+    return datetime.fromisoformat(rule["lastEvaluation"])

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 
 from acktree.errors import MisuseError
 from acktree.texts import error_text
 
-__all__ = ["alone", "joined"]
+__all__ = ["alone", "joined", "with_short_dictionaries"]
 
 
 def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
@@ -35,6 +36,22 @@ def alone(batch: pa.RecordBatch, row: int) -> pa.RecordBatch:
     """
     columns = [_alone(column, row) for column in batch.columns]
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def with_short_dictionaries(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same values; a dictionary of more values than the batch has rows keeps only those that are used.
+
+    A batch is written with its whole dictionaries: one of a few rows would cost as much as all rows did.
+    """
+    columns = batch.columns
+    if not any(map(_is_mostly_unused, columns)):
+        return batch
+    short = [_own_dictionary(column) if _is_mostly_unused(column) else column for column in columns]
+    return pa.RecordBatch.from_arrays(short, schema=batch.schema)
+
+
+def _is_mostly_unused(column: pa.Array) -> bool:
+    return isinstance(column, pa.DictionaryArray) and len(column.dictionary) > len(column)
 
 
 def _alone(column: pa.Array, row: int) -> pa.Array:
@@ -76,12 +93,13 @@ def _own_union(column: pa.UnionArray) -> pa.UnionArray:
 
 
 def _own_dictionary(column: pa.DictionaryArray) -> pa.DictionaryArray:
-    used = column.indices.drop_null().unique()
-    values = _own_dictionaries(column.dictionary.take(used))
-    positions = {index: at for at, index in enumerate(used.to_pylist())}
-    indices = [None if index is None else positions[index] for index in column.indices.to_pylist()]
+    is_null = column.indices.is_null().to_numpy(zero_copy_only=False)
+    used, places = np.unique(column.indices.drop_null().to_numpy(), return_inverse=True)
+    indices = np.zeros(len(column), dtype=np.int64)
+    indices[~is_null] = places
+    values = _own_dictionaries(column.dictionary.take(pa.array(used)))
     return pa.DictionaryArray.from_arrays(
-        pa.array(indices, column.type.index_type), values, ordered=column.type.ordered
+        pa.array(indices, column.type.index_type, mask=is_null), values, ordered=column.type.ordered
     )
 
 

@@ -196,7 +196,12 @@ class _ByHash(Chooser):
 
     def choose(self, batch: pa.RecordBatch, mixes: UInt64s) -> Choice:  # noqa: ARG002  # the key alone decides
         rows, hashes, refused = self.key.hashes(batch)
-        return Choice(rows, self.tasks[hashes % np.uint64(len(self.tasks))], refused)
+        return Choice(rows, self.tasks[_modulo(hashes, len(self.tasks))], refused)
+
+
+def _modulo(hashes: UInt64s, count: int) -> UInt64s:
+    """Modulo a number of tasks. Of a power of two that is the lowest bits, without a division."""
+    return hashes & np.uint64(count - 1) if count & count - 1 == 0 else hashes % np.uint64(count)
 
 
 class _ByTwoHashes(Chooser):
@@ -210,7 +215,7 @@ class _ByTwoHashes(Chooser):
     def choose(self, batch: pa.RecordBatch, mixes: UInt64s) -> Choice:  # noqa: ARG002  # the key alone decides
         rows, hashes, refused = self._key.hashes(batch)
         n = len(self._tasks)
-        firsts = hashes % np.uint64(n)
+        firsts = _modulo(hashes, n)
         # One to n - 1 steps after the first, so it is another task, unless there is only one.
         steps = mix64(hashes ^ _SECOND) % np.uint64(max(n - 1, 1)) + np.uint64(1)
         seconds = (firsts + steps) % np.uint64(n)

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from acktree.core.data.batches import joined
+from acktree.core.data.batches import joined, with_short_dictionaries
 from acktree.core.data.values import batch_from_bytes, batch_to_bytes
 from acktree.core.ids import Int32s, Int64s
 from acktree.core.packing import Buffer, int32s, pack, unpack
@@ -142,7 +142,7 @@ class Frame:
 
     def body(self) -> bytes:
         """The values, as an Arrow IPC stream."""
-        return batch_to_bytes(self.values)
+        return batch_to_bytes(with_short_dictionaries(self.values))
 
     @classmethod
     def from_wire(cls, row: WireRow) -> Frame:

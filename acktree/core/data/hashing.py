@@ -152,12 +152,30 @@ def hash_column(column: pa.Array) -> UInt64s:
 
     if str(column.type) in _VIEWS:
         return hash_values(column.to_pylist())
-    if column.null_count:
-        hashes = np.full(len(column), _NONE, dtype=np.uint64)
-        if column.null_count < len(column):
-            present = column.is_valid().to_numpy(zero_copy_only=False)
-            hashes[present] = hash_column(column.drop_null())
-        return hashes
+    if pa.types.is_dictionary(column.type):
+        return _hash_dictionary(column)
+    if not column.null_count:
+        return _hash_present(column)
+    hashes = np.full(len(column), _NONE, dtype=np.uint64)
+    if column.null_count < len(column):
+        present = column.is_valid().to_numpy(zero_copy_only=False)
+        hashes[present] = _hash_present(column.drop_null())
+    return hashes
+
+
+def _hash_dictionary(column: pa.DictionaryArray) -> UInt64s:
+    """Hash each value of the dictionary once. A null is a null place, or the place of a null."""
+    if len(column.dictionary) > len(column):
+        return hash_column(column.dictionary_decode())
+    hashes = np.append(hash_column(column.dictionary), np.uint64(_NONE))
+    taken: UInt64s = hashes[column.indices.cast("int64").fill_null(-1).to_numpy()]
+    return taken
+
+
+def _hash_present(column: pa.Array) -> UInt64s:
+    """The hashes of a column without nulls."""
+    import pyarrow as pa  # noqa: PLC0415  # local for the same reason as in hash_column
+
     kind = column.type
     if pa.types.is_floating(kind):
         return _hash_doubles(column.to_numpy(zero_copy_only=False).astype(np.float64))

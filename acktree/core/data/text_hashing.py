@@ -99,8 +99,9 @@ def _buffers_of(column: pa.Array) -> tuple[Int64s, npt.NDArray[np.uint64]]:
 def _hash_block(words: npt.NDArray[np.uint64], starts: Int64s, lengths: Int64s, kind: TextKind) -> UInt64s:
     """The hashes of consecutive texts; those of long ones mean nothing."""
     hashes = lengths.astype(np.uint64) * np.uint64(_LENGTH) ^ np.uint64(kind)
+    shortest = int(lengths.min(initial=SHORT))
     for at in range(0, min(int(lengths.max(initial=0)), SHORT), 8):
-        rows = np.flatnonzero(lengths > at)
+        rows = slice(None) if shortest > at else np.flatnonzero(lengths > at)
         left = np.minimum(lengths[rows] - at, 8)
         word = words[starts[rows] + at] & _MASKS[left]
         hashes[rows] = mix64((hashes[rows] + np.uint64(_STEP)) ^ word)

@@ -22,6 +22,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from acktree.core.data.distinct import distinct
 from acktree.core.data.hashing import hash_column
 from acktree.core.ids import Int64s
 from acktree.core.state.buckets import bucket_of, buckets_of, divided
@@ -38,8 +39,6 @@ KEYS_PER_BUCKET: Final = 1024
 
 _BATCH_ROWS: Final = 1 << 16
 _READ_AT_ONCE: Final = 64
-_REPEATED: Final = 1 << 13
-"""The rows of a long column that are sampled: if most repeat a key, each different key is looked up once."""
 _DENSE: Final = 4
 """If the added rows times this are more than all rows, a sum for every row costs less than sorting."""
 
@@ -185,7 +184,10 @@ class ColumnTable:
         missing = np.flatnonzero(slots < 0)
         fresh: Int64s = np.unique(slots[(slots >= 0) & ~self._alive[slots]])
         if len(missing):
-            new = column.take(pa.array(missing)).dictionary_encode()
+            absent = column.take(pa.array(missing))
+            if isinstance(absent, pa.DictionaryArray):  # its dictionary has keys that are there
+                absent = absent.dictionary_decode()
+            new = absent.dictionary_encode()
             count = self._keys.append(new.dictionary, extent.slots)
             slots[missing] = extent.slots + new.indices.to_numpy()
             fresh = np.concatenate((fresh, np.arange(extent.slots, count)))
@@ -237,10 +239,7 @@ class ColumnTable:
     def _located(self, column: pa.Array) -> Int64s:
         """The slot of each key, also of deleted ones; reads the buckets of all of them."""
         self._finish()
-        indices = None
-        if len(column) > 2 * _REPEATED and len(column.slice(0, _REPEATED).unique()) < _REPEATED // 2:
-            encoded_column = column.dictionary_encode()
-            column, indices = encoded_column.dictionary, encoded_column.indices.to_numpy()
+        column, indices = distinct(column)
         hashes = hash_column(column)
         if self._extent.unread:
             numbers = buckets_of(hashes, self._extent.buckets)

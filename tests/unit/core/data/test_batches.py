@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from acktree.core.data.batches import alone, joined
+from acktree.core.data.batches import alone, joined, with_short_dictionaries
 from acktree.errors import MisuseError
 
 LETTERS = pa.array(["a", "b", "secret", "d"]).dictionary_encode()
@@ -55,3 +55,22 @@ def test_a_row_alone_has_its_value_and_no_byte_of_another_row(column, row):
     with pa.ipc.new_stream(sink, one.schema) as writer:
         writer.write_batch(one)
     assert b"secret" not in sink.getvalue().to_pybytes()
+
+
+@pytest.mark.parametrize("values", [["b", None, "a"], ["b", "b"], [None], []])
+@pytest.mark.parametrize("width", [pa.int8(), pa.int64()])
+def test_a_dictionary_longer_than_its_batch_keeps_only_what_is_used(values, width):
+    known = pa.array(["a", "unused", "b", None, *map(str, range(90))])
+    places = [None if value is None else known.to_pylist().index(value) for value in values]
+    kind = pa.dictionary(width, pa.string())
+    column = pa.DictionaryArray.from_arrays(pa.array(places, width), known)
+    other = pa.array(range(len(values)))
+    short = with_short_dictionaries(pa.record_batch({"long": column, "other": other}))
+    assert short.schema.field("long").type == kind
+    assert short.to_pydict() == {"long": values, "other": [*range(len(values))]}
+    assert set(short["long"].dictionary.to_pylist()) == {*values} - {None}
+
+
+def test_a_dictionary_that_is_used_stays_as_it_is():
+    batch = pa.record_batch({"letters": LETTERS, "plain": [1, 2, 3, 4]})
+    assert with_short_dictionaries(batch) is batch

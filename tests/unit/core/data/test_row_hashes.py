@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from acktree.core.data import distinct as module
 from acktree.core.data.hashing import hash_row
 from acktree.core.data.row_hashes import hash_rows
 from acktree.core.data.values import encode_rows
@@ -26,3 +29,23 @@ def test_a_row_hashes_as_its_values_however_its_columns_travel(rows, names):
 def test_a_key_hashes_alike_in_any_company(key, other):
     together = hash_rows(encode_rows(["f"], [[key], [other], [None], [(1, 2)]]), ["f"])
     assert together[0] == hash_rows(encode_rows(["f"], [[key]]), ["f"])[0]
+
+
+TEXTS = st.lists(st.none() | st.sampled_from(["", "a", "b", "\u00e4", "x" * 70]), max_size=30)
+
+
+@given(TEXTS, st.sampled_from([pa.string(), pa.large_string()]), st.integers(0, 9))
+def test_a_text_that_is_repeated_is_hashed_as_one_that_is_not(texts, kind, start):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "SAMPLED", 2)
+        batch = pa.record_batch({"f": pa.array(texts, kind).slice(start)})
+        assert hash_rows(batch, ["f"]).tolist() == [hash_row([text]) for text in texts[start:]]
+
+
+@given(st.data(), st.lists(st.none() | st.sampled_from(["a", "b", "c"]), min_size=1, max_size=4))
+def test_keys_in_a_dictionary_hash_as_they_do_without(data, values):
+    places = data.draw(st.lists(st.none() | st.integers(0, len(values) - 1), max_size=9))
+    expected = [hash_row([None if place is None else values[place]]) for place in places]
+    known = pa.array(values, pa.string())  # with values that occur twice, or in no row
+    column = pa.DictionaryArray.from_arrays(pa.array(places, pa.int16()), known)
+    assert hash_rows(pa.record_batch({"f": column}), ["f"]).tolist() == expected

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from acktree import ColumnState, KeyValueState, MisuseError, ProtocolError
+from acktree.core.data import distinct
 from acktree.core.data.hashing import hash_column, stable_hash
 from acktree.core.ids import mix64_one
 from acktree.core.state import column_table as module
@@ -80,7 +81,7 @@ class ColumnsBesideADict(RuleBasedStateMachine):
         super().__init__()
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(module, "KEYS_PER_BUCKET", 2)
-        self.patch.setattr(module, "_REPEATED", 4)
+        self.patch.setattr(distinct, "SAMPLED", 4)
         self.store, self.saved = CountingStore(), None
 
     def teardown(self):
@@ -95,8 +96,14 @@ class ColumnsBesideADict(RuleBasedStateMachine):
     def some(self, data, least=0):
         return data.draw(st.lists(st.sampled_from(self.keys), min_size=least, max_size=30))
 
-    def column(self, keys):
-        return pa.array(keys, {str: pa.string(), bytes: pa.binary(), int: pa.int64()}[self.kind])
+    def column(self, data, keys):
+        """Keys as a column, plain or in a dictionary, which may have others too."""
+        kind = {str: pa.string(), bytes: pa.binary(), int: pa.int64()}[self.kind]
+        if data.draw(st.booleans()):
+            return pa.array(keys, kind)
+        known = [*data.draw(st.lists(st.sampled_from(self.keys), max_size=2)), *dict.fromkeys(keys)]
+        places = pa.array(map(known.index, keys), pa.int32())
+        return pa.DictionaryArray.from_arrays(places, pa.array(known, kind))
 
     def is_bound(self):
         return self.state.is_bound
@@ -110,7 +117,7 @@ class ColumnsBesideADict(RuleBasedStateMachine):
     def add_many(self, data):
         keys = self.some(data)
         counts = data.draw(st.lists(ints, min_size=len(keys), max_size=len(keys)))
-        after = self.state.add_many(self.column(keys), {"count": pa.array(counts, pa.int64())})
+        after = self.state.add_many(self.column(data, keys), {"count": pa.array(counts, pa.int64())})
         for key, count in zip(keys, counts, strict=True):
             before = self.naive.get(key, (0, 0.0))
             self.naive[key] = before[0] + count, before[1]
@@ -120,7 +127,7 @@ class ColumnsBesideADict(RuleBasedStateMachine):
     def update_many(self, data, total):
         keys = self.some(data)
         counts = data.draw(st.lists(ints, min_size=len(keys), max_size=len(keys)))
-        self.state.update_many(self.column(keys), {"count": counts, "total": total})
+        self.state.update_many(self.column(data, keys), {"count": counts, "total": total})
         self.naive.update((key, (count, total)) for key, count in zip(keys, counts, strict=True))
 
     @rule(data=st.data(), total=floats)
@@ -132,14 +139,14 @@ class ColumnsBesideADict(RuleBasedStateMachine):
     @rule(data=st.data())
     def remove_many(self, data):
         keys = self.some(data)
-        self.state.remove_many(self.column(keys))
+        self.state.remove_many(self.column(data, keys))
         for key in keys:
             self.naive.pop(key, None)
 
     @rule(data=st.data())
     def look_at_many(self, data):
         keys = self.some(data)
-        found = self.state.get_many(self.column(keys), -7)
+        found = self.state.get_many(self.column(data, keys), -7)
         missing = (-7, -7.0)
         assert found["count"].to_pylist() == [self.naive.get(key, missing)[0] for key in keys]
         assert found["total"].to_pylist() == [self.naive.get(key, missing)[1] for key in keys]
