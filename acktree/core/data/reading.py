@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
+from acktree.core.data.distinct import distinct_texts
 from acktree.errors import MisuseError
 from acktree.texts import error_text
 
@@ -75,10 +77,21 @@ def decoded(column: Column, where: str = "a batch") -> Sequence[Any]:
         has_gaps = Unreadable in map(type, column) if len(column) == 1 else False  # of a held tuple
         return PartlyReadable(column, where) if has_gaps else column
     try:
-        values: list[Any] = column.to_pylist()
+        values = _values_of(column)
     except Exception:  # noqa: BLE001  # from pyarrow, or the code of an extension type or a time zone
         return PartlyReadable([_cell(column.slice(row, 1)) for row in range(len(column))], where)
     return values
+
+
+def _values_of(column: pa.Array) -> list[Any]:
+    """The values of a column. Rows with one text share one object: its hash is computed once."""
+    texts, rows = distinct_texts(column)
+    if rows is None:
+        values: list[Any] = column.to_pylist()
+        return values
+    known = np.array(texts.to_pylist(), dtype=object)
+    shared: list[Any] = known[rows].tolist()
+    return shared
 
 
 def _cell(column: pa.Array) -> Any:  # noqa: ANN401  # any emitted value

@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from acktree.core.data.batches import alone
-from acktree.core.data.distinct import distinct
+from acktree.core.data.distinct import distinct_texts
 from acktree.core.data.hashing import combine_hashes, hash_column, hash_values
 from acktree.core.data.values import batch_to_bytes, pickled_fields, unpickled_column
-from acktree.core.ids import Int64s, UInt64s
+from acktree.core.ids import UInt64s
 from acktree.errors import MisuseError
 from acktree.texts import error_text
 
@@ -35,7 +35,7 @@ def hash_rows(batch: pa.RecordBatch, fields: Sequence[str]) -> UInt64s:
     columns = [(batch.schema.get_field_index(name), name in pickled) for name in fields]
     if len(columns) == 1 and not pickled.intersection(fields):
         [(at, _)] = columns
-        values, rows = _distinct_texts(batch.column(at))
+        values, rows = distinct_texts(batch.column(at))
         if rows is not None:
             only = pa.record_batch([values], names=[*fields])
             hashed: UInt64s = hash_rows(only, fields)[rows]
@@ -57,13 +57,6 @@ def hash_rows_anyhow(batch: pa.RecordBatch, fields: Sequence[str]) -> UInt64s:
     middle = batch.num_rows // 2
     halves = batch.slice(0, middle), batch.slice(middle)
     return np.concatenate([hash_rows_anyhow(half, fields) for half in halves])
-
-
-def _distinct_texts(column: pa.Array) -> tuple[pa.Array, Int64s | None]:
-    """:func:`distinct` of texts and dictionaries; to hash a number takes less than to look for equal ones."""
-    kind = column.type
-    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    return distinct(column) if is_text or pa.types.is_dictionary(kind) else (column, None)
 
 
 def _hash_field(field: pa.Field, column: pa.Array, *, is_pickled: bool) -> UInt64s:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from acktree.core.data import distinct as module
 from acktree.core.data.reading import PartlyReadable, Unreadable, decoded
 from acktree.core.data.row_hashes import hash_rows, hash_rows_anyhow
 from acktree.core.data.values import rows_to_show
@@ -16,6 +19,31 @@ LATE = pa.array([0, 10**9, 1], pa.int64()).cast(pa.int32()).cast(pa.date32())  #
 def test_a_column_without_such_values_is_a_list():
     assert decoded(pa.array([1, 2])) == [1, 2]
     assert decoded([1, 2]) == [1, 2]
+
+
+TEXTS = ["", "a", "b", "\u00e4", "x" * 70]
+
+
+@given(st.lists(st.none() | st.sampled_from(TEXTS), max_size=40), st.integers(0, 9), st.booleans())
+def test_texts_that_are_repeated_are_read_as_those_that_are_not(texts, start, is_in_dictionary):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "SAMPLED", 2)
+        column = pa.array(texts, pa.string())
+        column = (column.dictionary_encode() if is_in_dictionary else column).slice(start)
+        assert decoded(column) == texts[start:]
+
+
+def test_rows_with_one_text_share_one_object():
+    for column in (pa.array(["word", "other"] * 5000), pa.array(["word"] * 9).dictionary_encode()):
+        assert len(set(map(id, decoded(column)))) == len(column.unique())
+
+
+def test_a_dictionary_with_a_text_that_is_no_utf_8_raises_where_it_is_read():
+    known = pa.array([b"good", b"\xff"]).view(pa.string())
+    column = decoded(pa.DictionaryArray.from_arrays(pa.array([0, 1, 0]), known), "here")
+    assert (column[0], column[2]) == ("good", "good")
+    with pytest.raises(MisuseError, match="cannot be read"):
+        column[1]
 
 
 def test_only_the_value_itself_raises_alone_or_in_a_slice():

@@ -473,6 +473,15 @@ def test_fields_are_checked():
         state.save()
 
 
+def test_nulls_of_a_dictionary_are_refused_where_a_row_has_them():
+    state, known = ColumnState(str, int), pa.array(["a", None])
+    state.add_many(pa.DictionaryArray.from_arrays(pa.array([0, 0]), known))
+    for places in ([0, 1, 0], [0, None, 0]):
+        with pytest.raises(MisuseError, match="are null"):
+            state.add_many(pa.DictionaryArray.from_arrays(pa.array(places, pa.int8()), known))
+    assert dict(state) == {"a": 2}
+
+
 def test_keys_come_in_any_column_and_go_into_another_state():
     state = ColumnState(str, int)
     for keys in (
