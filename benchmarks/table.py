@@ -3,7 +3,7 @@
     python -m benchmarks table             # prints the tables
     python -m benchmarks table --write     # puts them into pages of docs
 
-Nothing in the pages' tables is written by hand. What was not measured says so.
+Nothing between the marks is written by hand. What was not measured says so.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ GOALS: Final = (
     Goal("... in CPU?", "tracked-arrow", "spark-combined", "cpu_us_per_root"),
     Goal("... all in the JVM, in SQL?", "tracked-arrow", "spark-native"),
     Goal("... in CPU?", "tracked-arrow", "spark-native", "cpu_us_per_root"),
-    Goal("... untracked?", "untracked-arrow", "spark-combined"),
+    Goal("... combined, against an untracked topology?", "untracked-arrow", "spark-combined"),
     Goal("... with words in a dictionary, combined?", "tracked-dictionary", "spark-combined"),
     Goal("... in CPU?", "tracked-dictionary", "spark-combined", "cpu_us_per_root"),
     Goal("... with words in a dictionary, in SQL?", "tracked-dictionary", "spark-native"),

@@ -43,7 +43,7 @@ WORDS: Final = 6
 VOCABULARY: Final = 5_000
 """The default number of different words; drawn uniformly."""
 DIFFERENT_BATCHES: Final = 16
-"""The number of batches that the spout repeats; each is long enough to have every word."""
+"""The number of batches that the spout repeats; each has every one of 5,000 words."""
 
 
 @cache
@@ -173,7 +173,7 @@ class ArrowSplit(ArrowBolt):
 
 
 class DictionarySplit(ArrowBolt):
-    """The same; each different word of a batch is sent once, and its copies as numbers."""
+    """The same; words are sent in a dictionary, which has each different word of a batch once."""
 
     outputs = pa.schema([("word", pa.dictionary(pa.int32(), pa.string()))])
 

@@ -4,8 +4,8 @@
     python -m benchmarks peers.spark_sql --split combined  # split and counted by Arrow batch, in mapInArrow
     python -m benchmarks peers.spark_sql --split naive     # split in mapInArrow, every word back to the JVM
 
-Parquet files of sentences, ``groupBy(word).count()`` in update mode, and a sink that takes all and keeps
-nothing. What it promises is Spark's own checkpoint of each micro-batch. A root is a sentence whose
+Parquet files of sentences, ``groupBy(word)`` and a count or a sum in update mode, and a sink that takes all
+and keeps nothing. What it promises is Spark's own checkpoint of each micro-batch. A root is a sentence whose
 micro-batch is committed; its words are counted by Spark, and the sum is checked. One line of JSON.
 """
 

@@ -41,17 +41,25 @@ def alone(batch: pa.RecordBatch, row: int) -> pa.RecordBatch:
 def with_short_dictionaries(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The same values; a dictionary of more values than the batch has rows keeps only those that are used.
 
-    A batch is written with its whole dictionaries: one of a few rows would cost as much as all rows did.
+    A batch is written with its whole dictionaries: one of a few rows would cost as much as all rows did. An
+    ordered dictionary stays, since its order is part of its values. So does one that Arrow could not join
+    with another one afterwards: with a null among its values, or of nested values.
     """
     columns = batch.columns
-    if not any(map(_is_mostly_unused, columns)):
+    if not any(map(_can_be_shorter, columns)):
         return batch
-    short = [_own_dictionary(column) if _is_mostly_unused(column) else column for column in columns]
+    short = [_own_dictionary(column) if _can_be_shorter(column) else column for column in columns]
     return pa.RecordBatch.from_arrays(short, schema=batch.schema)
 
 
-def _is_mostly_unused(column: pa.Array) -> bool:
-    return isinstance(column, pa.DictionaryArray) and len(column.dictionary) > len(column)
+def _can_be_shorter(column: pa.Array) -> bool:
+    return (
+        isinstance(column, pa.DictionaryArray)
+        and len(column.dictionary) > len(column)
+        and not column.type.ordered
+        and not column.dictionary.null_count
+        and not pa.types.is_nested(column.type.value_type)
+    )
 
 
 def _alone(column: pa.Array, row: int) -> pa.Array:

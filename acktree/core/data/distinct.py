@@ -6,48 +6,64 @@ few different values that takes less than to hash or decode each, of very many i
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from acktree.core.ids import Int64s
+__all__ = ["distinct", "distinct_texts"]
 
-__all__ = ["SAMPLED", "distinct", "distinct_texts"]
+Places = npt.NDArray[np.integer[Any]]
+"""The place of each row's value, shape (n,), of any type of integers."""
 
-SAMPLED: Final = 1024
-"""How many rows are sampled."""
+_SAMPLED: Final = 1024
+"""At least this number of rows is sampled."""
 _LONG: Final = 8
-"""A column of fewer samples than this is taken as it is."""
-_REPEATED: Final = 32
-"""One in this number of sampled rows must repeat another: so it is with some 16,000 different values."""
+"""A column of fewer rows than this many samples is not encoded."""
+_REPEATED: Final = 64
+"""One in this number of sampled rows must be a value that occurs again: so it is with some 32,000 different
+values. One frequent value among others that all differ does not count."""
 
 
-def distinct(column: pa.Array) -> tuple[pa.Array, Int64s | None]:
-    """The values that a column has, and the place of each row's value among them, shape (n,).
+def distinct(column: pa.Array) -> tuple[pa.Array, Places | None]:
+    """The values that the rows of a column have, and the place of each row's value among them.
 
     Args:
         column: Of any type that Arrow can encode as a dictionary, or a dictionary.
 
     Returns:
-        The values, more than once where a dictionary has them so, perhaps with some that no row has. The
-        column itself and None if it has nulls, is short, or repeats too few of its values.
+        The values, more than once where a dictionary has them so. The column itself and None if a row is
+        null, if it is a dictionary of more values than rows, or if it is short or repeats too few values.
     """
     if isinstance(column, pa.DictionaryArray):
         if column.indices.null_count or len(column.dictionary) > len(column):
             return column, None
-        return column.dictionary, column.indices.to_numpy()
-    if column.null_count or len(column) < _LONG * SAMPLED:
-        return column, None
-    sample = column.take(pa.array(np.arange(0, len(column), len(column) // SAMPLED)))
-    if len(sample) - len(sample.unique()) < len(sample) // _REPEATED:
+        return _used(column.dictionary, column.indices.to_numpy().astype(np.int64, copy=False))
+    if column.null_count or len(column) < _LONG * _SAMPLED or not _is_repeating(column):
         return column, None
     encoded = column.dictionary_encode()
     return encoded.dictionary, encoded.indices.to_numpy()
 
 
-def distinct_texts(column: pa.Array) -> tuple[pa.Array, Int64s | None]:
+def distinct_texts(column: pa.Array) -> tuple[pa.Array, Places | None]:
     """:func:`distinct` of texts, plain or in a dictionary; any other column itself and None."""
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
     return distinct(column) if is_text else (column, None)
+
+
+def _used(values: pa.Array, places: Places) -> tuple[pa.Array, Places]:
+    """The same without values that no row has: after a grouping most of them may be those of other tasks."""
+    is_used = np.bincount(places, minlength=len(values)) > 0
+    if is_used.all():
+        return values, places
+    return values.take(pa.array(np.flatnonzero(is_used))), (np.cumsum(is_used) - 1)[places]
+
+
+def _is_repeating(column: pa.Array) -> bool:
+    """Whether rows that are taken evenly from a column repeat enough values, or have few values at all."""
+    rows = np.arange(0, len(column), max(1, len(column) // _SAMPLED))
+    counts = column.take(pa.array(rows)).value_counts().field("counts").to_numpy()
+    again = int(np.count_nonzero(counts > 1))
+    return again > 0 and (again >= len(rows) // _REPEATED or len(counts) <= 2 * again)

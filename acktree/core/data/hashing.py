@@ -131,7 +131,7 @@ def hash_columns(columns: Sequence[pa.Array], n: int) -> UInt64s:
             also accepts pickled ones.
         n: The number of rows; needed if there is no column.
 
-    Costs a dictionary encoding for each column of texts: 300,000 with 5,000 distinct texts take about 15 ms.
+    300,000 texts of at most 64 bytes take about 10 ms.
     """
     return combine_hashes([hash_column(column) for column in columns], n)
 
@@ -164,11 +164,13 @@ def hash_column(column: pa.Array) -> UInt64s:
 
 
 def _hash_dictionary(column: pa.DictionaryArray) -> UInt64s:
-    """Hash each value of the dictionary once. A null is a null place, or the place of a null."""
-    if len(column.dictionary) > len(column):
+    """Hash each value of the dictionary once, where it has no more of them than rows."""
+    from acktree.core.data.distinct import distinct  # noqa: PLC0415  # it imports pyarrow: see hash_column
+
+    values, rows = distinct(column)
+    if rows is None:
         return hash_column(column.dictionary_decode())
-    hashes = np.append(hash_column(column.dictionary), np.uint64(_NONE))
-    taken: UInt64s = hashes[column.indices.cast("int64").fill_null(-1).to_numpy()]
+    taken: UInt64s = hash_column(values)[rows]
     return taken
 
 

@@ -31,18 +31,16 @@ def hash_rows(batch: pa.RecordBatch, fields: Sequence[str]) -> UInt64s:
     Raises:
         MisuseError: A value has no hash that is equal in all processes, or cannot be unpickled here.
     """
-    pickled = pickled_fields(batch)
-    columns = [(batch.schema.get_field_index(name), name in pickled) for name in fields]
-    if len(columns) == 1 and not pickled.intersection(fields):
-        [(at, _)] = columns
-        values, rows = distinct_texts(batch.column(at))
+    columns = [batch.schema.get_field_index(name) for name in fields]
+    if len(columns) == 1:
+        values, rows = distinct_texts(batch.column(columns[0]))
         if rows is not None:
-            only = pa.record_batch([values], names=[*fields])
-            hashed: UInt64s = hash_rows(only, fields)[rows]
-            return hashed
+            hashed = _hash_field(batch.schema.field(columns[0]), values, is_pickled=False)
+            return combine_hashes([hashed], len(values))[rows]
+    pickled = pickled_fields(batch)
     hashes = [
-        _hash_field(batch.schema.field(at), batch.column(at), is_pickled=is_pickled)
-        for at, is_pickled in columns
+        _hash_field(batch.schema.field(at), batch.column(at), is_pickled=name in pickled)
+        for at, name in zip(columns, fields, strict=True)
     ]
     return combine_hashes(hashes, batch.num_rows)
 

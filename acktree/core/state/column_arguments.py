@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from acktree.arrow_arrays import array_of
+from acktree.core.data.distinct import distinct
 from acktree.core.state.column_blobs import Numbers
 from acktree.errors import MisuseError
 
@@ -65,14 +66,15 @@ def plain_key(kind: type, key: Any) -> Any:  # noqa: ANN401  # as the table give
 def key_column(kind: type, keys: Any) -> pa.Array:  # noqa: ANN401
     """Keys as a column of the type that the table has; without nulls.
 
-    Keys in a dictionary stay in one, if it is no longer than the column: then each is looked up once.
+    Keys in a dictionary of no more values than rows stay in one, so that each of them is looked up once.
 
     Raises:
         MisuseError: They are of another type, or one of them is null.
     """
     try:
-        if _is_in_dictionary(keys):
-            return pa.DictionaryArray.from_arrays(keys.indices, key_column(kind, keys.dictionary))
+        values, rows = distinct(keys) if isinstance(keys, pa.DictionaryArray) else (keys, None)
+        if rows is not None:
+            return pa.DictionaryArray.from_arrays(rows, key_column(kind, values))
         column = _column(keys)
         if len(column) and _key_type(column.type) is not kind:
             raise refused(f"keys of type {column.type} for a ColumnState of {kind.__name__}", _FIX_KEYS)
@@ -150,16 +152,6 @@ def _column(values: Any) -> pa.Array:  # noqa: ANN401
     elif not isinstance(values, pa.Array):
         values = pa.array(values) if isinstance(values, np.ndarray) else array_of(list(values))
     return values.dictionary_decode() if isinstance(values.type, pa.DictionaryType) else values
-
-
-def _is_in_dictionary(keys: Any) -> bool:  # noqa: ANN401
-    """Whether keys are in a dictionary that is worth keeping; one with nulls is not."""
-    return (
-        isinstance(keys, pa.DictionaryArray)
-        and 0 < len(keys.dictionary) <= len(keys)
-        and not keys.null_count
-        and not keys.dictionary.null_count
-    )
 
 
 def _key_type(kind: pa.DataType) -> type | None:

@@ -56,9 +56,9 @@ class ColumnState(StoredState[K, Any]):
 
     Keys are ``str``, ``bytes`` or ``int`` (64 bits); numbers are ``int`` (64 bits, signed) or ``float``.
     Calls for many keys take an Arrow column of n keys, or anything else with n keys in it, and n numbers, or
-    one number for all. Of a column in a dictionary each different key is looked up once. Where a key has
-    several fields, numbers are given as a mapping from names of fields to columns (or as a record batch), and
-    come back as a record batch.
+    one number for all. Each value of a dictionary is looked up once, if it has no more of them than rows.
+    Where a key has several fields, numbers are given as a mapping from names of fields to columns (or as a
+    record batch), and come back as a record batch.
 
     It is also a mapping of Python objects: ``state[key]`` is the number, or a dict of the fields. That costs
     some microseconds a key; key by key a ``KeyValueState`` is faster. Iteration has no defined order.

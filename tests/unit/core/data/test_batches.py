@@ -60,7 +60,7 @@ def test_a_row_alone_has_its_value_and_no_byte_of_another_row(column, row):
 @pytest.mark.parametrize("values", [["b", None, "a"], ["b", "b"], [None], []])
 @pytest.mark.parametrize("width", [pa.int8(), pa.int64()])
 def test_a_dictionary_longer_than_its_batch_keeps_only_what_is_used(values, width):
-    known = pa.array(["a", "unused", "b", None, *map(str, range(90))])
+    known = pa.array(["a", "unused", "b", *map(str, range(90))])
     places = [None if value is None else known.to_pylist().index(value) for value in values]
     kind = pa.dictionary(width, pa.string())
     column = pa.DictionaryArray.from_arrays(pa.array(places, width), known)
@@ -71,6 +71,20 @@ def test_a_dictionary_longer_than_its_batch_keeps_only_what_is_used(values, widt
     assert set(short["long"].dictionary.to_pylist()) == {*values} - {None}
 
 
-def test_a_dictionary_that_is_used_stays_as_it_is():
-    batch = pa.record_batch({"letters": LETTERS, "plain": [1, 2, 3, 4]})
+ORDERED = pa.DictionaryArray.from_arrays([1], ["low", "high"], ordered=True)
+LISTS = pa.DictionaryArray.from_arrays([1], pa.array([[1], [2]]))
+
+
+@pytest.mark.parametrize(
+    "column",
+    [LETTERS, ORDERED, LISTS, pa.DictionaryArray.from_arrays([1], pa.array([None, "a"])), pa.array(["a"])],
+    ids=["used", "ordered", "nested", "with a null", "none"],
+)
+def test_other_dictionaries_stay_as_they_are(column):
+    batch = pa.record_batch({"x": column})
     assert with_short_dictionaries(batch) is batch
+
+
+def test_short_dictionaries_are_joined_again():
+    parts = [with_short_dictionaries(pa.record_batch({"x": LETTERS.slice(row, 1)})) for row in range(4)]
+    assert joined(parts).to_pydict() == {"x": ["a", "b", "secret", "d"]}

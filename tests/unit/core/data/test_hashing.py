@@ -423,6 +423,13 @@ def test_a_dictionary_that_holds_a_null_hashes_it_as_none():
     assert hash_column(column).tolist() == [stable_hash("a"), stable_hash(None)]
 
 
+def test_a_null_hashes_as_none_beside_a_value_that_python_cannot_hold():
+    late = pa.array([10**18], pa.timestamp("s"))
+    for places in ([None], [None, None]):
+        column = pa.DictionaryArray.from_arrays(pa.array(places, pa.int32()), late)
+        assert hash_column(column).tolist() == [stable_hash(None)] * len(places)
+
+
 def test_a_signalling_nan_is_hashed_without_a_warning():
     signalling = np.array([0x7FF0000000000001], dtype=np.uint64).view(np.float64)
     assert hash_column(pa.array(signalling)).tolist() == [stable_hash(math.nan)]

@@ -21,13 +21,15 @@ def test_a_column_without_such_values_is_a_list():
     assert decoded([1, 2]) == [1, 2]
 
 
-TEXTS = ["", "a", "b", "\u00e4", "x" * 70]
+TEXT = st.sampled_from(["", "a", "b", "\u00e4", "x" * 70])
+TEXTS = st.lists(TEXT, max_size=40) | st.lists(st.none() | TEXT, max_size=40)
 
 
-@given(st.lists(st.none() | st.sampled_from(TEXTS), max_size=40), st.integers(0, 9), st.booleans())
+@given(TEXTS, st.integers(0, 9), st.booleans())
 def test_texts_that_are_repeated_are_read_as_those_that_are_not(texts, start, is_in_dictionary):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "SAMPLED", 2)
+        patch.setattr(module, "_SAMPLED", 2)
+        patch.setattr(module, "_LONG", 1)
         column = pa.array(texts, pa.string())
         column = (column.dictionary_encode() if is_in_dictionary else column).slice(start)
         assert decoded(column) == texts[start:]

@@ -81,7 +81,8 @@ class ColumnsBesideADict(RuleBasedStateMachine):
         super().__init__()
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(module, "KEYS_PER_BUCKET", 2)
-        self.patch.setattr(distinct, "SAMPLED", 4)
+        self.patch.setattr(distinct, "_SAMPLED", 4)
+        self.patch.setattr(distinct, "_LONG", 1)
         self.store, self.saved = CountingStore(), None
 
     def teardown(self):
@@ -473,13 +474,17 @@ def test_fields_are_checked():
         state.save()
 
 
-def test_nulls_of_a_dictionary_are_refused_where_a_row_has_them():
+def test_values_of_a_dictionary_are_refused_where_a_row_has_them():
     state, known = ColumnState(str, int), pa.array(["a", None])
     state.add_many(pa.DictionaryArray.from_arrays(pa.array([0, 0]), known))
     for places in ([0, 1, 0], [0, None, 0]):
         with pytest.raises(MisuseError, match="are null"):
             state.add_many(pa.DictionaryArray.from_arrays(pa.array(places, pa.int8()), known))
     assert dict(state) == {"a": 2}
+    numbers = ColumnState(int, int)
+    too_large = pa.array([1, 2**64 - 1], pa.uint64())
+    numbers.add_many(pa.DictionaryArray.from_arrays(pa.array([0, 0]), too_large))
+    assert dict(numbers) == {1: 2}
 
 
 def test_keys_come_in_any_column_and_go_into_another_state():
