@@ -18,6 +18,8 @@ BUSY: Final = 0.10
 """A machine is busy if others use this share of all cores or more."""
 _TICKS_A_SEC: Final = os.sysconf("SC_CLK_TCK")
 _PROC: Final = Path("/proc")
+_CHANGES: Final = ("status", "--porcelain", "-uno", "--", ":/", ":(top,exclude)benchmarks/results")
+"""What git is asked for changed files: all but results, which runs add to."""
 
 
 def facts() -> dict[str, object]:
@@ -200,7 +202,7 @@ def _acktree() -> str:
     folder = Path(__file__).parent
     with suppress(OSError, subprocess.CalledProcessError):
         commit = _said("git", "-C", str(folder), "rev-parse", "--short", "HEAD")
-        return commit + ("+" if _said("git", "-C", str(folder), "status", "--porcelain", "-uno") else "")
+        return commit + ("+" if _said("git", "-C", str(folder), *_CHANGES) else "")
     return str(_version("acktree"))
 
 

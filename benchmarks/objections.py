@@ -87,7 +87,7 @@ OBJECTIONS: Final = (
     ),
     Objection(
         "Storm with Python bolts ran at half of what it can, and pystorm is faster.",
-        "pystorm is a peer now, and Storm sends both 10 tuples at once: `storm.py` is twice as fast so.",
+        "pystorm is a peer now, and Storm sends both 10 tuples at once: that doubles the rate of `storm.py`.",
         (
             Pair("tracked-basic", "storm-multilang", "224.70"),
             Pair("tracked-basic", "storm-pystorm"),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from acktree.core.data.distinct import used
 from acktree.errors import MisuseError
 from acktree.texts import error_text
 
@@ -101,13 +102,14 @@ def _own_union(column: pa.UnionArray) -> pa.UnionArray:
 
 
 def _own_dictionary(column: pa.DictionaryArray) -> pa.DictionaryArray:
+    values, places = used(column.dictionary, column.indices.drop_null())
     is_null = column.indices.is_null().to_numpy(zero_copy_only=False)
-    used, places = np.unique(column.indices.drop_null().to_numpy(), return_inverse=True)
     indices = np.zeros(len(column), dtype=np.int64)
     indices[~is_null] = places
-    values = _own_dictionaries(column.dictionary.take(pa.array(used)))
     return pa.DictionaryArray.from_arrays(
-        pa.array(indices, column.type.index_type, mask=is_null), values, ordered=column.type.ordered
+        pa.array(indices, column.type.index_type, mask=is_null),
+        _own_dictionaries(values),
+        ordered=column.type.ordered,
     )
 
 

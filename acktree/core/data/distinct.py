@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["distinct", "distinct_texts"]
+__all__ = ["distinct", "distinct_texts", "used"]
 
 Places = npt.NDArray[np.integer[Any]]
 """The place of each row's value, shape (n,), of any type of integers."""
@@ -39,7 +39,7 @@ def distinct(column: pa.Array) -> tuple[pa.Array, Places | None]:
     if isinstance(column, pa.DictionaryArray):
         if column.indices.null_count or len(column.dictionary) > len(column):
             return column, None
-        return _used(column.dictionary, column.indices.to_numpy().astype(np.int64, copy=False))
+        return used(column.dictionary, column.indices)
     if column.null_count or len(column) < _LONG * _SAMPLED or not _is_repeating(column):
         return column, None
     encoded = column.dictionary_encode()
@@ -53,8 +53,19 @@ def distinct_texts(column: pa.Array) -> tuple[pa.Array, Places | None]:
     return distinct(column) if is_text else (column, None)
 
 
-def _used(values: pa.Array, places: Places) -> tuple[pa.Array, Places]:
-    """The same without values that no row has: after a grouping most of them may be those of other tasks."""
+def used(values: pa.Array, indices: pa.Array) -> tuple[pa.Array, Places]:
+    """Values without those that no row has, and the place of each row's value among what is left.
+
+    After a grouping most values of a dictionary may be those of other tasks.
+
+    Args:
+        values: Of a dictionary.
+        indices: The place of each row's value among them, without nulls.
+    """
+    places = indices.to_numpy().astype(np.int64, copy=False)
+    if len(values) > len(places):  # to sort a few rows takes less than to look at every value
+        kept, places = np.unique(places, return_inverse=True)
+        return values.take(pa.array(kept)), places
     is_used = np.bincount(places, minlength=len(values)) > 0
     if is_used.all():
         return values, places

@@ -71,6 +71,16 @@ def test_a_frame_that_travelled_is_the_frame_that_was_sent(frame):
     assert arrived.values.schema == frame.values.schema
 
 
+def test_a_frame_of_few_rows_is_sent_without_the_rest_of_its_dictionary():
+    words = pa.array(["used", *(f"unused {number}" for number in range(999))]).dictionary_encode()
+    values = pa.record_batch({"word": words.slice(0, 1)})
+    frame = Frame("split", "default", "count", 1, 0, 1, values, Sparse.untracked(1))
+    arrived = Frame.from_wire(WireRow(0, 1, Kind.FRAME, 1, 0, 99, frame.head(), frame.body()))
+    assert decode_rows(arrived.values) == [("used",)]
+    assert arrived.values.schema == values.schema
+    assert b"unused" not in frame.body()
+
+
 @given(frames())
 def test_each_tuple_is_found_by_its_task_and_by_no_other(frame):
     by_task = dict(frame.by_task())
