@@ -50,8 +50,9 @@ from acktree.checkpoint.wake_pipe import WakePipe
 from acktree.errors import CheckpointError
 from acktree.tasks.chunk import Chunk
 
-AHEAD: Final = 2
-"""How many micro-batches the spouts may be ahead of the source."""
+AHEAD: Final = 1.25
+"""How many micro-batches the spouts may be ahead of the source. With one alone, chunks that do not fill it
+exactly make micro-batches smaller than the source wants; with more, messages wait longer for their own."""
 CHUNKS: Final = 8
 """The least number of chunks in a full micro-batch."""
 _COME_BY_THEMSELVES: Final = frozenset({ChunkKind.TICK, ChunkKind.BEAT})
@@ -172,7 +173,7 @@ class FileInbox:
         return self._room() if room < wanted and self._look() else room
 
     def _room(self) -> int:
-        most = min(self._max_messages, AHEAD * self._taken.allowance)
+        most = min(self._max_messages, int(AHEAD * self._taken.allowance))
         return max(0, most - self._waiting) if self._bytes < self._max_bytes else 0
 
     def note_work(self, message_ms: float) -> None:
