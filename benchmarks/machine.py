@@ -17,6 +17,7 @@ from typing import Final
 BUSY: Final = 0.10
 """A machine is busy if others use this share of all cores or more."""
 _TICKS_A_SEC: Final = os.sysconf("SC_CLK_TCK")
+_LOOPS: Final = 5
 _PROC: Final = Path("/proc")
 _CHANGES: Final = ("status", "--porcelain", "-uno", "--", ":/", ":(top,exclude)benchmarks/results")
 """What git is asked for changed files: all but results, which runs add to."""
@@ -27,6 +28,7 @@ def facts() -> dict[str, object]:
     return {
         "cores": len(os.sched_getaffinity(0)),
         "cpu": _cpu_model(),
+        "loop_ms": _loop_ms(),
         "python": platform.python_version(),
         "acktree": _acktree(),
         **{name: _version(name) for name in ("pyspark", "pyarrow", "numpy", "pandas")},
@@ -216,6 +218,16 @@ def _java() -> str | None:
 def _said(*command: str) -> str:
     run = subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # noqa: S603
     return run.stdout.strip()
+
+
+def _loop_ms() -> float:
+    """The time of a fixed Python loop, the best of some: machines of one name differ by a factor of two."""
+    took = []
+    for _ in range(_LOOPS):
+        started = time.perf_counter()
+        sum(number * number for number in range(200_000))
+        took.append(time.perf_counter() - started)
+    return round(min(took) * 1000, 1)
 
 
 def _cpu_model() -> str:

@@ -34,6 +34,14 @@ _WORD_COUNT: Final = {
         for bolts in ("arrow", "basic", "dictionary")
         for kind, further in _KINDS.items()
     },
+    **{
+        f"tracked-{bolts}-tuple-spout-{ms}-ms": (
+            *("word_count", "--bolts", bolts, "--spout", "tuple"),
+            *("--interval", str(ms / 1000)),
+        )
+        for bolts in ("arrow", "basic")
+        for ms in (250, 500, 1000)
+    },
     "tracked-arrow-1-core": ("word_count", "--bolts", "arrow", "--cores", "1"),
     "tracked-basic-1-core": ("word_count", "--bolts", "basic", "--cores", "1"),
     "tracked-arrow-guarded": ("word_count", "--bolts", "arrow", "--protection", "all"),

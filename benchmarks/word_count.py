@@ -64,6 +64,9 @@ def add_variant_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trace-rate", type=float, default=default.trace_rate, help="share that is traced")
     parser.add_argument("--tabs", type=int, default=default.tabs, help="tabs that show the page meanwhile")
     parser.add_argument("--inbox", type=int, default=default.inbox_max_messages, help="inbox_max_messages")
+    parser.add_argument(
+        "--interval", type=float, default=default.interval_secs, help="batch_interval_secs, in seconds"
+    )
 
 
 def add_time_arguments(parser: argparse.ArgumentParser) -> None:
@@ -80,7 +83,7 @@ def variant_of(args: argparse.Namespace) -> Variant:
     return Variant(
         args.bolts, args.spout, args.memory, not args.untracked, args.cores, args.batch_rows, args.inbox,
         protection=args.protection, words=args.words, trace_rate=args.trace_rate, tabs=args.tabs,
-        sentence_bytes=args.sentence_bytes,
+        sentence_bytes=args.sentence_bytes, interval_secs=args.interval,
     )  # fmt: skip
 
 

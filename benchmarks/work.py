@@ -325,6 +325,7 @@ class Variant:
         trace_rate: The share of messages that is traced.
         tabs: How many tabs show the page meanwhile, beside a Prometheus; 0 for no page.
         sentence_bytes: The length of a sentence; None for some 47.
+        interval_secs: The ``batch_interval_secs`` of the run.
     """
 
     bolts: str = "arrow"
@@ -340,6 +341,7 @@ class Variant:
     trace_rate: float = Config.trace_sample_rate
     tabs: int = 0
     sentence_bytes: int | None = None
+    interval_secs: float = Config.batch_interval_secs
 
     def sentences(self, seed: int) -> list[str]:
         """Sentences for one batch of the spout; the same for the same seed."""
@@ -355,6 +357,7 @@ class Variant:
             inbox_max_messages=inbox,
             trace_sample_rate=self.trace_rate,
             partitions=self.cores,
+            batch_interval_secs=self.interval_secs,
         )
         if self.protection == "none":
             return replace(usual, execute_timeout_secs=None)
