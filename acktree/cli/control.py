@@ -25,7 +25,7 @@ def add_to(commands: Commands) -> None:
     to_kill = new_command(commands, "kill", "deactivate, wait for open messages, stop", _kill)
     to_kill.add_argument(
         "-w", "--wait", type=seconds, metavar="SECS",
-        help="how long to wait for open messages (default: the message timeout)",
+        help="how long to wait for open messages (default: the longest message timeout)",
     )  # fmt: skip
     to_log = new_command(commands, "set-log-level", "set the level of loggers while it runs", _log_levels)
     to_log.add_argument(

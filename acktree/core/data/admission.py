@@ -163,6 +163,8 @@ def _plain(kind: pa.DataType) -> pa.DataType:  # noqa: C901, PLR0911  # a case f
 def _as(column: pa.Array, field: pa.Field, where: str) -> pa.Array:
     try:
         column.validate()
+        if isinstance(column, pa.DictionaryArray):
+            _check_places(column)
         if pa.types.is_run_end_encoded(column.type):
             column = pc.run_end_decode(column)
         return column if column.type == field.type else _cast(column, field.type)
@@ -172,6 +174,14 @@ def _as(column: pa.Array, field: pa.Field, where: str) -> pa.Array:
             f"{where}, field {field.name!r}",
             f"cast it before: column.cast({field.type})",
         ) from cause
+
+
+def _check_places(column: pa.DictionaryArray) -> None:
+    """Whether each row has a value of the dictionary, which Arrow's quick validation does not look at."""
+    ends = pc.min_max(column.indices)
+    low, high = ends["min"].as_py(), ends["max"].as_py()
+    if low is not None and not 0 <= low <= high < len(column.dictionary):
+        raise ValueError(f"rows have the values {low} to {high} of a dictionary of {len(column.dictionary)}")
 
 
 def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -128,3 +128,19 @@ def test_what_is_admitted_can_be_read_however_deep_it_is(deeper):
                 admitted(batch, "here")
         else:
             assert batch_from_bytes(batch_to_bytes(admitted(batch, "here"))) == batch
+
+
+@pytest.mark.parametrize("place", [-1, 2, 2**31 - 1])
+def test_a_row_without_a_value_in_its_dictionary_is_refused_by_name(place):
+    places = pa.array([0, None, place], pa.int32())
+    column = pa.DictionaryArray.from_arrays(places, pa.array(["a", "b"]), safe=False)
+    with pytest.raises(MisuseError, match="a dictionary of 2") as refused:
+        admitted(pa.record_batch({"word": column}), "emit_batch")
+    assert "'word'" in str(refused.value)
+
+
+@pytest.mark.parametrize("places", [[], [None, None], [0, None, 1]])
+def test_a_dictionary_that_has_the_value_of_each_row_is_admitted(places):
+    column = pa.DictionaryArray.from_arrays(pa.array(places, pa.int32()), pa.array(["a", "b"]))
+    batch = pa.record_batch({"word": column})
+    assert admitted(batch, "emit_batch").equals(batch)

@@ -88,3 +88,10 @@ def test_other_dictionaries_stay_as_they_are(column):
 def test_short_dictionaries_are_joined_again():
     parts = [with_short_dictionaries(pa.record_batch({"x": LETTERS.slice(row, 1)})) for row in range(4)]
     assert joined(parts).to_pydict() == {"x": ["a", "b", "secret", "d"]}
+
+
+def test_a_row_alone_has_a_dictionary_of_its_own_also_where_that_has_one_value():
+    column = pa.array(["same", "same"]).dictionary_encode()
+    row = alone(pa.record_batch({"word": column}), 1)
+    assert row.to_pydict() == {"word": ["same"]}
+    assert row["word"].dictionary.buffers()[2].address != column.dictionary.buffers()[2].address
