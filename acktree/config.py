@@ -192,8 +192,7 @@ class Config:
     in that time. Without load a micro-batch is as short as Spark allows."""
     inbox_max_messages: int = 2_000_000
     """The most messages in the inbox, emitted by spouts and not yet read by Spark; ``next_tuple`` is not
-    called while it is full. The inbox is also full with 1.25 times the messages that a micro-batch admits,
-    and with twice as many while micro-batches grow."""
+    called while it is full. The inbox is also full with twice the messages that a micro-batch admits."""
     inbox_max_bytes: int = 256 * 2**20
     """The same limit in bytes on disk; messages kept for a retry count."""
     worker_max_bytes: int | None = None

@@ -50,6 +50,8 @@ from acktree.checkpoint.wake_pipe import WakePipe
 from acktree.errors import CheckpointError
 from acktree.tasks.chunk import Chunk
 
+AHEAD: Final = 2
+"""How many micro-batches the spouts may be ahead of the source."""
 CHUNKS: Final = 8
 """The least number of chunks in a full micro-batch."""
 _COME_BY_THEMSELVES: Final = frozenset({ChunkKind.TICK, ChunkKind.BEAT})
@@ -73,7 +75,7 @@ class FileInbox:
         Args:
             admitted: The last number that Spark's log assigns to a micro-batch of an earlier run, or -1.
             max_messages: There is room while fewer messages than this wait for their micro-batch, and fewer
-                than :class:`~acktree.checkpoint.pace.Pace` lets them be ahead.
+                than :data:`AHEAD` times what a micro-batch takes.
             max_bytes: There is room while fewer bytes than this wait or are kept.
             files: How chunks are written.
             max_chunk_bytes: The largest chunk, where Spark carries it to the executors; None: no limit.
@@ -170,7 +172,7 @@ class FileInbox:
         return self._room() if room < wanted and self._look() else room
 
     def _room(self) -> int:
-        most = min(self._max_messages, int(self._taken.ahead * self._taken.allowance))
+        most = min(self._max_messages, AHEAD * self._taken.allowance)
         return max(0, most - self._waiting) if self._bytes < self._max_bytes else 0
 
     def note_work(self, message_ms: float) -> None:

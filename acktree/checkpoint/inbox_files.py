@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from acktree.checkpoint.files import UNPUBLISHED
-from acktree.checkpoint.pace import FASTEST, FIRST
+from acktree.checkpoint.pace import FIRST
 from acktree.private_files import DISK, Disk
 from acktree.tasks.chunk import Chunk
 
@@ -76,17 +76,15 @@ class Taken:
     Attributes:
         end: The last number that it gave to a micro-batch.
         allowance: The largest number of messages that it gives to one; a single chunk may exceed it.
-        ahead: How many times as many spouts may have ready.
     """
 
     end: int = -1
     allowance: int = FIRST
-    ahead: float = FASTEST
 
     def write(self, folder: Path, disk: Disk = DISK) -> None:
         """Write it for the driver."""
         new = folder / f"{UNPUBLISHED}{TAKEN}"
-        disk.write(new, json.dumps((self.end, self.allowance, self.ahead)).encode())
+        disk.write(new, json.dumps((self.end, self.allowance)).encode())
         disk.rename(new, folder / TAKEN)
 
     @classmethod

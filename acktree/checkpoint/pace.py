@@ -27,13 +27,10 @@ from typing import Final
 
 FIRST: Final = 8192
 """What the first micro-batch admits, before anything was measured."""
-FASTEST: Final = 2.0
+_FASTEST: Final = 2.0
 """The largest factor between the allowances of two successive micro-batches."""
 _SLOWEST: Final = 0.25
 """The smallest such factor: a single pause of the machine must not count for much."""
-_STEADY_AHEAD: Final = 1.25
-"""How many micro-batches spouts have ready where the next one is hardly larger. With one alone, chunks that
-do not fill it exactly make it smaller than it may be."""
 _APART: Final = 2
 """The largest micro-batch looked at must have this many times the messages of the smallest for a line."""
 _MOST_SEEN: Final = 16
@@ -66,9 +63,6 @@ class _Line:
 class Pace:
     """The allowance of the next micro-batch, in messages; at least 1.
 
-    ``ahead`` says how many times the allowance spouts may have ready meanwhile, for the one after it. What is
-    ready beyond that one's allowance waits longer, so it is much more only as long as allowances grow.
-
     >>> pace = Pace(interval_secs=2)
     >>> pace.ran(8192, 1.0)
     >>> pace.allowance
@@ -88,32 +82,24 @@ class Pace:
         self._line: _Line | None = None
         self._alike, self._try_after = 0, 2
         self.allowance = FIRST
-        self.ahead = FASTEST
 
     def ran(self, messages: int, secs: float) -> None:
         """Record a micro-batch: its messages, and the seconds from its admission to the next one's."""
         if not messages:
             return
         if self._is_pause(messages, secs):
-            self.allowance, self.ahead = min(self.allowance, max(1, round(messages * _SLOWEST))), FASTEST
+            self.allowance = min(self.allowance, max(1, round(messages * _SLOWEST)))
             return
         self._seen += 1
         self._last.append((messages, secs))
         while len(self._last) > max(_LEAST_SEEN, self._seen // 2):
             self._last.popleft()
         self._line = self._fitted()
-        factor = self._factor(messages, secs)
-        best = round(messages * factor)
-        self.ahead = _STEADY_AHEAD if self._is_steady(factor) else FASTEST
+        best = round(messages * self._factor(messages, secs))
         if best > messages:  # it may not have been full: a full one can be at least as large
             self.allowance = max(self.allowance, best)
         else:
             self.allowance = min(self.allowance, max(1, best))
-
-    def _is_steady(self, factor: float) -> bool:
-        """Whether the next micro-batch is hardly larger, and none is tried that is."""
-        is_known = self._line is not None and 2 * self._line.fixed <= self._interval_secs
-        return is_known and factor <= _STEADY_AHEAD
 
     def _is_pause(self, messages: int, secs: float) -> bool:
         """Whether this one is strange and the one before was not. Two in a row are a new load."""
@@ -130,13 +116,13 @@ class Pace:
     def _factor(self, messages: int, secs: float) -> float:
         """How many times the messages of this micro-batch the next one admits."""
         if self._must_try_more(secs):
-            return FASTEST
+            return _FASTEST
         line = self._line or _Line(0.0, secs / messages)
         wanted = max(self._interval_secs, 2 * line.fixed)
         factor = (wanted - line.fixed) / max(line.each * messages, 1e-9)
         if self._line is None and secs > wanted:
             factor = min(factor, 1 / _APART)  # then there can be a line
-        return min(FASTEST, max(_SLOWEST, factor))
+        return min(_FASTEST, max(_SLOWEST, factor))
 
     def _must_try_more(self, secs: float) -> bool:
         """Whether to try a larger micro-batch, since the last ones were slow and of much the same size."""

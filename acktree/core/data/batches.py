@@ -104,7 +104,7 @@ def _own_union(column: pa.UnionArray) -> pa.UnionArray:
 def _own_dictionary(column: pa.DictionaryArray) -> pa.DictionaryArray:
     values, places = used(column.dictionary, column.indices.drop_null())
     if len(values) == len(column.dictionary):
-        values = values.take(pa.array(np.arange(len(values))))  # else it is a view of the batch's bytes
+        values = values.take(pa.array(np.arange(len(values))))  # a copy: these are views of the batch's bytes
     is_null = column.indices.is_null().to_numpy(zero_copy_only=False)
     indices = np.zeros(len(column), dtype=np.int64)
     indices[~is_null] = places

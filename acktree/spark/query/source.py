@@ -131,7 +131,7 @@ class InboxReader(DataSourceStreamReader):
             if self._is_held() or os.getppid() != self._java:  # the query stops, or its JVM has ended
                 return start
         self._running = news, time.monotonic()
-        Taken(news[-1].number, self._pace.allowance, self._pace.ahead).write(self._folder, self._disk)
+        Taken(news[-1].number, self._pace.allowance).write(self._folder, self._disk)
         return {"chunk": news[-1].number}
 
     def commit(self, end: dict[str, int]) -> None:  # noqa: ARG002  # Spark's signature

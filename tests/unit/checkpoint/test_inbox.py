@@ -93,19 +93,6 @@ def test_a_micro_batch_runs_from_when_its_entries_are_taken_until_it_has_run_ove
     assert not inbox.is_running()
 
 
-def test_spouts_may_be_ahead_of_the_running_micro_batch_as_far_as_the_source_says(
-    inbox: FileInbox, tmp_path: Path
-) -> None:
-    Taken(-1, 8, 1.25).write(tmp_path)
-    assert inbox.room(10**6) == 10
-    inbox.append([chunk_of(*range(8))])
-    assert inbox.room() == 2
-    Taken(0, 8, 1.25).write(tmp_path)  # it runs: its messages no longer wait
-    assert inbox.room(3) == 10
-    Taken(0, 1, 1.25).write(tmp_path)
-    assert inbox.room(10**6) == 1  # a slow bolt: one at a time, and never none
-
-
 def test_a_position_takes_no_room(tmp_path: Path) -> None:
     inbox = FileInbox(tmp_path, -1, max_messages=100, max_bytes=1)
     inbox.append([chunk_of(1, position=1)])

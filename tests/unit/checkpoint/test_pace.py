@@ -61,10 +61,9 @@ def run_unevenly(pace, rounds, seed, *, fixed_secs, per_message_secs):
 
     The durations are those seen on a cluster with its checkpoint on HDFS. The first eight compile.
     """
-    chance, took, ready = random.Random(seed), [], pace.allowance
+    chance, took = random.Random(seed), []
     for number in range(rounds):
-        messages = min(pace.allowance, ready)
-        ready = int(pace.ahead * pace.allowance)  # what spouts hand over while this one runs
+        messages = pace.allowance
         cold = 1 + 3 * max(0.0, 1 - number / 8)
         pause = chance.uniform(2, 6) if chance.random() < 1 / 7 else 0.0
         secs = cold * fixed_secs * chance.lognormvariate(0, 0.6) + pause + messages * per_message_secs
@@ -130,19 +129,6 @@ def test_at_low_load_the_allowance_waits_for_what_will_come():
     assert pace.allowance == FIRST
     pace.ran(0, 5)
     assert pace.allowance == FIRST
-
-
-def test_spouts_have_little_more_ready_than_is_taken_once_micro_batches_no_longer_grow():
-    pace = Pace(2)
-    assert pace.ahead == 2
-    run(pace, 3, fixed_secs=0.2, per_message_secs=1e-6)
-    assert pace.ahead == 2
-    run(pace, 30, fixed_secs=0.2, per_message_secs=1e-6)
-    assert pace.ahead == 1.25
-    run(pace, 30, fixed_secs=3, per_message_secs=1e-6)
-    assert (
-        pace.ahead == 2
-    )  # where the fixed cost takes the whole interval, durations vary, and sizes with them
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**7), st.floats(0, 10**4))))
