@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
 from typing import Final, NamedTuple
 
 from acktree import markup
 from acktree.texts import printable
 
-__all__ = ["Folded", "Trace", "TracedMessage", "TracedTuple", "drawn", "folded"]
+__all__ = ["Folded", "Trace", "TracedMessage", "TracedTuple", "drawn", "folded", "in_order"]
 
 _MOST_LINES: Final = 2000
 _MOST_ROWS: Final = 200
 _MOST_TRACEBACK_LINES: Final = 40
 _MOST_VALUES: Final = 60
+_MOST_INDENTED: Final = 20
+"""Below this depth a line says its depth: a terminal and a table have no room to indent it."""
 _DONE: Final = frozenset({"acked", "failed"})
 
 
@@ -129,6 +134,15 @@ class Trace:
         return below
 
     @cached_property
+    def fates(self) -> Mapping[int, AbstractSet[str]]:
+        """Edge -> the fates of its tuple and of all below it."""
+        found: dict[int, AbstractSet[str]] = {}
+        for each in reversed(self.tuples):
+            below = (found.get(child.edge, frozenset()) for child in self.children[each.edge])
+            found[each.edge] = frozenset({each.fate}).union(*below)
+        return found
+
+    @cached_property
     def failed(self) -> Sequence[TracedTuple]:
         """The tuples that were failed."""
         return [each for each in self.tuples if each.fate == "failed"]
@@ -168,6 +182,23 @@ def folded(trace: Trace, edge: int) -> list[Folded]:
         groups.setdefault(each.edge if trace.children[each.edge] else key, []).append(each)
     found = [Folded(alike[0], len(alike)) for alike in groups.values()]
     return sorted(found, key=lambda each: (each.first.fate == "acked", each.first.fate != "failed"))
+
+
+def in_order(root: int, tuples: Sequence[TracedTuple]) -> list[TracedTuple]:
+    """The message first, then level by level; siblings by when they began, then by edge.
+
+    Tuples that are below themselves come last.
+    """
+    left = {each.edge: each for each in sorted(tuples, key=lambda each: (each.began_ms or 0, each.edge))}
+    ordered = [left.pop(root)] if root in left else []
+    rank = {edge: at for at, edge in enumerate(left)}
+    levels = TopologicalSorter({edge: left.keys() & each.parents for edge, each in left.items()})
+    with suppress(CycleError):
+        levels.prepare()
+    while level := levels.get_ready():
+        ordered += [left.pop(edge) for edge in sorted(level, key=rank.__getitem__)]
+        levels.done(*level)
+    return [*ordered, *left.values()]
 
 
 def drawn(trace: Trace) -> str:
@@ -224,8 +255,10 @@ def _cells(placed: _Placed) -> Sequence[object]:
     together = f" of {each.together:,} together" if each.together > 1 else ""
     took = None if each.took_ms is None else f"{_ms(each.took_ms)}{together}"
     again = " (shown above)" if placed.is_again else ""
+    depth = placed.depth
+    points = "\u00b7 " * (depth + 1) if depth <= _MOST_INDENTED else f"depth {depth}"
     return (
-        "\u00b7 " * (placed.depth + 1), f"{each.component}{count}{again}", each.task_id, each.stream,
+        points, f"{each.component}{count}{again}", each.task_id, each.stream,
         _shown(each.values), each.fate, took, each.reason,
     )  # fmt: skip
 
@@ -247,45 +280,44 @@ class _Placed(NamedTuple):
     """A tuple at its place in the drawing.
 
     Attributes:
+        depth: How many tuples are above it, the message aside.
         indent: What the lines above it leave room for.
         is_last: Whether it is the last of its siblings.
         is_again: Whether it, and what is below it, was drawn before.
     """
 
     folded: Folded
+    depth: int
     indent: str
     is_last: bool
     is_again: bool
 
-    @property
-    def depth(self) -> int:
-        """How many tuples are above it, the message aside."""
-        return len(self.indent) // 3
-
 
 def _below(trace: Trace, root: int) -> Iterator[str]:
     """The lines of all tuples."""
-    for alike, indent, is_last, is_again in _placed(trace, root):
+    for alike, depth, indent, is_last, is_again in _placed(trace, root):
         count = f" x {alike.count:,}" if alike.count > 1 else ""
         again = " (drawn above)" if is_again else ""
-        yield f"{indent}{'`-' if is_last else '|-'} {_line(alike.first)}{count}{again}"
+        deep = f"depth {depth}: " if depth > _MOST_INDENTED else ""
+        yield f"{indent}{'`-' if is_last else '|-'} {deep}{_line(alike.first)}{count}{again}"
 
 
 def _placed(trace: Trace, root: int) -> Iterator[_Placed]:
     """All tuples, in the order of the drawing. The tuples below one with several anchors are there once."""
     seen: set[int] = set()
-    ahead: list[tuple[Sequence[Folded], int, str]] = [(folded(trace, root), 0, "")]
+    ahead: list[tuple[Sequence[Folded], int, int, str]] = [(folded(trace, root), 0, 0, "")]
     while ahead:
-        siblings, at, indent = ahead.pop()
+        siblings, at, depth, indent = ahead.pop()
         if at == len(siblings):
             continue
-        ahead.append((siblings, at + 1, indent))
+        ahead.append((siblings, at + 1, depth, indent))
         edge, is_last = siblings[at].first.edge, at == len(siblings) - 1
         is_again = edge in seen
-        yield _Placed(siblings[at], indent, is_last, is_again)
+        yield _Placed(siblings[at], depth, indent, is_last, is_again)
         if not is_again:
             seen.add(edge)
-            ahead.append((folded(trace, edge), 0, indent + ("   " if is_last else "|  ")))
+            further = "" if depth >= _MOST_INDENTED else "   " if is_last else "|  "
+            ahead.append((folded(trace, edge), 0, depth + 1, indent + further))
 
 
 def _line(each: TracedTuple) -> str:

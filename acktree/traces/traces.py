@@ -12,7 +12,7 @@ from acktree.errors import CheckpointError, MisuseError
 from acktree.traces.packs import tuples_of
 from acktree.traces.recorder import searched_id
 from acktree.traces.store import IN_MEMORY, TraceStore
-from acktree.traces.trace import Trace, TracedMessage, TracedTuple
+from acktree.traces.trace import Trace, TracedMessage, TracedTuple, in_order
 
 __all__ = ["FILE", "Traces"]
 
@@ -142,7 +142,7 @@ class Traces:
                 self._store.place,
                 "delete the file; messages are not in it",
             ) from error
-        return Trace(found[0], _in_order(root, [TracedTuple(**each) for each in tuples]), more)
+        return Trace(found[0], in_order(root, [TracedTuple(**each) for each in tuples]), more)
 
     def attempts(self, message: TracedMessage) -> list[TracedMessage]:
         """All traced attempts of the same message, by number."""
@@ -217,18 +217,3 @@ def _message(row: Mapping[str, Any]) -> TracedMessage:
         row["verdict_ms"], row["reason"], row["component"], row["traceback"], row["tuples"],
         row["traceparent"],
     )  # fmt: skip
-
-
-def _in_order(root: int, tuples: Sequence[TracedTuple]) -> list[TracedTuple]:
-    """The message first, then level by level; siblings by when they began, then by edge."""
-    left = sorted(tuples, key=lambda each: (each.began_ms or 0, each.edge))
-    ordered: list[TracedTuple] = [each for each in left if each.edge == root]
-    left = [each for each in left if each.edge != root]
-    done = {root}
-    known = {each.edge for each in left}
-    while left:
-        ready = [each for each in left if all(p in done or p not in known for p in each.parents)] or left
-        ordered += ready
-        done.update(each.edge for each in ready)
-        left = [each for each in left if each.edge not in done]
-    return ordered

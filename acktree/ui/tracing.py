@@ -6,6 +6,7 @@ Roots and edges are texts: they have 64 bits, and JSON's readers in browsers rou
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
@@ -16,11 +17,14 @@ from acktree.traces.trace import Folded, Trace, TracedMessage, TracedTuple, fold
 from acktree.traces.traces import Traces
 from acktree.ui.known_names import MOST_PAGE
 
-__all__ = ["events", "page", "tree_of", "whole"]
+__all__ = ["events", "opened_at_first", "page", "tree_of", "whole"]
 
 _USUAL_PAGE: Final = 50
 _SLICE: Final = 200
 """The most lines of a slice of a tree."""
+_MOST_OPENED: Final = 25
+_OPENED_ANYWAY: Final = 5
+"""So many slices are opened at first. After the first few only those with something that was not acked."""
 _MOST_NAMED: Final = 50
 _BITS: Final = 63
 
@@ -81,7 +85,10 @@ def tree_of(traces: Traces, root: int, query: Mapping[str, str]) -> Row | None:
 
 
 def whole(traces: Traces, root: int) -> Row | None:
-    """A message with the first slice of its tree, what failed and who never acked; None if not stored."""
+    """A message with the first slices of its tree, what failed and who never acked; None if not stored.
+
+    ``tree`` is what is below the message, ``slices`` what is shown below tuples before a reader opens more.
+    """
     trace = traces.get(root)
     if trace is None:
         return None
@@ -89,6 +96,7 @@ def whole(traces: Traces, root: int) -> Row | None:
         "message": _message(trace.message) | {"traceback": trace.message.traceback},
         "attempts": [_message(each) for each in traces.attempts(trace.message)],
         "tree": _slice(trace, root, 0),
+        "slices": {str(edge): _slice(trace, edge, 0) for edge in opened_at_first(trace)},
         "failed": [_tuple(each) for each in trace.failed[:_MOST_NAMED]],
         "unacked": [_tuple(each) for each in trace.unacked[:_MOST_NAMED]],
         "unacked_count": len(trace.unacked),
@@ -106,7 +114,9 @@ def _slice_of(traces: Traces, root: int, query: Mapping[str, str]) -> Row | None
     if trace is not None and "all" in query:
         return {
             "slices": {
-                str(edge): _whole_slice(trace, edge) for edge, below in trace.children.items() if below
+                str(edge): _slice(trace, edge, 0, len(below))
+                for edge, below in trace.children.items()
+                if below
             }
         }
     edge = _number(query, "edge")
@@ -115,40 +125,31 @@ def _slice_of(traces: Traces, root: int, query: Mapping[str, str]) -> Row | None
     return {"tree": _slice(trace, edge, _number(query, "first") or 0)}
 
 
-def _slice(trace: Trace, edge: int, first: int) -> Row:
+def opened_at_first(trace: Trace) -> list[int]:
+    """The tuples that are opened at first, level by level."""
+    opened: list[int] = []
+    ahead = deque(folded(trace, trace.message.root)[:_SLICE])
+    while ahead and len(opened) < _MOST_OPENED:
+        edge = ahead.popleft().first.edge
+        is_wanted = len(opened) < _OPENED_ANYWAY or trace.fates[edge] - {"acked"}
+        if trace.children[edge] and is_wanted and edge not in opened:
+            opened.append(edge)
+            ahead += folded(trace, edge)[:_SLICE]
+    return opened
+
+
+def _slice(trace: Trace, edge: int, first: int, most: int = _SLICE) -> Row:
     lines = folded(trace, edge)
     return {
         "edge": str(edge),
         "first": first,
         "count": len(lines),
-        "lines": [_line(trace, each) for each in lines[first : first + _SLICE]],
+        "lines": [_line(trace, each) for each in lines[first : first + most]],
     }
 
 
-def _whole_slice(trace: Trace, edge: int) -> Row:
-    """All tuples below one, without what they lead to: a reader has it all."""
-    lines = [_line(trace, each, is_whole=True) for each in folded(trace, edge)]
-    return {"edge": str(edge), "first": 0, "count": len(lines), "lines": lines}
-
-
-def _line(trace: Trace, each: Folded, *, is_whole: bool = False) -> Row:
-    below = trace.children[each.first.edge]
-    leads_to = [] if is_whole else _leads_to(trace, each)
-    return _tuple(each.first) | {"alike": each.count, "below": len(below), "leads_to": leads_to}
-
-
-def _leads_to(trace: Trace, each: Folded) -> list[str]:
-    """What fates other than acked are in the subtree, so that a reader knows which to open."""
-    found: set[str] = set()
-    seen: set[int] = set()
-    ahead = [each.first]
-    while ahead:
-        one = ahead.pop()
-        if one.edge not in seen:
-            seen.add(one.edge)
-            found.add(one.fate)
-            ahead += trace.children[one.edge]
-    return sorted(found - {"acked"})
+def _line(trace: Trace, each: Folded) -> Row:
+    return _tuple(each.first) | {"alike": each.count, "below": len(trace.children[each.first.edge])}
 
 
 def _message(message: TracedMessage) -> Row:

@@ -4,7 +4,6 @@ import { count, h, millis, moment, secs, table } from "./draw.js";
 const FATES = { acked: "ACTIVE", failed: "FAILED", held: "INACTIVE", open: "INACTIVE", waiting: "INACTIVE" };
 const SAID = { open: "not acked", held: "held", waiting: "not executed" };
 const VERDICTS = [["FAILED", "failed"], ["TIMED_OUT", "timed out"], ["ACKED", "acked"], ["OPEN", "open"]];
-const MOST_OPENED = 25;
 
 export const traces = { query: {}, page: null, after: [""], whole: null, slices: {}, closed: {} };
 
@@ -28,15 +27,7 @@ export async function loadTraces(ask, id) {
 export async function loadTrace(ask, id, root) {
   if (traces.whole?.message.root === root && traces.whole.message.verdict) return;
   traces.whole = await ask(at(id, "traces", root));
-  traces.slices = { [root]: traces.whole.tree };
-  const ahead = [...traces.whole.tree.lines];
-  for (let opened = 0; ahead.length && opened < MOST_OPENED;) {
-    const line = ahead.shift();
-    if (!line.below || (!line.leads_to.length && opened > 5)) continue;
-    await loadSlice(ask, id, root, line.edge);
-    opened += 1;
-    ahead.push(...(traces.slices[line.edge]?.lines || []));
-  }
+  traces.slices = { ...traces.whole.slices, [root]: traces.whole.tree };
 }
 
 async function loadSlice(ask, id, root, edge, first = 0) {

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from acktree.traces.trace import Trace
+from acktree.ui.tracing import opened_at_first
 from tests.unit.traces.facts import record
+from tests.unit.traces.test_trace import MESSAGE, SIBLING
 
 MINE = "/api/acktree/v1/topologies"
 
@@ -24,6 +29,22 @@ def test_a_failed_message_is_found_with_its_tree(page, topology_id, root):
     assert [line["alike"] for line in whole["tree"]["lines"]] == [1, 3]
     edge = whole["tree"]["edge"]
     assert page.json(f"{MINE}/{topology_id}/traces/{root}?edge={edge}")["tree"] == whole["tree"]
+    for edge, below in whole["slices"].items():
+        assert page.json(f"{MINE}/{topology_id}/traces/{root}?edge={edge}")["tree"] == below
+
+
+@pytest.mark.parametrize(
+    ("fate", "opened"),
+    [
+        ("acked", 5),  # the first few
+        ("held", 25),  # those that lead to what was not acked
+    ],
+)
+def test_the_first_few_slices_are_opened_and_those_with_something_not_acked(fate, opened):
+    """The message has 30 tuples below it, with one below each."""
+    above = [replace(SIBLING, edge=2 + n) for n in range(30)]
+    below = [replace(SIBLING, edge=100 + n, parents=[2 + n], fate=fate) for n in range(30)]
+    assert opened_at_first(Trace(MESSAGE, above + below)) == [each.edge for each in above[:opened]]
 
 
 def test_pages_of_messages_follow_by_key(page, topology_id, root):
