@@ -41,6 +41,8 @@ _STRANGE: Final = 3.0
 """A micro-batch that takes this many times what was expected is a pause of the machine, or a new load."""
 _MOST_ALIKE: Final = 64
 """A larger one is tried after the second of much the same size, then after twice as many each time."""
+_TRIES: Final = 2
+"""A larger one is tried this often: spouts fill the first before they know that it may be larger."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ class Pace:
         self._seen = 0
         self._strange: tuple[int, float] | None = None
         self._line: _Line | None = None
-        self._alike, self._try_after = 0, 2
+        self._alike, self._try_after, self._tries_left = 0, 2, 0
         self.allowance = FIRST
 
     def ran(self, messages: int, secs: float) -> None:
@@ -127,11 +129,16 @@ class Pace:
     def _must_try_more(self, secs: float) -> bool:
         """Whether to try a larger micro-batch, since the last ones were slow and of much the same size."""
         if self._are_apart() or secs < self._interval_secs / 2:
+            self._tries_left = 0
             return False
+        if self._tries_left:
+            self._tries_left -= 1
+            return True
         self._alike += 1
         if self._alike < self._try_after:
             return False
         self._alike, self._try_after = 0, min(2 * self._try_after, _MOST_ALIKE)
+        self._tries_left = _TRIES - 1
         return True
 
     def _are_apart(self) -> bool:

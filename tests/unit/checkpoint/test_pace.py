@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from acktree.checkpoint.inbox import AHEAD
 from acktree.checkpoint.pace import FIRST, Pace
 
 
@@ -48,6 +49,39 @@ def test_the_fixed_cost_is_found_where_each_micro_batch_has_one_entry():
     assert pace.allowance < 10  # from now on each has one entry
     run(pace, 12, fixed_secs=30, per_message_secs=1e-3, entry=10)
     assert pace.allowance > 500
+
+
+def run_filled(pace, rounds, *, fixed_secs, per_message_secs, entry):
+    """Micro-batches whose entries spouts append while the one before runs, as far ahead as they may be then.
+
+    The messages of each.
+    """
+    waiting, noted, took = 0, 1, []
+    for _ in range(rounds):
+        while waiting < AHEAD * noted:
+            waiting += entry
+        noted = pace.allowance
+        messages = min(waiting, -(-noted // entry) * entry)
+        waiting -= messages
+        pace.ran(messages, fixed_secs + messages * per_message_secs)
+        took.append(messages)
+    return took
+
+
+@pytest.mark.parametrize("entry", [1, 3, 10, 100])
+def test_the_fixed_cost_is_found_where_spouts_are_ahead_by_one_entry(entry):
+    """They have filled the next micro-batch before they know that a larger one is tried."""
+    pace = Pace(2)
+    run(pace, 10, fixed_secs=30, per_message_secs=1e-3, waiting=entry, entry=entry)
+    assert pace.allowance <= max(1, entry // 2)
+    took = run_filled(pace, 40, fixed_secs=30, per_message_secs=1e-3, entry=entry)
+    assert took[0] == entry
+    assert took[-1] > 10_000
+
+
+def test_entries_that_are_slow_each_are_seldom_tried_together_where_spouts_are_ahead_by_one():
+    took = run_filled(Pace(2), 300, fixed_secs=0.1, per_message_secs=1, entry=10)
+    assert sum(messages > 10 for messages in took[20:]) <= 10
 
 
 def test_entries_that_are_slow_each_are_seldom_tried_together():
