@@ -99,7 +99,7 @@ def _micro_batches(snapshots: Iterable[Snapshot]) -> Iterator[Metric]:
 
 def _workers_lost(snapshots: Iterable[Snapshot]) -> Metric:
     family = CounterMetricFamily(
-        "acktree_workers_lost", "Python workers that died while they ran a level.", labels=["topology"]
+        "acktree_worker_deaths", "Python workers that died while they ran a level.", labels=["topology"]
     )
     for snapshot in snapshots:
         created = snapshot.began_ms / _MILLIS
@@ -130,7 +130,7 @@ def _complete_latency(snapshots: Iterable[Snapshot]) -> Metric:
     family = HistogramMetricFamily(
         "acktree_complete_latency_seconds",
         "From a spout's emit to the verdict ACKED.",
-        labels=["topology", "spout"],
+        labels=["topology", "component"],
     )
     for snapshot in snapshots:
         for spout in snapshot.spouts:
@@ -167,13 +167,13 @@ def _not_asked(snapshots: Iterable[Snapshot]) -> Metric:
     family = CounterMetricFamily(
         "acktree_spout_not_asked_seconds",
         "For how long the tasks of a spout were not asked for messages.",
-        labels=["topology", "spout", "why"],
+        labels=["topology", "spout", "reason"],
     )
     for snapshot in snapshots:
         for spout in snapshot.spouts:
-            for why, secs in snapshot.stats[spout].not_asked_secs.items():
+            for reason, secs in snapshot.stats[spout].not_asked_secs.items():
                 created = snapshot.began_ms / _MILLIS
-                family.add_metric([snapshot.topology, spout, why], secs, created=created)
+                family.add_metric([snapshot.topology, spout, reason], secs, created=created)
     return family
 
 

@@ -96,7 +96,7 @@ FIRING = {
         'acktree_acker_inits_total{topology="t"}': "0+100x60",
     },
     "AcktreeSpoutHeldBack": {
-        'acktree_spout_not_asked_seconds_total{topology="t", spout="s", why="inbox_full"}': "0+59x60",
+        'acktree_spout_not_asked_seconds_total{topology="t", spout="s", reason="inbox_full"}': "0+59x60",
     },
     "AcktreeMicroBatchesSlow": {
         'acktree_micro_batch_duration_seconds_bucket{topology="t", le="60.5"}': "0+1x60",
@@ -113,7 +113,7 @@ FIRING = {
         'acktree_execute_latency_seconds_bucket{topology="t", component="b", le="+Inf"}': "0+11x60",
         'acktree_execute_latency_seconds_bucket{topology="t", component="b", le="60"}': "0+11x60",
     },
-    "AcktreeWorkersLost": {'acktree_workers_lost_total{topology="t"}': "0+1x60"},
+    "AcktreeWorkersLost": {'acktree_worker_deaths_total{topology="t"}': "0+1x60"},
     "AcktreeLosesNumbers": {'acktree_metrics_consumer_dropped_total{topology="t"}': "0+1x60"},
 }
 """What makes a rule fire, a value each minute."""

@@ -383,7 +383,7 @@ def test_lost_workers_are_the_same_at_every_door(page, topology_id, counted, cap
     assert "workers lost: 3" in counted.handle.stats().table()
     (line,) = page.json("/api/acktree/v1/topologies")["topologies"]
     assert (line["workers_lost"], line["all_time"]["workers_lost"]) == (3, 3)
-    assert b'acktree_workers_lost_total{topology="numbers"} 3.0' in page.ask("/metrics")[2]
+    assert b'acktree_worker_deaths_total{topology="numbers"} 3.0' in page.ask("/metrics")[2]
     assert main(["stats", "numbers", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["workers_lost"] == 3
     assert main(["stats", "numbers"]) == 0

@@ -42,14 +42,14 @@ def _spout(snapshot: Snapshot) -> Iterator[Sample]:
     yield "messages_awaiting_retry", source.awaiting_retry, spout
     yield "message_oldest_open_seconds", source.oldest_open_secs, spout
     yield "spout_outage_seconds", 0, spout
-    for why, secs in source.not_asked_secs.items():
-        yield "spout_not_asked_seconds_total", secs, {**spout, "why": why}
+    for reason, secs in source.not_asked_secs.items():
+        yield "spout_not_asked_seconds_total", secs, {**spout, "reason": reason}
 
 
 def _latencies(snapshot: Snapshot) -> Iterator[Sample]:
     source, double, acker = snapshot.stats["source"], snapshot.stats["double"], snapshot.stats.acker
     for name, spread, mean_ms, labels in (
-        ("complete_latency", source.complete_ms, source.total.complete_ms, {"spout": "source"}),
+        ("complete_latency", source.complete_ms, source.total.complete_ms, {"component": "source"}),
         ("execute_latency", double.execute_spread, double.total.execute_ms, {"component": "double"}),
         ("process_latency", double.process_spread, double.total.process_ms, {"component": "double"}),
         ("micro_batch_duration", acker.batch_spread, acker.batch_ms, {}),
@@ -105,7 +105,7 @@ def _all_time(snapshot: Snapshot) -> Iterator[Sample]:
 def _losses(snapshot: Snapshot) -> Iterator[Sample]:
     traces = snapshot.stats.traces
     yield "metrics_consumer_dropped_total", snapshot.metrics_dropped, {}
-    yield "workers_lost_total", snapshot.stats.workers_lost, {}
+    yield "worker_deaths_total", snapshot.stats.workers_lost, {}
     yield "trace_messages_total", traces.messages, {}
     yield "trace_exported_total", traces.exported, {}
     for name, counts in (("trace", traces.dropped), ("event_log", traces.events_dropped)):
