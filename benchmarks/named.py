@@ -55,6 +55,7 @@ _WORD_COUNT: Final = {
             ("traced", "0.001", ()),
             ("unwatched", "0", ()),
             ("watched", "0", ("--tabs", "5")),
+            ("off", "0", ("--no-door",)),
         )
     },
     "tracked-arrow-cluster": ("word_count", "--bolts", "arrow", "--master", "local-cluster[2,1,1024]"),

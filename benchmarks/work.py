@@ -326,6 +326,7 @@ class Variant:
         tabs: How many tabs show the page meanwhile, beside a Prometheus; 0 for no page.
         sentence_bytes: The length of a sentence; None for some 47.
         interval_secs: The ``batch_interval_secs`` of the run.
+        has_door: Whether operators may ask the driver: ``control``.
     """
 
     bolts: str = "arrow"
@@ -342,6 +343,7 @@ class Variant:
     tabs: int = 0
     sentence_bytes: int | None = None
     interval_secs: float = Config.batch_interval_secs
+    has_door: bool = True
 
     def sentences(self, seed: int) -> list[str]:
         """Sentences for one batch of the spout; the same for the same seed."""
@@ -358,6 +360,7 @@ class Variant:
             trace_sample_rate=self.trace_rate,
             partitions=self.cores,
             batch_interval_secs=self.interval_secs,
+            control=self.has_door,
         )
         if self.protection == "none":
             return replace(usual, execute_timeout_secs=None)
