@@ -7,7 +7,8 @@ Runs micro-batches with and without tracing in turns, so that a busy neighbour d
 compares the CPU time of each pair: the levels and the acker, and the recorder's thread, whose work is done at
 the end of each micro-batch here.
 
-``--messages``: this many messages with tracing alone; what is stored in the end, on disk and in memory.
+``--messages``: this many messages with tracing alone; one line of JSON says what is stored in the end, on disk
+and in memory.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from __future__ import annotations
 import argparse
 import statistics
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
 from tempfile import TemporaryDirectory
 from time import process_time
+from typing import Any
 
 from acktree.core.data.frames import Kind, WireRow
 from acktree.core.micro_batch import MicroBatch as Batch
@@ -27,6 +29,7 @@ from acktree.core.tracking.sampling import TraceRule
 from acktree.traces.recorder import TraceRecorder
 from acktree.traces.store import TraceStore
 from benchmarks.python_side import MicroBatch
+from benchmarks.report import Report, add_keep_argument, print_line
 from benchmarks.word_count import add_variant_arguments, variant_of
 from benchmarks.work import Variant
 
@@ -54,10 +57,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--pairs", type=int, default=30, help="pairs of micro-batches")
     parser.add_argument("--messages", type=int, default=0, help="trace this many, and say what is stored")
     parser.add_argument("--sentences", type=int, default=20_000, help="sentences of a micro-batch")
+    add_keep_argument(parser)
     args = parser.parse_args(arguments)
     variant = variant_of(args)
     if args.messages:
-        print(_bounds(variant, args.rate, args.messages, args.sentences))
+        print_line(_bounds(variant, args.rate, args.messages, args.sentences), keep=args.keep)
         return
     with TemporaryDirectory() as folder:
         store = TraceStore(Path(folder) / "traces.sqlite")
@@ -78,8 +82,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(_said(times, writes, store.count(), args.sentences))
 
 
-def _bounds(variant: Variant, rate: float, messages: int, sentences: int) -> str:
-    """Trace many messages, and say what is stored."""
+def _bounds(variant: Variant, rate: float, messages: int, sentences: int) -> dict[str, Any]:
+    """Trace many messages; what is stored, and the largest memory of the process after each tenth of them."""
+    report = Report("tracing", asdict(replace(variant, trace_rate=rate)) | {"sentences": sentences})
     with TemporaryDirectory() as name:
         folder = Path(name)
         store = TraceStore(folder / "traces.sqlite")
@@ -90,15 +95,20 @@ def _bounds(variant: Variant, rate: float, messages: int, sentences: int) -> str
         config = replace(micro_batch.plan.config, trace_sample_rate=rate)
         micro_batch.plan = replace(micro_batch.plan, config=config)
         most_bytes = 0
-        sizes: list[str] = []
+        sizes: list[int] = []
         for number in range(max(1, messages // sentences)):
             cpu_secs(micro_batch, recorder, number)
             most_bytes = max(most_bytes, sum(file.stat().st_size for file in folder.iterdir()))
             if number % max(1, messages // sentences // 10) == 0:
-                sizes.append(f"{getrusage(RUSAGE_SELF).ru_maxrss / 1024:.0f}")
-        return (
-            f"{messages:,} messages, {store.recorded:,} traced: {store.count():,} are stored in at most "
-            f"{most_bytes / 1e6:.0f} MB on disk; the process had {', '.join(sizes)} MB at most"
+                sizes.append(getrusage(RUSAGE_SELF).ru_maxrss // 1024)
+        return report.line(
+            {
+                "messages": messages,
+                "traced": store.recorded,
+                "stored": store.count(),
+                "most_disk_mb": round(most_bytes / 1e6),
+                "most_memory_mb": sizes,
+            }
         )
 
 
