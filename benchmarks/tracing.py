@@ -7,8 +7,8 @@ Runs micro-batches with and without tracing in turns, so that a busy neighbour d
 compares the CPU time of each pair: the levels and the acker, and the recorder's thread, whose work is done at
 the end of each micro-batch here.
 
-``--messages``: this many messages with tracing alone; one line of JSON says what is stored in the end, on disk
-and in memory.
+``--messages``: this many messages with tracing alone; one line of JSON says what is stored, on disk and in
+memory.
 """
 
 from __future__ import annotations
