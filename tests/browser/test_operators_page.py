@@ -11,6 +11,7 @@ import pytest
 
 from acktree import ConnectorError, TopologyBuilder
 from acktree.core.data.frames import Kind, WireRow
+from acktree.core.data.instruments import Increment
 from acktree.core.stats.counters import Counters
 from acktree.core.stats.numbers import ReportedError
 from tests.browser import browsers
@@ -251,6 +252,45 @@ def test_an_outage_of_a_spout_is_shown(tab, tmp_path):
         tab.locator(".note.bad", has_text="no connection").wait_for()
         tab.locator("svg a.spout").click()
         tab.locator(".note.bad", has_text="start it").wait_for()
+
+
+def bars(tab):
+    """The bars of the last micro-batch's time, from top to bottom, each with what stands beside it."""
+    texts = tab.locator("svg.phases text").all_text_contents()
+    return list(zip(texts[::2], texts[1::2], strict=True))
+
+
+def test_each_level_the_acker_and_the_counts_have_a_bar_of_the_last_micro_batch(running, tab):
+    results = running.run.results
+    results.note_parts({"level_0": 60_000, "level_1": 250, "counts": 2_000})
+    results.times.add({"acker": 12_700})
+    results.times.keep(7)
+    running.spark_phases = 7, {"addBatch": 200, "commitOffsets": 15, "latestOffset": 0, "triggerExecution": 9}
+    to_topology(tab)
+    expected = [
+        ("exchange and tasks", "125 ms"), ("level 0", "60 ms"), ("commit", "15 ms"), ("acker", "13 ms"),
+        ("counts", "2 ms"), ("level 1", "0.3 ms"), ("admission", "0 ms"),
+    ]  # fmt: skip
+    shows(lambda: bars(tab), expected)
+    said = ", ".join(f"{name} {ms}" for name, ms in expected)
+    assert tab.get_by_role("img", name=said, exact=True).count() == 1
+
+
+def test_a_micro_batch_of_which_spark_alone_tells_has_one_bar_for_all_levels(running, tab):
+    """As of a driver of an earlier release, and of the first micro-batches."""
+    running.spark_phases = 7, {"addBatch": 200, "commitOffsets": 15, "triggerExecution": 215}
+    to_topology(tab)
+    shows(lambda: bars(tab), [("levels and acker", "200 ms"), ("commit", "15 ms")])
+
+
+def test_metrics_of_a_user_are_called_those_of_all_runs(running, tab):
+    running.measure("double", 1, {"lines": Increment("counter", 7)})
+    running.door._observer.forget()
+    to_topology(tab)
+    tab.locator("svg a.bolt").click()
+    assert cells(tab, "Metrics", "lines")[:3] == ["lines", "counter", "7"]
+    tab.get_by_text("Of all runs on the checkpoint, whatever the window is").wait_for()
+    assert tab.get_by_text("Metrics of this run").count() == 0
 
 
 def test_percentiles_of_latencies_are_shown(running, tab):
