@@ -133,8 +133,8 @@ def _metrics_of(task_info: TaskInfo, data_points: Sequence[DataPoint], resource:
     metrics = []
     for name, numbers in found.items():
         data: sdk.Sum | sdk.Gauge = sdk.Gauge(numbers)
-        if name.endswith("_count") and not name.startswith("acktree.user."):
+        if name.endswith(("_count", "_ms")) and not name.startswith("acktree.user."):
             data = sdk.Sum(numbers, sdk.AggregationTemporality.CUMULATIVE, is_monotonic=True)
-        metrics.append(sdk.Metric(name, None, "ms" if name.endswith("_latency") else "1", data))
+        metrics.append(sdk.Metric(name, None, "ms" if name.endswith(("_latency", "_ms")) else "1", data))
     scope = sdk.ScopeMetrics(InstrumentationScope("acktree"), metrics, "")
     return sdk.MetricsData([sdk.ResourceMetrics(resource, [scope], "")])

@@ -33,6 +33,7 @@ from acktree.core.stats.counters import (
     spread_key,
 )
 from acktree.core.stats.numbers import ReportedError
+from acktree.driver.batch_times import BatchTimes
 from acktree.driver.error_log import ErrorLog
 from acktree.driver.metrics_book import MetricsBook, MetricsLog
 from acktree.driver.progress import Progress
@@ -179,6 +180,7 @@ class BatchResults:
         progress: The progress after the last micro-batch.
         metrics: The metrics of users.
         totals: The counts of all runs.
+        times: Where the time of the last micro-batches went.
     """
 
     def __init__(
@@ -208,6 +210,7 @@ class BatchResults:
         components = plan.topology.components.values()
         tasks = {(component.id, task) for component in components for task in component.task_ids}
         self.metrics = MetricsBook(errors, metrics_log, tasks)
+        self.times = BatchTimes()
         self._traces, self._events = traces, events
         self._plan, self._acker, self._errors, self._verdict_log = plan, acker, errors, verdict_log
         self._counters = Counters()
@@ -284,7 +287,7 @@ class BatchResults:
             with self._lock:
                 for component, task, count, oldest_ms in json.loads(row.head or b"[]"):
                     self._held[component, task] = count, oldest_ms
-        self.note_phases(busiest_us)
+        self.note_parts(busiest_us)
         for row in list(rows.get(Kind.CLOCK, ()))[:1]:
             took_us = max(0, now_ms - row.clock_ms) * 1000
             self._count_for_acker(("batch_us", took_us), (spread_key("batch", took_us, 1), 1))
@@ -302,12 +305,18 @@ class BatchResults:
             for values in rows_to_show(batch_from_bytes(row.body)):
                 tuple_log.info("component=%s stream=%s values=%r", component, stream, values)
 
+    def note_parts(self, us: Mapping[str, int]) -> None:
+        """Add the microseconds that parts of this micro-batch took, which Spark counts as one phase."""
+        self.times.add(us)
+        self.note_phases(us)
+
     def note_phases(self, us: Mapping[str, int]) -> None:
         """Add the microseconds that phases of a micro-batch took."""
         self._count_for_acker(*((f"{PHASE}{phase}", took) for phase, took in us.items()))
 
     def _count_settled(self, verdicts: Verdicts, took_us: int) -> None:
         """Count the verdicts of a micro-batch, and how long the acker took for them."""
+        self.times.add({"acker": took_us})
         acked = sum(len(sequences) for _, sequences in verdicts.done) + len(verdicts.acked.roots)
         self._count_for_acker(("emitted", acked), stream=ACKER_ACK)
         self._count_for_acker(

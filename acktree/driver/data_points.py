@@ -3,8 +3,9 @@
 Counts are of the run so far, so that one that is dropped is made good by the next. A latency is the average
 since the last report, and left out where nothing happened.
 
-Source: the names of Storm 2: ``__emit-count-<stream>`` and its kin. Storm's ``__skipped-...-ms`` and its
-numbers of queues are left out: nothing here measures them.
+Source: the names of Storm 2: ``__emit-count-<stream>`` and its kin. Of Storm's ``__skipped-...-ms``, that of
+back-pressure is the time in which the inbox was full; an outage and a pause have no name in Storm, and are
+left out. Storm's numbers of queues are left out: there are no queues between tasks.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from acktree.core.stats.counters import NO_STREAM, SAMPLES, SUMS, Counters, Latency
+from acktree.core.stats.counters import NO_STREAM, NOT_ASKED, SAMPLES, SUMS, Counters, Latency
 from acktree.core.stats.user_metrics import Key, UserMetric
 from acktree.metrics_consumer import DataPoint
 
@@ -28,6 +29,12 @@ _COUNTS: Final = {
     "failed": "__fail-count",
     "timed_out": "__timeout-count",
 }
+_SKIPPED: Final = {
+    f"{NOT_ASKED}pending_full": "__skipped-max-spout-ms",
+    f"{NOT_ASKED}inactive": "__skipped-inactive-ms",
+    f"{NOT_ASKED}inbox_full": "__skipped-backpressure-ms",
+}
+"""For how long a spout was not asked for messages, by why."""
 _LATENCIES: Final[Mapping[Latency, str]] = {
     "execute_ms": "__execute-latency",
     "process_ms": "__process-latency",
@@ -58,6 +65,8 @@ def data_points(
     for (component, task, stream, what), n in sorted(_with_storms_fails(now).items()):
         if what == "errors":
             found[component, task].append(DataPoint("__reported-error-count", n))
+        elif what in _SKIPPED:
+            found[component, task].append(DataPoint(_SKIPPED[what], n // 1000))
         elif what in _COUNTS:
             found[component, task].append(DataPoint(f"{_COUNTS[what]}-{stream}", n, _dimensions(stream)))
     for latency, name in _LATENCIES.items():

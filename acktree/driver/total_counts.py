@@ -5,8 +5,9 @@ Rules of this file
 1. Counts belong to micro-batches. What bolts and emits count, and how many messages got which verdict, is
    stored with the micro-batch, before Spark commits it. A micro-batch that runs again was never committed:
    what it stored is thrown away, and it counts once.
-2. What no micro-batch decides (complete latencies, errors of spouts, messages that never reached one) is
-   stored with the next micro-batch, and at the end of the run. If the driver is killed first, it is lost.
+2. What no micro-batch decides (complete latencies, errors of spouts, messages that never reached one, why a
+   spout was not asked) is stored with the next micro-batch, and at the end of the run. If the driver is
+   killed first, it is lost.
 3. Nothing here stops a topology: a table that cannot be written or read is reported once.
 
 The table is written whole with each micro-batch that counted something, so that it is exact wherever the

@@ -305,7 +305,7 @@ def _start(
     supervisor = Supervisor(run, query)
     running = SubmittedTopology(run, supervisor)
     if door is not None:
-        door.open(running, run, query.batch_ms)
+        door.open(running, run, lambda: run.results.times.with_parts(*query.last_phases()))
     if run.consumers is not None:
         at_once = {each.id: each.at_once for each in run.plan.topology.components.values()}
         run.consumers.begin(Source(run.counters, lambda: run.results.metrics.metrics(now_ms()), at_once))

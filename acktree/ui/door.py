@@ -74,7 +74,7 @@ class Door:
         self._is_serving = self._is_closing = False
 
     def open(
-        self, running: SubmittedTopology, run: Run, batch_ms: Callable[[], Mapping[str, int]] = dict
+        self, running: SubmittedTopology, run: Run, batch_ms: Callable[[], Mapping[str, float]] = dict
     ) -> None:
         """Begin to answer. An error is logged, and the topology runs without a door.
 

@@ -1,7 +1,8 @@
 """Keeps the history of a run: points for charts, and samples from which windows go on after a restart.
 
 The observer's thread calls it. It stores the counts of all runs as of a micro-batch that Spark has committed,
-at most every few seconds, while something changes, and when the run ends.
+at most every few seconds, while something changes, and when the run ends. That a spout waits is no change: a
+topology at rest writes nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
-from acktree.core.stats.counters import Counters
+from acktree.core.stats.counters import NOT_ASKED, Counters, Key
 from acktree.driver.total_counts import TotalCounts, Totals
 from acktree.errors import AcktreeError, CheckpointError, ConfigError
 from acktree.logs import logger
@@ -103,7 +104,7 @@ class History:
         self._looked_at = self._sampled_at = time.monotonic()
         self._sample_bytes = 0
         self._last: Point | None = None
-        self._counters = totals.begun.counters
+        self._events = _events(totals.begun.counters)
         self._has_failed = self._has_begun_anew = False
 
     def begin(self, lengths_secs: Collection[int], now_ms: int, last_committed: int) -> Windows:
@@ -144,7 +145,8 @@ class History:
             return
         self._looked_at = now
         found, wall_ms = self._totals.now(), _wall_ms()
-        same = found.counters == self._counters
+        events = _events(found.counters)
+        same = events == self._events
         if found.batch_id < 0 or same or not self._waits_for_commit(found.batch_id):
             if same:
                 self._last = replace(self._last, until_ms=max(wall_ms, self._last.at_ms))
@@ -158,7 +160,7 @@ class History:
         if self._store([self._last, point], self._sample(found, wall_ms) if is_due else None):
             is_known = (self._last.run, self._last.batch_id) == (point.run, point.batch_id)
             self._last = replace(point, at_ms=self._last.at_ms) if is_known else point
-            self._counters = found.counters
+            self._events = events
             if is_due:
                 self._sampled_at = now
 
@@ -210,6 +212,11 @@ class History:
         self._has_failed = True
         if isinstance(error, CheckpointError):  # it does not pass; somebody may still read the old one
             self.store = HistoryStore(IN_MEMORY)
+
+
+def _events(counters: Counters) -> dict[Key, int]:
+    """What happened: the counts without the times of waits, which grow while nothing happens."""
+    return {key: n for key, n in counters.items() if not key[3].startswith(NOT_ASKED)}
 
 
 def page(store: HistoryStore, query: Mapping[str, str]) -> dict[str, Any]:

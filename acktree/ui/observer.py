@@ -76,7 +76,7 @@ class Observer:
         run: Run,
         began_ms: int,
         version: str,
-        batch_ms: Callable[[], Mapping[str, int]] = dict,
+        batch_ms: Callable[[], Mapping[str, float]] = dict,
         keep: Callable[[Snapshot], None] = _nothing,
         store: HistoryStore | None = None,
     ) -> None:

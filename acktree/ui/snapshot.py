@@ -131,7 +131,8 @@ class Snapshot:
         windows: By name: those of :data:`WINDOWS`.
         errors: The last errors, the oldest first.
         acker: The acker in this run; each window has its own.
-        batch_ms: Where the time of the last micro-batch went, by phase of Spark; empty before the first.
+        batch_ms: Where the time of the last micro-batch went, by phase of Spark; empty before the first. Of
+            ``addBatch`` also its parts: ``level_0`` and so on, ``acker`` and ``counts``.
         metrics_dropped: How many intervals metrics consumers were too slow for.
         stopped_by: The error that stopped it; None for none.
         debug: What operators let the event log have: component -> percentage of messages, "" for all that are
@@ -157,7 +158,7 @@ class Snapshot:
     acker: AckerNumbers = field(default_factory=AckerNumbers)
     inbox: InboxNumbers = InboxNumbers()
     dead_letters: LetterNumbers = LetterNumbers()
-    batch_ms: Mapping[str, int] = field(default_factory=dict)
+    batch_ms: Mapping[str, float] = field(default_factory=dict)
     metrics_dropped: int = 0
     stopped_by: str | None = None
     debug: Mapping[str, float] = field(default_factory=dict)

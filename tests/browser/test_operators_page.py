@@ -11,6 +11,7 @@ import pytest
 
 from acktree import ConnectorError, TopologyBuilder
 from acktree.core.data.frames import Kind, WireRow
+from acktree.core.data.instruments import Increment
 from acktree.core.stats.counters import Counters
 from acktree.core.stats.numbers import ReportedError
 from tests.browser import browsers
@@ -146,9 +147,6 @@ def with_engine_numbers(topology):
     counters.add_latency("double", 1, "source:default", "execute_ms", 90 * 0.1, 90)
     counters.add_latency("double", 1, "source:default", "execute_ms", 10 * 30.0, 10)
     counters.add_latency("double", 1, "source:default", "process_ms", 100 * 0.5, 100)
-    counters.add_not_asked("source", 3, "pending_full", 12.5)
-    counters.add_not_asked("source", 3, "inbox_full", 0.5)
-    counters.add_not_asked("source", 3, "inactive", 3)
     counters.merge(Counters.of([
         (("__acker", 0, "source:__ack_init", "executed"), 100),
         (("__acker", 0, "double:__ack_ack", "executed"), 98),
@@ -221,20 +219,21 @@ def test_held_tuples_are_shown_by_task_with_the_oldest_age(running, tab):
 
 
 def test_a_spout_s_page_says_why_it_was_not_asked(running, tab):
-    with_engine_numbers(running)
+    """In the window that it shows first and in others: the spout itself is blocked, then deactivated."""
     to_topology(tab)
     tab.locator("svg a.spout").click()
-    for why, secs in (
-        ("as many messages are open", 12.5),
-        ("the inbox is full", 0.5),
-        ("it is deactivated", 3),
-    ):
-        row = tab.locator("tbody[aria-label='Not asked'] tr", has_text=why)
-        row.wait_for()
-        _, time_said, share, by_task = row.locator("td").all_inner_texts()
-        assert float(time_said.split()[0]) >= secs
-        assert share.endswith(" %")
-        assert by_task.startswith("task 3: ")
+    row = tab.locator("tbody[aria-label='Not asked'] tr")
+    row.filter(has_text="as many messages are open").wait_for()
+    running.handle.deactivate()
+    for window in (":all-time", ":run", "10", "600"):
+        tab.get_by_label("Window").select_option(window)
+        for why in ("as many messages are open", "it is deactivated"):
+            row.filter(has_text=why).wait_for()
+            _, time_said, share, by_task = row.filter(has_text=why).locator("td").all_inner_texts()
+            assert re.search("[1-9]", time_said)
+            assert share.endswith(" %")
+            assert by_task.startswith("task 3: ")
+    assert tab.get_by_text("It was asked all the time.").count() == 0
 
 
 class Away(Numbers):
@@ -253,6 +252,45 @@ def test_an_outage_of_a_spout_is_shown(tab, tmp_path):
         tab.locator(".note.bad", has_text="no connection").wait_for()
         tab.locator("svg a.spout").click()
         tab.locator(".note.bad", has_text="start it").wait_for()
+
+
+def bars(tab):
+    """The bars of the last micro-batch's time, from top to bottom, each with what stands beside it."""
+    texts = tab.locator("svg.phases text").all_text_contents()
+    return list(zip(texts[::2], texts[1::2], strict=True))
+
+
+def test_each_level_the_acker_and_the_counts_have_a_bar_of_the_last_micro_batch(running, tab):
+    results = running.run.results
+    results.note_parts({"level_0": 60_000, "level_1": 250, "counts": 2_000})
+    results.times.add({"acker": 12_700})
+    results.times.keep(7)
+    running.spark_phases = 7, {"addBatch": 200, "commitOffsets": 15, "latestOffset": 0, "triggerExecution": 9}
+    to_topology(tab)
+    expected = [
+        ("exchange and tasks", "125 ms"), ("level 0", "60 ms"), ("commit", "15 ms"), ("acker", "13 ms"),
+        ("counts", "2 ms"), ("level 1", "0.3 ms"), ("admission", "0 ms"),
+    ]  # fmt: skip
+    shows(lambda: bars(tab), expected)
+    said = ", ".join(f"{name} {ms}" for name, ms in expected)
+    assert tab.get_by_role("img", name=said, exact=True).count() == 1
+
+
+def test_a_micro_batch_of_which_spark_alone_tells_has_one_bar_for_all_levels(running, tab):
+    """As of a driver of an earlier release, and of the first micro-batches."""
+    running.spark_phases = 7, {"addBatch": 200, "commitOffsets": 15, "triggerExecution": 215}
+    to_topology(tab)
+    shows(lambda: bars(tab), [("levels and acker", "200 ms"), ("commit", "15 ms")])
+
+
+def test_metrics_of_a_user_are_called_those_of_all_runs(running, tab):
+    running.measure("double", 1, {"lines": Increment("counter", 7)})
+    running.door._observer.forget()
+    to_topology(tab)
+    tab.locator("svg a.bolt").click()
+    assert cells(tab, "Metrics", "lines")[:3] == ["lines", "counter", "7"]
+    tab.get_by_text("Of all runs on the checkpoint, whatever the window is").wait_for()
+    assert tab.get_by_text("Metrics of this run").count() == 0
 
 
 def test_percentiles_of_latencies_are_shown(running, tab):

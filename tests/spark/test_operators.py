@@ -143,6 +143,8 @@ def test_a_topology_on_spark_is_watched_and_killed_through_its_door(spark, tmp_p
         }  # fmt: skip
         assert snapshot.graph["components"]["pass"]["class"] == "Pass"
         assert snapshot.batch_ms["addBatch"] > 0
+        assert {"acker", "counts"} <= snapshot.batch_ms.keys()
+        assert sum(snapshot.batch_ms[part] for part in ("acker", "counts")) < snapshot.batch_ms["addBatch"]
         acker = snapshot.acker
         assert dict(acker.received) == {"numbers:__ack_init": 50, "pass:__ack_ack": 50}
         assert (acker.acked, acker.open_roots, acker.late) == (50, 0, 0)

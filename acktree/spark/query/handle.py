@@ -14,7 +14,7 @@ from acktree.checkpoint.folder import Checkpoint
 from acktree.driver.query import Query
 from acktree.errors import AcktreeError, MisuseError
 from acktree.spark.query import lost_records
-from acktree.spark.query.phases import phases_in
+from acktree.spark.query.phases import last_phases
 from acktree.spark.session.gateway import java_that_ended, mute_stderr
 
 if TYPE_CHECKING:
@@ -117,14 +117,14 @@ class SparkQuery(Query):
             return bool(self._query._jsq.sparkSession().sparkContext().isStopped())  # noqa: SLF001
         return False
 
-    def batch_ms(self) -> Mapping[str, int]:
-        """The milliseconds of each of Spark's phases in the last micro-batch; empty before the first."""
+    def last_phases(self) -> tuple[int, Mapping[str, int]]:
+        """Spark's number of the last micro-batch, and the milliseconds of each phase; (-1, {}) before it."""
         with suppress(Exception):  # the JVM may be ending; this is for display only
             # Python's `lastProgress` asks the JVM for each of its parts; this asks for one text.
             progress = self._query._jsq.lastProgress()  # noqa: SLF001
             if progress is not None:
-                return phases_in(progress)
-        return {}
+                return last_phases(progress)
+        return -1, {}
 
     def stop(self, *, at_once: bool) -> None:
         """Stop the query; with ``at_once`` without Spark's output about the interrupted micro-batch."""

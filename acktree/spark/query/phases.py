@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["Phases", "phases_in"]
+__all__ = ["Phases", "last_phases"]
 
 _WHOLE: Final = "triggerExecution"
 _NAMES: Final = {"latestOffset": "admission", "commitOffsets": "commit"}
@@ -49,9 +49,10 @@ class Phases:
         return {}
 
 
-def phases_in(progress: Any) -> Mapping[str, int]:  # noqa: ANN401  # a Java object
-    """The phases of a micro-batch by Spark's names, of what Spark tells of it."""
-    return {str(phase): int(ms) for phase, ms in _told(progress)["durationMs"].items()}
+def last_phases(progress: Any) -> tuple[int, Mapping[str, int]]:  # noqa: ANN401  # a Java object
+    """Spark's number of a micro-batch and its phases by Spark's names, of what Spark tells of it."""
+    told = _told(progress)
+    return int(told["batchId"]), {str(phase): int(ms) for phase, ms in told["durationMs"].items()}
 
 
 def _told(progress: Any) -> Mapping[str, Any]:  # noqa: ANN401

@@ -74,7 +74,8 @@ class Sink:
         began_ns = time.perf_counter_ns()
         self.results.metrics.keep(batch_id, time.time_ns() // 1_000_000)
         self.results.totals.keep(batch_id)
-        self.results.note_phases({"counts": (time.perf_counter_ns() - began_ns) // 1000})
+        self.results.note_parts({"counts": (time.perf_counter_ns() - began_ns) // 1000})
+        self.results.times.keep(spark_batch_id)
         self.inbox.consumed(end)
         if self.journal is not None:
             self.journal.forget_before(self.inbox.oldest_kept, self.inbox.sync_names)

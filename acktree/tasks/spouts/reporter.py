@@ -17,7 +17,8 @@ class Reporter:
 
     Attributes:
         counters: What was counted.
-        own: Of that, what no micro-batch decided: errors, latencies, and messages that never reached one.
+        own: Of that, what no micro-batch decided: errors, latencies, messages that never reached one, and why
+            the spout was not asked.
         complete_ms: The complete latencies of the acked messages, in milliseconds.
     """
 
@@ -47,7 +48,8 @@ class Reporter:
 
     def add_not_asked(self, why: str, secs: float) -> None:
         """Add the time for which the spout was not asked for messages, for one reason."""
-        self.counters.add_not_asked(self._component, self._task, why, secs)
+        for counters in (self.counters, self.own):
+            counters.add_not_asked(self._component, self._task, why, secs)
 
     def error(self, error: BaseException) -> None:
         """Count and report an error."""

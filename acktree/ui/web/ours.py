@@ -253,7 +253,7 @@ def _percentiles(spread: Mapping[int, int]) -> Row | None:
 
 
 def _metric(metric: UserMetric) -> Row:
-    """A metric of the user's own, of the whole run; durations in milliseconds."""
+    """A metric of the user's own, of all runs on the checkpoint; durations in milliseconds."""
     return {
         "kind": metric.kind,
         "count": metric.count,

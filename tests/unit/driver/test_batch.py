@@ -43,6 +43,9 @@ def test_the_time_of_a_level_is_that_of_its_busiest_partition_and_phases_add_up(
         results.note_phases({"admission": 5_000})
     found = Stats.of(results.counters()).acker
     assert found.phase_secs == {"admission": 0.01, "level_0": 0.6, "level_1": 18.0}
+    results.times.keep(1)
+    levels = {"level_0": 600.0, "level_1": 18_000.0}  # admission is Spark's, of the micro-batch before
+    assert results.times.with_parts(1, {"addBatch": 1}) == {"addBatch": 1, **levels}
 
 
 def test_a_source_level_without_bolts_is_no_work_and_one_without_messages_is_not_known():

@@ -38,6 +38,9 @@ def counters():
     found.add("lines", 1, "default", "timed_out", 2)
     found.add("lines", 1, "other", "timed_out", 1)
     found.add_latency("lines", 1, "default", "complete_ms", 70.0, 7)
+    waited = {"pending_full": 1.5, "inactive": 2, "inbox_full": 0.25, "outage": 9, "pause": 9}
+    for why, secs in waited.items():
+        found.add_not_asked("lines", 1, why, secs)
     found.add("split", 2, "lines:default", "executed", 10)
     found.add("split", 2, "lines:default", "acked", 10)
     found.add_latency("split", 2, "lines:default", "execute_ms", 500.0, 10)
@@ -69,6 +72,9 @@ def test_the_names_are_storms():
             "__fail-count-other": 1,
             "__timeout-count-other": 1,
             "__complete-latency-default": 10.0,
+            "__skipped-max-spout-ms": 1500,
+            "__skipped-inactive-ms": 2000,
+            "__skipped-backpressure-ms": 250,
         },
         ("split", 2): {
             "__execute-count-lines:default": 10,
@@ -244,7 +250,7 @@ def test_json_lines_and_log_lines_have_every_number(tmp_path, caplog):
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     found = {(row["component_id"], row["task_id"], row["name"]) for row in rows}
     assert found == {(*task, name) for task, points in wanted.items() for name in points}
-    assert len(caplog.records) == len(rows) == 12
+    assert len(caplog.records) == len(rows) == 15
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert errors.count == 0
 
@@ -285,9 +291,10 @@ def test_every_number_goes_to_an_opentelemetry_collector():
         for point in points
     }
     assert found["split", 2, "acktree.execute_count", "lines", "default"].as_int == 10
-    assert {metric.WhichOneof("data") for metric in collector.metrics if metric.name.endswith("_count")} == {
-        "sum"
-    }
+    kinds = {metric.name: (metric.WhichOneof("data"), metric.unit) for metric in collector.metrics}
+    assert {kind for name, kind in kinds.items() if name.endswith("_count")} == {("sum", "1")}
+    assert kinds["acktree.skipped_inactive_ms"] == ("sum", "ms")
+    assert kinds["acktree.complete_latency"] == ("gauge", "ms")
     assert collector.resources[0]["service.name"] == "words"
 
 

@@ -117,6 +117,7 @@ class Started:
         inbox = FileInbox(self.held.inbox, -1, config.inbox_max_messages, config.inbox_max_bytes)
         errors, threads, change = ErrorLog(config), Threads(), Event()
         self.sent: list[object] = []
+        self.spark_phases: tuple[int, Mapping[str, int]] = (-1, {})
         self.letters = DeadLetters(self.held.dead_letters, self.sent.extend, create=True)
         recorder = DeadLetterRecorder(self.letters, numbered, config, on_limit=change.set)
         self.door = Door(files.disk if files.is_seen else None, "1.2.3")
@@ -151,7 +152,8 @@ class Started:
 
     def begin(self) -> None:
         self.run.results.progress.last = (0, 0)
-        self.door.open(self.handle, self.run)
+        times = self.run.results.times
+        self.door.open(self.handle, self.run, lambda: times.with_parts(*self.spark_phases))
         self.supervisor.begin()
 
     def fill(self) -> None:

@@ -149,6 +149,26 @@ def test_points_come_every_few_seconds_and_only_while_something_changes(monkeypa
     assert before.until_ms - before.at_ms >= 30_000
 
 
+def test_a_spout_that_only_waits_writes_nothing_and_the_end_of_the_run_is_known(monkeypatch):
+    clock, totals = Clock(monkeypatch), Counting()
+    made = keeper(totals)
+    totals.count(0, acked=5)
+    clock.secs += 6
+    made.look()
+    adds, add = [], made.store.add
+    made.store.add = lambda *given: adds.append(given) or add(*given)
+    for secs in range(1, 60):
+        found = counters(acked=5)
+        found.add_not_asked("spout", 1, "inactive", 6 * secs)
+        totals.is_now = Totals(0, found)
+        clock.secs += 6
+        made.look()
+    assert adds == []
+    made.look(is_over=True)
+    last = made.store.last()
+    assert last.until_ms - last.at_ms >= 59 * 6000
+
+
 def test_the_next_run_goes_on_where_the_last_one_ended(monkeypatch):
     clock, totals, store = Clock(monkeypatch), Counting(), HistoryStore(IN_MEMORY)
     first = keeper(totals, store)

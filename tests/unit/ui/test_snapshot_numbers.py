@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 
+from acktree.checkpoint.table_log import FileCountLog
 from acktree.cli.main import main
 from acktree.core.data.frames import Kind, WireRow
-from acktree.core.stats.counters import Counters
+from acktree.core.stats.counters import NOT_ASKED, Counters
 from acktree.core.stats.numbers import AckerNumbers
+from acktree.driver.data_points import data_points
+from acktree.driver.total_counts import TotalCounts
 from acktree.ui.client import find
-from acktree.ui.snapshot import Snapshot
+from acktree.ui.snapshot import WINDOWS, Snapshot
+from tests.unit.ui.driver_without_spark import started
 
 NEW = {
     "numbers": ("retried", "dead_lettered"),
@@ -83,16 +88,78 @@ def test_the_numbers_are_those_of_stats_and_survive_json(running, capsys):
     assert "tuples held" in capsys.readouterr().out
 
 
-def test_why_a_spout_was_not_asked_is_measured(running):
-    def wait_for(why):
-        end = time.monotonic() + 30
-        while not running.handle.stats()["source"].not_asked_secs.get(why):
-            assert time.monotonic() < end
-            time.sleep(0.01)
+def waits_for(running, why):
+    """Wait until a spout was not asked for this reason, and that is counted."""
+    end = time.monotonic() + 30
+    while not running.handle.stats()["source"].not_asked_secs.get(why):
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
+
+def test_why_a_spout_was_not_asked_is_in_every_window(running, capsys):
     running.fill()
-    wait_for("pending_full")
+    waits_for(running, "pending_full")
     running.handle.deactivate()
-    wait_for("inactive")
-    assert running.handle.stats()["source"].tasks[3].not_asked_secs.keys() == {"inactive", "pending_full"}
-    assert "inbox_full" not in running.handle.stats()["source"].not_asked_secs
+    waits_for(running, "inactive")
+    reasons = {"inactive", "pending_full"}
+    assert running.handle.stats()["source"].tasks[3].not_asked_secs.keys() == reasons
+    windows = find("numbers").door.snapshot(0).windows
+    assert windows.keys() == set(WINDOWS)
+    for window in windows.values():
+        source = window.stats["source"]
+        assert source.not_asked_secs.keys() == source.tasks[3].not_asked_secs.keys() == reasons
+        assert 0 < sum(source.not_asked_secs.values()) < window.secs + 1
+    assert main(["stats", "numbers", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["components"]["source"]["not_asked_secs"].keys() == reasons
+
+
+def test_a_metrics_consumer_is_told_why_a_spout_was_not_asked(running):
+    running.fill()
+    waits_for(running, "pending_full")
+    running.handle.deactivate()
+    waits_for(running, "inactive")
+    points = data_points(running.run.counters(), Counters(), {}, 1.0)["source", 3]
+    told = {point.name: point.value for point in points if point.name.startswith("__skipped-")}
+    assert told.keys() == {"__skipped-max-spout-ms", "__skipped-inactive-ms"}
+    assert all(0 < ms < 60_000 for ms in told.values())
+
+
+def waits(counters):
+    """The microseconds for which spouts were not asked, by why."""
+    return {key[3]: n for key, n in counters.items() if key[3].startswith(NOT_ASKED)}
+
+
+def test_why_a_spout_was_not_asked_goes_on_over_runs_and_counts_once(tmp_path):
+    with started(tmp_path) as first:
+        first.fill()
+        waits_for(first, "pending_full")
+        first.commit(Counters.of([(("double", 1, "source:default", "executed"), 1)]))
+        first.handle.deactivate()
+        waits_for(first, "inactive")
+    left = waits(first.run.results.totals.now().counters)
+    assert left == waits(first.run.counters())
+    assert all(left.values())
+    with started(tmp_path) as second:
+        assert waits(second.run.results.totals.begun.counters) == left
+        waits_for(second, "pending_full")
+        windows = find("numbers").door.snapshot(0).windows
+        assert windows["86400"].stats["source"].not_asked_secs.keys() == {"inactive", "pending_full"}
+    added, both = waits(second.run.counters()), waits(second.run.results.totals.now().counters)
+    assert both == {why: n + added.get(why, 0) for why, n in left.items()}
+
+
+def test_a_driver_that_is_killed_loses_waits_since_its_last_micro_batch_and_doubles_none(tmp_path):
+    with started(tmp_path / "cp") as first:
+        first.fill()
+        waits_for(first, "pending_full")
+        before = waits(first.run.results.totals.now().counters)
+        first.commit(Counters.of([(("double", 1, "source:default", "executed"), 1)]))
+        after = waits(first.run.results.totals.now().counters)
+        first.handle.deactivate()
+        waits_for(first, "inactive")
+        killed = shutil.copytree(tmp_path / "cp" / FileCountLog.name, tmp_path / "copy" / FileCountLog.name)
+    again = waits(TotalCounts(FileCountLog(killed.parent, 0), "numbers").now().counters)
+    assert again.keys() == {f"{NOT_ASKED}pending_full"}
+    (least,), (stored,), (most,) = before.values(), again.values(), after.values()
+    assert least <= stored <= most

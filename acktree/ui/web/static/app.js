@@ -1,6 +1,6 @@
 // The page: one view for each address behind "#", drawn again at each event of the stream.
 import { ackerView, componentView, errorList, outageNote } from "./components.js";
-import { PHASES, badge, chart, count, graph, h, millis, moment, patch, phases, rate, ratesOf, secs, share, table, tile } from "./draw.js";
+import { badge, chart, count, graph, h, millis, moment, patch, phases, phasesOf, rate, ratesOf, secs, share, table, tile } from "./draw.js";
 import { askDebug, confirmed, debugLine, eventsView, orders } from "./orders.js";
 import { forget, loadTrace, loadTraces, traceView, traces, tracesView } from "./traces.js";
 
@@ -206,8 +206,8 @@ function topologyView(found, detail) {
         chart((spanOf(found) === LIVE ? state.history[id] : state.past[id]?.series) || [], narrow ? 340 : 560, SPANS[spanOf(found)][1], found.taken_ms, found.is_running),
         h("p", { class: "small soft" }, "solid: emitted, dashed: acked, dotted: failed and timed out")),
       h("section", {}, h("h2", {}, "Where the last micro-batch's time went"),
-        Object.keys(detail.batch_ms).length ? phases(Object.entries(detail.batch_ms).filter(([phase]) => phase !== "triggerExecution")
-          .sort((a, b) => b[1] - a[1]).map(([phase, ms]) => [PHASES[phase] || phase, ms])) : h("p", { class: "soft" }, "Not known."),
+        Object.keys(detail.batch_ms).length ? [phases(phasesOf(detail.batch_ms)), h("p", { class: "small soft" }, "A level: in execute, of its busiest partition. Exchange and tasks: tuples between levels, and the start of Spark's tasks.")]
+          : h("p", { class: "soft" }, "Not known."),
         h("p", { class: "small soft" }, `Inbox: ${count(detail.inbox.messages)} messages wait, ${count(Math.round(detail.inbox.bytes / 1024))} of ${count(Math.round(detail.inbox.limit_bytes / 1024))} kB. Acker: ${count(detail.acker.open_roots)} open roots.`))),
     h("section", {}, h("h2", {}, "Components"), table("Components",
       [["Component"], ["Tasks", true], ["Emitted", true], ["Executed", true], ["Acked", true], ["Failed", true], ["Timed out", true], ["Busy", true], ["Execute", true], ["Process", true], ["Complete", true], ["Open", true], ["Oldest", true], ["Lag", true], ["Errors", true]],

@@ -105,7 +105,8 @@ function streamSections(found, detail, isSpout, address) {
 function metricSection(metrics) {
   if (!Object.keys(metrics).length) return null;
   const number = (value, unit = "") => (value === null || value === undefined ? "" : `${Number(value.toPrecision(4))}${unit}`);
-  return h("section", { "data-key": "metrics" }, h("h2", {}, "Metrics of this run"), table("Metrics", [["Name"], ["Kind"], ["Value", true], ["Mean", true], ["p50", true], ["p99", true], ["1 min", true], ["15 min", true]],
+  return h("section", { "data-key": "metrics" }, h("h2", {}, "Metrics of your own"),
+    h("p", { class: "soft small" }, "Of all runs on the checkpoint, whatever the window is; of a gauge the last value."), table("Metrics", [["Name"], ["Kind"], ["Value", true], ["Mean", true], ["p50", true], ["p99", true], ["1 min", true], ["15 min", true]],
     Object.entries(metrics).map(([name, each]) => {
       const unit = each.kind === "timer" ? " ms" : "";
       return [name, each.kind, each.kind === "gauge" ? number(each.value) : count(each.count), number(each.mean, unit), number(each.p50, unit), number(each.p99, unit), number(each.rates[0], "/s"), number(each.rates[2], "/s")];

@@ -210,16 +210,28 @@ export function chart(given, width, span, now, isRunning) {
     s("polyline", { class: "line-c", points: line("failed") }));
 }
 
-// Where the time of a micro-batch went: [[phase, ms]], a phase of Spark under a name of ours.
-export const PHASES = {
+// Phases of Spark under names of ours.
+const PHASES = {
   latestOffset: "admission", getBatch: "source", queryPlanning: "planning", addBatch: "levels and acker",
   walCommit: "log of offsets", commitOffsets: "commit", commitBatch: "commit of state",
 };
+const isPart = (phase) => phase === "acker" || phase === "counts" || phase.startsWith("level_");
+
+// Where the time of a micro-batch went, the longest first: [[name, ms]]. Spark's addBatch is shown by its parts, where
+// the driver tells them, and what is left of it: tuples on their way between levels, and the start of Spark's tasks.
+export function phasesOf(batchMs) {
+  const { triggerExecution: whole, addBatch = 0, ...others } = batchMs, parts = Object.keys(others).filter(isPart);
+  const rest = addBatch - parts.reduce((sum, part) => sum + others[part], 0);
+  if (!parts.length && addBatch) others.addBatch = addBatch;
+  else if (rest > 0) others["exchange and tasks"] = rest;
+  return Object.entries(others).sort((a, b) => b[1] - a[1]).map(([phase, ms]) => [PHASES[phase] || phase.replace("_", " "), ms]);
+}
+
 export function phases(parts) {
   const most = Math.max(1, ...parts.map(([, ms]) => ms));
-  return s("svg", { viewBox: `0 0 400 ${parts.length * 20}`, class: "phases", role: "img", "aria-label": parts.map(([name, ms]) => `${name} ${ms} ms`).join(", ") },
+  return s("svg", { viewBox: `0 0 400 ${parts.length * 20}`, class: "phases", role: "img", "aria-label": parts.map(([name, ms]) => `${name} ${millis(ms)}`).join(", ") },
     parts.map(([name, ms], at) => [
       s("text", { x: 0, y: at * 20 + 14 }, name),
       s("rect", { class: "bar", x: 130, y: at * 20 + 5, width: (ms / most * 200).toFixed(1), height: 11, rx: 2 }),
-      s("text", { class: "about", x: 336, y: at * 20 + 14 }, `${count(ms)} ms`)]));
+      s("text", { class: "about", x: 336, y: at * 20 + 14 }, millis(ms))]));
 }

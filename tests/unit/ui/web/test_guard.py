@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import time
+from importlib.resources import files
 
 import pytest
 
@@ -193,9 +194,13 @@ def test_markup_in_values_stays_text(page, topology_id):
 
 
 def test_the_pages_files_parse_no_markup_and_load_nothing_from_elsewhere(page):
-    for name in ("", "app.js", "draw.js", "orders.js", "traces.js", "style.css"):
-        path = f"/static/{name}" if name else "/"
-        said = page.ask(path)[2].decode()
+    names = {file.name for file in files("acktree.ui.web").joinpath("static").iterdir()}
+    assert names >= {"index.html", "app.js", "components.js", "style.css"}
+    for name in names:
+        path = "/" if name == "index.html" else f"/static/{name}"
+        status, _, read = page.ask(path)
+        assert status == 200, path
+        said = read.decode()
         for word in (
             "innerHTML",
             "outerHTML",
