@@ -358,9 +358,9 @@ def _open(given: Namespace) -> Answer:
     door = door_of(find(given.topology), given)
     found, held = door.get("open", {"limit": given.limit}), _held(door.snapshot())
     messages, count = found["open"], found.get("count", 0)  # an older driver gives no count
-    head = ("age s", "spout", "task", "message id", "root", "attempt", "state")
+    head = ("age s", "spout", "task", "message id", "root", "attempt", "state", "held by")
     names = ("age_secs", "spout", "task_id", "message_id", "root", "attempt", "state")
-    rows = [tuple(message[name] for name in names) for message in messages]
+    rows = [(*(message[name] for name in names), _held_by(message)) for message in messages]
     text = table(head, rows) if rows else "no message is open"
     if rows and len(rows) < count:
         more = "; further ones: a larger --limit" if len(rows) == given.limit < MOST_OPEN else ""
@@ -369,6 +369,17 @@ def _open(given: Namespace) -> Answer:
         of_tasks = [(each["bolt"], each["task_id"], each["held"], each["oldest_held_secs"]) for each in held]
         text += f"\n\ntuples held\n{table(('bolt', 'task', 'held', 'oldest s'), of_tasks)}"
     return Answer({"open": messages, "count": count, "held": held}, text)
+
+
+def _held_by(message: Mapping[str, Any]) -> str:
+    """Where an open message is, as far as it is known; an older driver does not say."""
+    where = [
+        f"{each['component']} task {each['task_id']}{_age(each['held_secs'], ' for')}"
+        for each in message.get("held_by", ())
+    ]
+    if message.get("forgotten_by"):
+        where.append(f"forgotten by {message['forgotten_by']}")
+    return "; ".join(where)
 
 
 def _held(snapshot: Snapshot) -> list[dict[str, Any]]:
@@ -381,5 +392,5 @@ def _held(snapshot: Snapshot) -> list[dict[str, Any]]:
     ]
 
 
-def _age(secs: float | None) -> str:
-    return "" if secs is None else f", the oldest for {duration(secs)}"
+def _age(secs: float | None, begin: str = ", the oldest for") -> str:
+    return "" if secs is None else f"{begin} {duration(secs)}"

@@ -35,6 +35,7 @@ from acktree.core.stats.counters import (
 from acktree.core.stats.numbers import ReportedError
 from acktree.driver.batch_times import BatchTimes
 from acktree.driver.error_log import ErrorLog
+from acktree.driver.holders import Holders
 from acktree.driver.metrics_book import MetricsBook, MetricsLog
 from acktree.driver.progress import Progress
 from acktree.driver.total_counts import TotalCounts
@@ -181,6 +182,7 @@ class BatchResults:
         metrics: The metrics of users.
         totals: The counts of all runs.
         times: Where the time of the last micro-batches went.
+        holders: The tasks that hold tuples over micro-batches.
     """
 
     def __init__(
@@ -214,7 +216,7 @@ class BatchResults:
         self._traces, self._events = traces, events
         self._plan, self._acker, self._errors, self._verdict_log = plan, acker, errors, verdict_log
         self._counters = Counters()
-        self._held: dict[tuple[str, int], tuple[int, int | None]] = {}
+        self.holders = Holders()
         self._lock = Lock()
         self._forgotten: dict[int, str] = {}
         self.progress = Progress()
@@ -284,9 +286,7 @@ class BatchResults:
             self._count(counters)
             level, busy_us = f"level_{row.sequence}", counters.total(SUMS["execute_ms"])
             busiest_us[level] = max(busy_us, busiest_us.get(level, 0))
-            with self._lock:
-                for component, task, count, oldest_ms in json.loads(row.head or b"[]"):
-                    self._held[component, task] = count, oldest_ms
+        self.holders.note(rows.get(Kind.STATISTICS, ()))
         self.note_parts(busiest_us)
         for row in list(rows.get(Kind.CLOCK, ()))[:1]:
             took_us = max(0, now_ms - row.clock_ms) * 1000
@@ -338,14 +338,9 @@ class BatchResults:
         with self._lock:
             self._counters.merge(counters)
 
-    def held(self, now_ms: int) -> dict[tuple[str, int], tuple[int, float | None]]:
-        """By (bolt, task) how many tuples it holds, and the age of the oldest in seconds. On any thread."""
-        with self._lock:
-            found = dict(self._held)
-        return {
-            task: (count, None if oldest_ms is None else max(0, now_ms - oldest_ms) / 1000)
-            for task, (count, oldest_ms) in found.items()
-        }
+    def forgotten_by(self, root: int) -> str | None:
+        """The bolt that left a tuple of a root without ack or fail; None if none is known. On any thread."""
+        return self._forgotten.get(root)
 
     def counters(self) -> Counters:
         """A copy of the counters of this run. Any thread may call it."""

@@ -116,7 +116,7 @@ class SubmittedTopology(RunningTopology):
             warming_up_secs=run.log.warming_up_secs if self.is_running else None,
             open_at_start=run.log.open_at_start,
             traces=run.traces.numbers(run.events),
-            held=run.results.held(now_ms()),
+            held=run.results.holders.counts(now_ms()),
             open_roots=run.results.progress.open_count,
             next_deadline_ms=run.results.progress.next_deadline_ms,
         )

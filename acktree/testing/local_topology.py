@@ -221,7 +221,7 @@ class LocalTopology(RunningTopology):
         components = self.plan.topology.components
         return Stats.of(
             counters, components=components, spouts=spouts, errors=self.errors, metrics=metrics,
-            traces=self._recorded.numbers(self._events), held=self._results.held(self.now_ms),
+            traces=self._recorded.numbers(self._events), held=self._results.holders.counts(self.now_ms),
             open_roots=self._results.progress.open_count,
             next_deadline_ms=self._results.progress.next_deadline_ms,
         )  # fmt: skip

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from acktree import markup
 from acktree.texts import printable
 
-__all__ = ["Folded", "Trace", "TracedMessage", "TracedTuple", "drawn", "folded", "in_order"]
+__all__ = ["Folded", "Trace", "TracedMessage", "TracedTuple", "drawn", "fates_of", "folded", "in_order"]
 
 _MOST_LINES: Final = 2000
 _MOST_ROWS: Final = 200
@@ -134,15 +134,6 @@ class Trace:
         return below
 
     @cached_property
-    def fates(self) -> Mapping[int, AbstractSet[str]]:
-        """Edge -> the fates of its tuple and of all below it."""
-        found: dict[int, AbstractSet[str]] = {}
-        for each in reversed(self.tuples):
-            below = (found.get(child.edge, frozenset()) for child in self.children[each.edge])
-            found[each.edge] = frozenset({each.fate}).union(*below)
-        return found
-
-    @cached_property
     def failed(self) -> Sequence[TracedTuple]:
         """The tuples that were failed."""
         return [each for each in self.tuples if each.fate == "failed"]
@@ -182,6 +173,15 @@ def folded(trace: Trace, edge: int) -> list[Folded]:
         groups.setdefault(each.edge if trace.children[each.edge] else key, []).append(each)
     found = [Folded(alike[0], len(alike)) for alike in groups.values()]
     return sorted(found, key=lambda each: (each.first.fate == "acked", each.first.fate != "failed"))
+
+
+def fates_of(trace: Trace) -> Mapping[int, AbstractSet[str]]:
+    """Edge -> the fates of its tuple and of all below it."""
+    found: dict[int, AbstractSet[str]] = {}
+    for each in reversed(trace.tuples):
+        below = (found.get(child.edge, frozenset()) for child in trace.children[each.edge])
+        found[each.edge] = frozenset({each.fate}).union(*below)
+    return found
 
 
 def in_order(root: int, tuples: Sequence[TracedTuple]) -> list[TracedTuple]:

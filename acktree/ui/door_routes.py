@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from threading import Thread
 from typing import Any, Final
 
 from acktree.driver.handle import SubmittedTopology
+from acktree.driver.holders import Holder
 from acktree.driver.run import Run
 from acktree.errors import ConfigError
 from acktree.logs import logger
@@ -59,8 +61,7 @@ class Routes:
         if path == "/v1/open":
             most = max(1, min(MOST_OPEN, int(query.get("limit", 20))))
             count = sum(spout.count for spout in self.run.open_messages().values())
-            oldest = [_open_message(each) for each in self.run.oldest_open(most)]
-            return json_of({"open": oldest, "count": count})
+            return json_of({"open": self._oldest_open(most), "count": count})
         if path == "/v1/log-levels":
             return json_of(self._levels.shown())
         if path in {"/v1/events", "/v1/history"} or path.startswith("/v1/traces"):
@@ -70,6 +71,22 @@ class Routes:
         if found := re.fullmatch(r"/v1/dead-letters/(\d{1,18})", path):
             return json_of(letters.whole(self.run.dead_letters, int(found[1])))
         raise _unknown(path)
+
+    def _oldest_open(self, most: int) -> list[dict[str, Any]]:
+        """The oldest open messages, each with what is known of where it is."""
+        results, now_ms = self.run.results, time.time_ns() // 1_000_000
+        messages, found = self.run.oldest_open(most), []
+        roots = frozenset(message.root for message in messages if message.root is not None)
+        holders = results.holders.of(roots, now_ms)
+        for message in messages:
+            held_by: Sequence[Holder] = ()
+            forgotten_by = None
+            if message.root is not None:
+                held_by = holders.get(message.root, ())
+                forgotten_by = results.forgotten_by(message.root)
+            where = {"held_by": [asdict(holder) for holder in held_by], "forgotten_by": forgotten_by}
+            found.append(_open_message(message, now_ms) | where)
+        return found
 
     def _recorded(self, path: str, query: Mapping[str, str]) -> dict[str, Any]:
         """The history, traces and logged tuples."""
@@ -160,15 +177,15 @@ def _wait_of(given: Any) -> float | None:  # noqa: ANN401  # of JSON
     return secs
 
 
-def _open_message(message: OpenMessage) -> dict[str, Any]:
-    age_secs = max(0.0, time.time() - message.first_emitted_ms / 1000)
+def _open_message(message: OpenMessage, now_ms: int) -> dict[str, Any]:
+    age_secs = max(0, now_ms - message.first_emitted_ms) / 1000
     return {
         "spout": message.spout,
         "task_id": message.task_id,
         "message_id": short_repr(message.message_id),
         "root": None if message.root is None else str(message.root),
         "attempt": message.attempt,
-        "age_secs": round(age_secs, 3),
+        "age_secs": age_secs,
         "state": message.state,
     }
 

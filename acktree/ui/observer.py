@@ -255,7 +255,7 @@ class Observer:
         age_secs = max(0.0, time.time() - self._began_ms / 1000)
         metrics = run.results.metrics.metrics(clock_ms)
         traces = run.traces.numbers(run.events)
-        held, progress = run.results.held(clock_ms), run.results.progress
+        held, progress = run.results.holders.counts(clock_ms), run.results.progress
         of_now = partial(
             Stats.of, components=components, held=held, open_roots=progress.open_count,
             next_deadline_ms=progress.next_deadline_ms,

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from acktree.errors import ConfigError
 from acktree.traces.events import Event
-from acktree.traces.trace import Folded, Trace, TracedMessage, TracedTuple, folded
+from acktree.traces.trace import Folded, Trace, TracedMessage, TracedTuple, fates_of, folded
 from acktree.traces.traces import Traces
 from acktree.ui.known_names import MOST_PAGE
 
@@ -128,10 +128,11 @@ def _slice_of(traces: Traces, root: int, query: Mapping[str, str]) -> Row | None
 def opened_at_first(trace: Trace) -> list[int]:
     """The tuples that are opened at first, level by level."""
     opened: list[int] = []
+    fates = fates_of(trace)
     ahead = deque(folded(trace, trace.message.root)[:_SLICE])
     while ahead and len(opened) < _MOST_OPENED:
         edge = ahead.popleft().first.edge
-        is_wanted = len(opened) < _OPENED_ANYWAY or trace.fates[edge] - {"acked"}
+        is_wanted = len(opened) < _OPENED_ANYWAY or fates[edge] - {"acked"}
         if trace.children[edge] and is_wanted and edge not in opened:
             opened.append(edge)
             ahead += folded(trace, edge)[:_SLICE]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import replace
 
 import pytest
 
-from acktree import TopologyBuilder
+from acktree import BasicBolt, Config, Spout, TopologyBuilder
 from acktree.core.stats.numbers import ReportedError
 from tests.browser.browsers import tab
 from tests.unit.dead_letters.letters import LETTER, payload_of
@@ -108,8 +109,9 @@ TREES = {
     "binary": [(n - 1) // 2 for n in range(1000)],
     "star": [-1] * 1000,
     "chain": [n - 1 for n in range(1000)],
+    "binary of 100,000": [(n - 1) // 2 for n in range(100_000)],
 }
-"""The most tuples that are stored of a message, in different forms."""
+"""The most tuples that are stored of a message, in different forms; one has more, which are counted."""
 
 
 class Costs:
@@ -203,5 +205,111 @@ def test_the_largest_tree_is_opened_within_a_second_and_stays_readable(
             line = page.get_by_text(f"(value {n})", exact=True)
             line.scroll_into_view_if_needed()
             assert line.is_visible()
+        more = page.get_by_text(
+            re.compile(r"^[\d,]+ more tuples at bolt-\d-0 are not recorded\.$")
+        ).all_inner_texts()
+        assert sum(int(line.split()[0].replace(",", "")) for line in more) == len(TREES[form]) - 1000
         page.get_by_role("button", name="Close all").click()
         page.wait_for_function("() => !document.querySelector('ul.tree details[open]')")
+
+
+TUPLES = 100_000
+STAGES = 9
+
+
+class One(Spout):
+    """Emits one message."""
+
+    outputs = ["n"]
+    redelivers = True
+
+    def open(self, config, context, collector):
+        self.collector, self.has_emitted = collector, False
+
+    def next_tuple(self):
+        if not self.has_emitted:
+            self.has_emitted = True
+            self.collector.emit([-1], message_id="large")
+
+
+class Split(BasicBolt):
+    """Makes many of one."""
+
+    outputs = ["n"]
+
+    def execute(self, tup, collector):
+        for n in range((TUPLES - 1) // STAGES):
+            collector.emit([n])
+
+
+class Stage(BasicBolt):
+    outputs = ["n"]
+
+    def execute(self, tup, collector):
+        collector.emit([tup["n"]])
+
+
+class Last(BasicBolt):
+    """Fails one of many."""
+
+    outputs = []
+
+    def execute(self, tup, collector):
+        if tup["n"] == 7777:
+            raise ValueError("the last of its path")
+
+
+def many_tuples(name):
+    """A topology whose one message has 100,000 tuples, of which one fails."""
+    builder = TopologyBuilder(name)
+    builder.set_spout("source", One())
+    builder.set_bolt("split", Split()).shuffle_grouping("source")
+    before = "split"
+    for n in range(1, STAGES):
+        builder.set_bolt(f"stage-{n}", Stage()).shuffle_grouping(before)
+        before = f"stage-{n}"
+    builder.set_bolt("last", Last()).shuffle_grouping(before)
+    return builder.create_topology()
+
+
+@pytest.mark.parametrize("look", ["light", "phone"])
+def test_a_message_of_100_000_tuples_is_shown_within_a_second_and_stays_readable(
+    browser, shown, tmp_path, record_property, look
+):
+    """Really executed and recorded: 1,000 of them are stored, those that failed among them, and the others
+    are counted by component."""
+    config = Config(trace_sample_rate=1.0)
+    with (
+        started(tmp_path, "many", config, many_tuples("many")) as topology,
+        tab(browser, shown.url, look) as page,
+    ):
+        recorder = topology.run.traces
+        facts.first_message(recorder)
+        topology.run_inbox()
+        assert topology.handle.stats()["last"].total.executed == (TUPLES - 1) // STAGES
+        assert recorder.settle()
+        (trace,) = topology.handle.traces.find()
+        trace = topology.handle.traces.get(trace.root)
+        assert trace.message.verdict == "FAILED"
+        assert len(trace.tuples) + sum(trace.more.values()) == TUPLES + 1  # with the spout's own
+        assert len(trace.tuples) <= 1100
+        page.goto(shown.address)
+        link = page.get_by_role("link", name="many", exact=True).first
+        link.wait_for()
+        costs, address = Costs(page), link.get_attribute("href")
+        tree = costs.of(f"location.hash = '{address}/trace/{trace.message.root}'", "ul.tree li", 1)
+        whole = costs.of("document.querySelector('#open-all').click()", "ul.tree li strong", 1)
+        page.wait_for_timeout(1500)  # drawn again by an event of the stream
+        for name, cost in {"tree": tree, "whole tree": whole}.items():
+            record_property(name, cost)
+            assert cost["elements"] < 15_000, (name, cost)
+            assert cost["cpu_secs"] < 1, (name, cost)
+            assert cost["layouts"] < 20, (name, cost)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        for component, count in trace.more.items():
+            line = page.get_by_text(f"{count:,} more tuples at {component} are not recorded.", exact=True)
+            line.scroll_into_view_if_needed()
+            assert line.is_visible()
+        failed = page.get_by_text("the last of its path").first
+        failed.scroll_into_view_if_needed()
+        assert failed.is_visible()

@@ -114,7 +114,7 @@ class Keeps(Bolt):
         self.kept.append(tup)
 
 
-def test_the_tuples_that_tasks_hold_are_counted_on_spark(spark, tmp_path):
+def test_the_tuples_that_tasks_hold_are_counted_and_their_messages_named_on_spark(spark, tmp_path):
     builder = TopologyBuilder("held")
     builder.set_spout("numbers", Ever())
     builder.set_bolt("keeps", Keeps(), parallelism=2).shuffle_grouping("numbers")
@@ -125,6 +125,11 @@ def test_the_tuples_that_tasks_hold_are_counted_on_spark(spark, tmp_path):
         held = running.stats()["keeps"]
         assert held.held == sum(task.held for task in held.tasks.values()) == 50
         assert 0 <= held.oldest_held_secs < 600
+        oldest = find("held").door.get("open", {"limit": 10})["open"]
+        assert {
+            (holder["component"], len(each["held_by"])) for each in oldest for holder in each["held_by"]
+        } == {("keeps", 1)}
+        assert all(each["held_by"][0]["task_id"] in held.tasks for each in oldest)
         running.kill(0)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import pickle
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, Final
@@ -23,6 +23,7 @@ from acktree.core.state.key_value_state import KeyValueState
 from acktree.core.state.store import StateStore
 from acktree.core.tracking.lineages import lineage_from_bytes
 from acktree.errors import MisuseError
+from acktree.tasks.bolts.oldest_held import MOST_ROOTS, HeldOpen, OldestHeld
 from acktree.tasks.bolts.rows import OPEN, InboundRows, account_of
 
 __all__ = ["HeldTuples"]
@@ -138,6 +139,8 @@ class HeldTuples:
         self._before: dict[int, tuple[int, int]] = {}
         self.dropped: list[tuple[InboundRows, int]] = []
         """Tuples of earlier micro-batches that are open, and that nothing names any more."""
+        self.oldest_open: Sequence[HeldOpen] = ()
+        """The oldest open tuples, a few: as of the last :meth:`note_oldest`."""
 
     def __len__(self) -> int:
         return len(self._saved) - (_NEXT_ID in self._saved)
@@ -205,19 +208,39 @@ class HeldTuples:
         Called after :meth:`save`. Names are given in order, so the smallest is the oldest. It is searched for
         among the first names. Later it is noted: it only grows, so each name is looked up once.
         """
+        self.oldest_open = ()
+        oldest = OldestHeld(self._store, self._held_open)
         end = int(self._saved.get(_NEXT_ID, 0))
         if end <= MOST_SEARCHED:
-            return self._came_ms(min(self._names())) if len(self) else None
+            if not len(self):
+                return None
+            self.oldest_open = oldest.searched(self._names())
+            return self._came_ms(min(self._names()))
         noted = self._store.get(_OLDEST)
         name = min(self._names(), default=end) if noted is None else int(noted)
         while name < end and name not in self._saved:
             name += 1
         if noted is None or int(noted) != name:
             self._store.put(_OLDEST, str(name).encode())
-        return self._came_ms(name) if len(self) else None
+        if not len(self):
+            return None
+        self.oldest_open = oldest.noted(name, end, self._handles)
+        return self._came_ms(name)
 
     def _names(self) -> Iterator[int]:
         return (name for name in self._saved if isinstance(name, int))
+
+    def _held_open(self, name: int) -> HeldOpen | None:
+        """What is held open under a name; None where nothing is, or where it belongs to no message."""
+        record = self._saved.get(name)
+        if record is None:
+            return None
+        held = _Held.from_bytes(record)
+        if held.fate != OPEN:
+            return None
+        roots = lineage_from_bytes(held.lineage).roots_of(np.zeros(1, dtype=np.int64)).tolist()
+        came_ms = held.came_ms if held.came_ms >= 0 else None
+        return HeldOpen(came_ms, tuple(roots[:MOST_ROOTS])) if roots else None
 
     def _came_ms(self, name: int) -> int | None:
         came_ms = int(_ACCOUNT.unpack_from(self._saved[name])[_CAME_MS])

@@ -32,6 +32,7 @@ from acktree.core.state.store import Below, StateStore
 from acktree.core.state.stored_state import StoredState
 from acktree.errors import MisuseError
 from acktree.tasks.bolts.held_tuples import HeldTuples
+from acktree.tasks.bolts.oldest_held import HeldOpen
 from acktree.tasks.bolts.rows import InboundRows, open_among
 from acktree.texts import bounded, error_text
 
@@ -118,6 +119,11 @@ class TaskMemory:
         self.oldest_held_ms: int | None = None
         """The clock that brought the oldest tuple held, as last saved; None for none, or not known."""
         self._states: dict[str, StoredState[Any, Any]] = {}
+
+    @property
+    def oldest_open(self) -> Sequence[HeldOpen]:
+        """The oldest open tuples held, a few, as last saved; empty where they are not known."""
+        return self._held.oldest_open
 
     @property
     def held_count(self) -> int:

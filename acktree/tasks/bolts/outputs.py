@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ from acktree.core.tracking.sequence_sums import Opened, SequenceSums
 from acktree.core.tracking.verdicts import Failure
 from acktree.tasks.bolts.emitted_events import EmittedEvents
 from acktree.tasks.bolts.monitor import ExecutionMonitor
+from acktree.tasks.bolts.oldest_held import HeldOpen
 from acktree.tasks.bolts.tracing import Tracer
 from acktree.tasks.failures import failure_of
 from acktree.tasks.plan import Plan
@@ -89,7 +90,7 @@ class Outputs:
         self._ids: list[tuple[Int64s, pa.RecordBatch]] = []
         self._forgotten: dict[str, list[Int64s]] = {}
         self._metrics: list[bytes] = []
-        self._held: list[tuple[str, int, int, int | None]] = []
+        self._held: list[tuple[object, ...]] = []
 
     def frame(self, partition: int, frame: Frame) -> None:
         """Add a frame for a task in some partition, on this level or a higher one."""
@@ -176,9 +177,24 @@ class Outputs:
         if grown:
             self._metrics.append(increments_to_bytes(component, task, grown))
 
-    def held(self, component: str, task: int, count: int, oldest_ms: int | None) -> None:
-        """Add how many tuples a task holds over micro-batches, and the clock that brought the oldest."""
-        self._held.append((component, task, count, oldest_ms))
+    def held(
+        self,
+        component: str,
+        task: int,
+        count: int,
+        oldest_ms: int | None,
+        oldest_open: Sequence[HeldOpen] = (),
+    ) -> None:
+        """Add what a task holds over micro-batches.
+
+        Args:
+            component: The bolt.
+            task: The task.
+            count: How many tuples it holds.
+            oldest_ms: The clock that brought the oldest; None for none, or not known.
+            oldest_open: The oldest ones that are open: of each the clock that brought it, and its roots.
+        """
+        self._held.append((component, task, count, oldest_ms, *([oldest_open] if oldest_open else ())))
 
     def reset(self, component: str, roots: Int64s) -> None:
         """Add resets: the age of these roots begins again."""

@@ -320,7 +320,7 @@ class BoltTask(ABC):
             if error is None:
                 self._report_forgotten(memory.forgotten(self.left_open))
                 memory.commit()
-                held = memory.held_count, memory.oldest_held_ms
+                held = memory.held_count, memory.oldest_held_ms, memory.oldest_open
                 self.outputs.held(self.component.id, self.task, *held)
             else:
                 self._fail_unsaved(memory, error)

@@ -9,6 +9,8 @@ Rules of this file
 3. A connection on which no complete request head comes in :data:`_HEAD_SECS` is closed, trusted or not: a
    request that is sent a byte at a time is none.
 4. Who is not trusted takes its answer in :data:`_ANSWER_SECS`, or is closed.
+5. Who takes no byte of an answer for :data:`_STUCK_SECS` is closed, trusted or not. Until then at most one
+   event and what asyncio buffers wait for it: an answer is not written on while its reader is behind.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ _MOST_UNTRUSTED: Final = 256
 _HEAD_SECS: Final = 10.0
 """Longer than a connection is kept alive for its next request."""
 _ANSWER_SECS: Final = 30.0
+_STUCK_SECS: Final = 60.0
+"""A browser's tab that sleeps for longer asks for its stream again when it wakes."""
 
 
 class Connection(H11Protocol):
@@ -45,6 +49,7 @@ class Connection(H11Protocol):
         self._is_trusted = False
         self._is_answering = False
         self._deadline: asyncio.TimerHandle | None = None
+        self._stuck: asyncio.TimerHandle | None = None
 
     @property
     def is_trusted(self) -> bool:
@@ -69,12 +74,23 @@ class Connection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is closed."""
         self._wait(None)
+        self._stop_looking()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Bytes came. Only a complete request head ends the wait for one."""
         super().data_received(data)
         self._watch()
+
+    def pause_writing(self) -> None:
+        """The reader is behind: nothing more is written until it has taken most of what waits."""
+        super().pause_writing()
+        self._look_for_progress(None)
+
+    def resume_writing(self) -> None:
+        """The reader has caught up."""
+        self._stop_looking()
+        super().resume_writing()
 
     def shutdown(self) -> None:
         """The server stops: close the connection after its answer, and at once if that has no end."""
@@ -90,6 +106,19 @@ class Connection(H11Protocol):
         super().on_response_complete()
         self._wait(_HEAD_SECS)
         self._watch()
+
+    def _look_for_progress(self, before: int | None) -> None:
+        """Close the connection if its reader has taken nothing since the last look."""
+        waiting = self.transport.get_write_buffer_size()
+        if before is not None and waiting >= before:
+            self.transport.abort()
+            return
+        self._stuck = self.loop.call_later(_STUCK_SECS, self._look_for_progress, waiting)
+
+    def _stop_looking(self) -> None:
+        if self._stuck is not None:
+            self._stuck.cancel()
+            self._stuck = None
 
     def _watch(self) -> None:
         cycle: Any = self.cycle  # None before the first request

@@ -34,6 +34,9 @@ class Streams:
 
     A stream that names a topology has its whole answer too, as an event before the overview: a tab that shows
     it asks for nothing else.
+
+    Each event is the whole newest state. So a reader that comes again has missed nothing, and the id that it
+    sends (``Last-Event-ID``) is not read. One that takes nothing is closed: see ``connections.py``.
     """
 
     def __init__(self, sources: Sources) -> None:
@@ -57,7 +60,10 @@ class Streams:
         return _Stream(self._events(named), self._named, named)
 
     async def _events(self, named: str | None) -> AsyncIterator[bytes]:
-        """The newest once a second: a slow reader misses some, and none pile up."""
+        """The newest once a second: a slow reader misses some, and none pile up.
+
+        It is asked for the next when its reader has taken most of the last.
+        """
         yield b"retry: 2000\n\n"
         while True:
             yield await self._newest(named)

@@ -26,16 +26,16 @@ def body_of(links=(), executions=(), more=()) -> bytes:
         executions: (root, edge, component, task, began, took or None, together, fate, reason) of each.
         more: (root, component, count) of each.
     """
-    places = [*dict.fromkeys(Place(*each[3:8]) for each in links)]
-    bolts = [*dict.fromkeys(Bolt(each[2], each[3], each[6]) for each in executions)]
+    places = _numbered(Place(*each[3:8]) for each in links)
+    bolts = _numbered(Bolt(each[2], each[3], each[6]) for each in executions)
     return Facts(
-        places,
-        np.array([(each[0], each[1], places.index(tuple(each[3:8])), len(each[2])) for each in links], LINK),
+        [*places],
+        np.array([(each[0], each[1], places[Place(*each[3:8])], len(each[2])) for each in links], LINK),
         np.array([parent for each in links for parent in each[2]], np.int64),
-        bolts,
+        [*bolts],
         np.array(
             [
-                (root, edge, began, np.nan if took is None else took, bolts.index((name, task, together)),
+                (root, edge, began, np.nan if took is None else took, bolts[Bolt(name, task, together)],
                  FATES.index(fate))
                 for root, edge, name, task, began, took, together, fate, _ in executions
             ],
@@ -45,6 +45,11 @@ def body_of(links=(), executions=(), more=()) -> bytes:
         [*map(tuple, more)],
         json.dumps([[1, *([value] for value in each[8])] for each in links]).encode(),
     ).to_bytes()  # fmt: skip
+
+
+def _numbered(places):
+    """Each different one, and its number in the order in which they came."""
+    return {place: at for at, place in enumerate(dict.fromkeys(places))}
 
 
 def first_message(recorder: TraceRecorder) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acktree.traces.trace import Trace, TracedMessage, TracedTuple, folded, in_order
+from acktree.traces.trace import Trace, TracedMessage, TracedTuple, fates_of, folded, in_order
 
 ROOT = 1
 MESSAGE = TracedMessage(
@@ -103,6 +103,6 @@ def test_the_fates_below_a_tuple_are_its_own_and_those_of_its_subtree():
         MESSAGE,
         [first, second, replace(child, parents=[2, 3]), replace(last, parents=[4], fate="held")],
     )
-    assert {edge: set(fates) for edge, fates in trace.fates.items()} == {
+    assert {edge: set(fates) for edge, fates in fates_of(trace).items()} == {
         2: {"acked", "held"}, 3: {"acked", "held"}, 4: {"acked", "held"}, 5: {"held"},
     }  # fmt: skip

@@ -1,4 +1,7 @@
-"""A driver's own parts on a checkpoint, with their threads and without Spark: nothing reads its inbox."""
+"""A driver's own parts on a checkpoint, with their threads and without Spark.
+
+Nothing reads its inbox, until a test calls :meth:`Started.run_inbox`.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.inbox import FileInbox
 from acktree.core.data.frames import Kind, WireRow
 from acktree.core.data.instruments import Increment
+from acktree.core.micro_batch import MicroBatch
 from acktree.core.stats.counters import Counters
 from acktree.core.stats.numbers import ReportedError
 from acktree.core.stats.user_metrics import increments_to_bytes
@@ -23,7 +27,7 @@ from acktree.core.tracking.sampling import TraceRule
 from acktree.core.tracking.verdicts import Failure
 from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.dead_letters.store import DeadLetters
-from acktree.driver.batch import BatchResults
+from acktree.driver.batch import BatchResults, MemoryAcker, rows_by_kind
 from acktree.driver.error_log import ErrorLog
 from acktree.driver.handle import SubmittedTopology
 from acktree.driver.query import Query
@@ -31,11 +35,15 @@ from acktree.driver.run import Run
 from acktree.driver.run_log import RunLog
 from acktree.driver.spout_threads import SpoutThread, Threads
 from acktree.driver.supervisor import Supervisor
+from acktree.driver.ticks import Ticks
 from acktree.driver.total_counts import TotalCounts
+from acktree.tasks.acker import Acker
+from acktree.tasks.payloads import no_payloads
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.task import SpoutTask
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
+from acktree.testing.local_levels import LocalLevels
 from acktree.topology import Topology
 from acktree.traces.recorder import TraceRecorder
 from acktree.traces.store import TraceStore
@@ -122,7 +130,9 @@ class Started:
         recorder = DeadLetterRecorder(self.letters, numbered, config, on_limit=change.set)
         self.door = Door(files.disk if files.is_seen else None, "1.2.3")
         traces = TraceRecorder(TraceStore(self.held.folder / FILE), 1.0, TraceRule(self.held.run_salt))
-        results = BatchResults(plan, None, errors, totals=TotalCounts.of_checkpoint(self.held, name))
+        totals = TotalCounts.of_checkpoint(self.held, name)
+        results = BatchResults(plan, MemoryAcker(Acker(plan)), errors, totals=totals, traces=traces)
+        self._levels, self._end = LocalLevels(plan, Ticks(plan, 0)), -1
         self.run = Run(
             plan=plan, checkpoint=self.held, inbox=inbox, results=results,
             threads=threads, dead_letters=self.letters, errors=errors, change=change, ended=Event(),
@@ -166,6 +176,27 @@ class Started:
             assert time.monotonic() < end
             time.sleep(0.005)
 
+    def run_inbox(self) -> None:
+        """As a micro-batch of Spark's that is committed, over all that was handed over since the last one."""
+        run, results = self.run, self.run.results
+        batch_id, now_ms = self.held.last_committed() + 1, time.time_ns() // 1_000_000
+        first, self._end = self._end + 1, run.inbox.last_number
+        chunks = [(number, run.inbox.read(number)) for number in range(first, self._end + 1)]
+        rows = rows_by_kind(self._levels.run(chunks, now_ms, batch_id))
+        results.note(rows, now_ms)
+        batch = MicroBatch(batch_id, now_ms, is_first=batch_id == 0)
+        batches = results.judge(batch, self._end, rows, no_payloads)
+        results.totals.keep(batch_id)
+        results.progress.last = (batch_id, self._end)
+        self._commit(batch_id)
+        for task_id, verdicts in batches.items():
+            run.threads.by_task[task_id].dispatch(verdicts, batch_id)
+
+    def _commit(self, batch_id: int) -> None:
+        log = self.held.spark / "commits"
+        log.mkdir(exist_ok=True)
+        (log / str(batch_id)).touch()
+
     def count(self, counters: Counters) -> None:
         """As a micro-batch that has run brings it."""
         row = WireRow(0, 0, Kind.STATISTICS, 0, 0, 0, b"", counters.to_bytes())
@@ -182,9 +213,7 @@ class Started:
         results.totals.note_verdicts({task_id: verdicts})
         results.totals.keep(batch_id)
         results.progress.last = (batch_id, 0)
-        log = self.held.spark / "commits"
-        log.mkdir(exist_ok=True)
-        (log / str(batch_id)).touch()
+        self._commit(batch_id)
         self.run.threads.by_task[task_id].dispatch(verdicts, batch_id)
 
     def measure(self, component: str, task: int, grown: Mapping[str, Increment]) -> None:

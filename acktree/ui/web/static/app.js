@@ -1,5 +1,5 @@
 // The page: one view for each address behind "#", drawn again at each event of the stream.
-import { ackerView, componentView, errorList, outageNote } from "./components.js";
+import { ackerView, componentView, errorList, heldBy, outageNote } from "./components.js";
 import { badge, chart, count, graph, h, millis, moment, patch, phases, phasesOf, rate, ratesOf, secs, share, table, tile } from "./draw.js";
 import { askDebug, confirmed, debugLine, eventsView, orders } from "./orders.js";
 import { forget, loadTrace, loadTraces, traceView, traces, tracesView } from "./traces.js";
@@ -218,8 +218,9 @@ function topologyView(found, detail) {
         each.kind === "spout" ? millis(each.total.complete_ms) : "", each.open === null ? "" : count(each.open), each.oldest_open_secs === null ? "" : secs(each.oldest_open_secs),
         each.lag === null ? "" : count(each.lag), count(each.total.errors)]).concat(isSystem(found) ? [ackerRow(found)] : []))),
     detail.oldest?.length ? h("section", { "data-key": "oldest" }, h("h2", {}, "Oldest open messages"), table("Oldest open messages",
-      [["Message"], ["Spout"], ["Age", true], ["Attempt", true], ["State"], ["Root", true]],
-      detail.oldest.map((each) => [each.message_id, each.spout, secs(each.age_secs), count(each.attempt), each.state === "retry" ? "waits for its next attempt" : "open", each.root || ""]))) : null,
+      [["Message"], ["Spout"], ["Age", true], ["Attempt", true], ["State"], ["Held by"], ["Root", true]],
+      detail.oldest.map((each) => [each.message_id, each.spout, secs(each.age_secs), count(each.attempt), each.state === "retry" ? "waits for its next attempt" : "open",
+        heldBy(each, (name) => address(id, "component", name)), each.root || ""]))) : null,
     h("section", {}, h("h2", {}, "Last errors"), errorList(detail.errors.slice().reverse(), (name) => address(id, "component", name))),
     h("section", {}, h("details", {}, h("summary", {}, "Settings"), table("Settings", [["Setting"], ["Value"]],
       Object.entries(detail.config).map(([key, value]) => [key, value === null ? "none" : String(value)])))),

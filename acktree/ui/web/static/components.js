@@ -27,6 +27,14 @@ export function outageNote(name, outage) {
   return h("p", { class: "note bad" }, `Calls of spout ${name} fail since ${moment(outage.since_ms)}, ${count(outage.tries)} times: ${outage.reason}\n${outage.fix}`);
 }
 
+// Where an open message is, as far as it is known; an older driver does not say.
+export function heldBy(message, link) {
+  const named = (name, ...more) => h("div", {}, h("a", { href: link(name) }, name), more);
+  const found = (message.held_by || []).map((each) => named(each.component, ` task ${each.task_id}`, each.held_secs === null ? "" : `, ${secs(each.held_secs)}`));
+  if (message.forgotten_by) found.push(h("div", {}, "forgotten by ", h("a", { href: link(message.forgotten_by) }, message.forgotten_by)));
+  return found.length ? h("div", {}, found) : "";
+}
+
 function windowChoice(tools) {
   return h("label", { class: "small" }, "Window ", h("select", { onchange: (event) => tools.setWindow(event.target.value) },
     WINDOWS.map(([value, text]) => h("option", { value, selected: value === tools.window }, text))));

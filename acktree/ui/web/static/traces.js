@@ -115,7 +115,7 @@ export function traceView(found, whole, address, ask, draw) {
 }
 
 const aboutLine = (line, message) => [
-  h("strong", {}, line.component), ` task ${line.task_id}`, line.stream === "default" ? "" : ` [${line.stream}]`, " ", badge(line.fate),
+  h("strong", {}, line.component), ` task ${line.task_id}`, ["default", ""].includes(line.stream) ? "" : ` [${line.stream}]`, " ", badge(line.fate),
   line.alike > 1 ? h("strong", {}, ` × ${count(line.alike)}`) : null, h("span", { class: "values" }, ` ${shown(line.values)}`),
   h("span", { class: "soft small" }, line.began_ms === null ? "" : ` +${millis(Math.max(0, line.began_ms - message.emitted_ms))}, took ${millis(line.took_ms)}${line.together > 1 ? ` of ${count(line.together)} together` : ""}`),
   line.reason ? h("span", { class: "why" }, ` ${line.reason}`) : null,

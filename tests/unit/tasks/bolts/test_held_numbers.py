@@ -1,4 +1,4 @@
-"""How many tuples each task holds, and the age of the oldest, beside a dict that holds the same."""
+"""What each task holds, the age of the oldest, and of which messages, beside a dict that holds the same."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acktree import Bolt, Config, TopologyBuilder
-from acktree.tasks.bolts import held_tuples
+from acktree.core.state.store import MemoryStore
+from acktree.tasks.bolts import held_tuples, oldest_held
+from acktree.tasks.bolts.oldest_held import HeldOpen, OldestHeld
 from acktree.testing import FeederSpout, LocalCluster
 
 
@@ -16,11 +18,13 @@ class Keeps(Bolt):
 
     outputs = []
     remembers = ["kept"]
+    task_of = {}  # key -> task, of all copies in this process
 
     def prepare(self, config, context, collector):
-        self.collector, self.kept = collector, {}
+        self.collector, self.kept, self.task_id = collector, {}, context.task_id
 
     def execute(self, tup):
+        self.task_of[tup["key"]] = self.task_id
         other = self.kept.pop(tup["key"], None)
         if other is None:
             self.kept[tup["key"]] = tup
@@ -64,6 +68,153 @@ def test_each_task_says_what_it_holds_and_for_how_long(script, searched):
             cluster.advance(secs)
             ages = [(running.now_ms - came_ms) / 1000 for came_ms in kept.values()]
             assert running.stats()["keeps"].oldest_held_secs == max(ages, default=None)
+
+
+def holders(running):
+    """Message id -> the tasks that hold it, and for how long."""
+    messages = {
+        each.root: each.message_id for task in running._tasks.values() for each in task.oldest_open(99)
+    }
+    found = running._results.holders.of(frozenset(messages), running.now_ms)
+    return {
+        messages[root]: [(each.task_id, each.held_secs) for each in those] for root, those in found.items()
+    }
+
+
+MOST = 3
+
+
+@settings(max_examples=60)
+@given(steps, st.sampled_from([0, 2, 256]), st.booleans())
+def test_each_task_names_the_messages_of_its_oldest_tuples(script, searched, is_upgraded):
+    """Also where the table was written by a release that noted none of them."""
+    builder, feeder = TopologyBuilder("holds"), FeederSpout(["key", "fails"])
+    builder.set_spout("source", feeder)
+    builder.set_bolt("keeps", Keeps(), parallelism=2).fields_grouping("source", ["key"])
+    config = Config(enable_message_timeouts=False)
+    kept, number = {}, 0  # key -> the message, and the clock that brought it
+    with pytest.MonkeyPatch.context() as patch, LocalCluster() as cluster:
+        patch.setattr(held_tuples, "MOST_SEARCHED", searched)
+        patch.setattr(oldest_held, "MOST_TUPLES", MOST)
+        running = cluster.submit(builder.create_topology(), config=config)
+        for batch, secs in script:
+            for key, fails in batch:
+                number += 1
+                feeder.feed([key, fails], message_id=number)
+                if kept.pop(key, None) is None:
+                    kept[key] = number, running.now_ms
+            cluster.advance()
+            cluster.advance(secs)
+            oldest = {}
+            for key, (message, came_ms) in kept.items():
+                mine = [(Keeps.task_of[key], (running.now_ms - came_ms) / 1000)]
+                if sum(each[0][0] == mine[0][0] for each in oldest.values()) < MOST:
+                    oldest[message] = mine
+            assert holders(running) == oldest
+            for store in running._levels._stores.values() if is_upgraded else ():
+                for name in [name for name in store.blobs if name.endswith("held/oldest-open")]:
+                    del store.blobs[name]
+
+
+class KeepsAll(Bolt):
+    """Acks all but one message, and keeps all tuples."""
+
+    outputs = []
+    remembers = ["kept"]
+
+    def prepare(self, config, context, collector):
+        self.collector, self.kept = collector, []
+
+    def execute(self, tup):
+        self.kept.append(tup)
+        if tup["n"] != 700:
+            self.collector.ack(tup)
+
+
+def test_the_one_open_tuple_among_many_that_are_kept_and_acked_is_found():
+    builder, feeder = TopologyBuilder("holds"), FeederSpout(["n"])
+    builder.set_spout("source", feeder)
+    builder.set_bolt("keeps", KeepsAll()).shuffle_grouping("source")
+    with LocalCluster() as cluster:
+        running = cluster.submit(builder.create_topology(), config=Config(enable_message_timeouts=False))
+        for n in range(1000):
+            feeder.feed([n], message_id=n)
+            if n % 100 == 99:
+                cluster.advance()
+        cluster.advance(7)
+        ((message, ((_, secs),)),) = holders(running).items()
+        assert (message, running.stats()["keeps"].held) == (700, 1000)
+        assert secs >= 7
+
+
+class Gathers(Bolt):
+    """Anchors one tuple to all that it has got, and then acks these."""
+
+    outputs = ["sum"]
+    remembers = ["kept"]
+
+    def prepare(self, config, context, collector):
+        self.collector, self.kept = collector, []
+
+    def execute(self, tup):
+        self.kept.append(tup)
+        if len(self.kept) == 50:
+            self.collector.emit([sum(each["n"] for each in self.kept)], anchors=self.kept)
+            for each in self.kept:
+                self.collector.ack(each)
+            self.kept = []
+
+
+class KeepsOpen(Bolt):
+    outputs = []
+    remembers = ["kept"]
+
+    def prepare(self, config, context, collector):
+        self.kept = []
+
+    def execute(self, tup):
+        self.kept.append(tup)
+
+
+def test_of_a_tuple_that_belongs_to_many_messages_ten_are_named():
+    builder, feeder = TopologyBuilder("holds"), FeederSpout(["n"])
+    builder.set_spout("source", feeder)
+    builder.set_bolt("gathers", Gathers()).global_grouping("source")
+    builder.set_bolt("keeps", KeepsOpen()).global_grouping("gathers")
+    with LocalCluster() as cluster:
+        running = cluster.submit(builder.create_topology(), config=Config(enable_message_timeouts=False))
+        for n in range(50):
+            feeder.feed([n], message_id=n)
+        cluster.advance()
+        assert len(holders(running)) == oldest_held.MOST_ROOTS
+
+
+def test_what_an_earlier_release_acked_meanwhile_is_dropped_from_the_note():
+    store, table = MemoryStore(), {name: HeldOpen(name, (name,)) for name in range(40)}
+    assert len(OldestHeld(store, table.get).noted(0, 40, ())) == 10
+    for name in range(12):
+        del table[name]  # its note stays as it is
+    found = OldestHeld(store, table.get).noted(12, 40, ())
+    assert [each.roots for each in found] == [(name,) for name in range(12, 22)]
+
+
+@pytest.mark.parametrize("searched", [0, 256])
+def test_where_nothing_is_held_no_message_is_looked_for(searched):
+    builder, feeder = TopologyBuilder("holds"), FeederSpout(["key", "fails"])
+    builder.set_spout("source", feeder)
+    builder.set_bolt("keeps", Keeps()).shuffle_grouping("source")
+    with pytest.MonkeyPatch.context() as patch, LocalCluster() as cluster:
+        patch.setattr(held_tuples, "MOST_SEARCHED", searched)
+        asked = []
+        for name in ("noted", "searched"):
+            patch.setattr(OldestHeld, name, lambda *given, name=name: asked.append(name) or ())
+        running = cluster.submit(builder.create_topology())
+        for n in range(4):
+            feeder.feed([1, False], message_id=n)
+            cluster.advance()
+        assert feeder.acked == [0, 1, 2, 3]
+        assert asked == ["searched" if searched else "noted"] * 2  # after the first, and the third
+        assert running.stats()["keeps"].held == 0
 
 
 def test_a_bolt_that_remembers_nothing_holds_none():

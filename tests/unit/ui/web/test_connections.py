@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("starlette")
 
 from acktree.ui.web import connections, ours, own_routes, streams
+from acktree.ui.web.connections import Connection
 from acktree.ui.web.serve import Options, serve
 from tests.unit.ui.web.asking import page_at
 
@@ -21,6 +22,7 @@ pytestmark = pytest.mark.slow
 PROMPT_SECS = 3.0
 MANY = 300
 HEAD = "GET /metrics HTTP/1.1\r\nHost: {host}\r\n"
+STREAM = "GET /api/acktree/v1/stream HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\n\r\n"
 
 
 def connected(page, stack):
@@ -165,6 +167,44 @@ def test_streams_beyond_the_most_are_refused_and_keep_no_request_waiting(page, m
         if status == 200:
             return
     pytest.fail("streams that were closed still count")
+
+
+def test_a_reader_that_takes_nothing_holds_no_more_than_an_event_and_is_closed(page, monkeypatch):
+    """Fifty events of a megabyte a second, of which the kernel takes a few."""
+    event, made = 1_000_000, []
+    monkeypatch.setattr(streams, "_STREAM_SECS", 0.02)
+    monkeypatch.setattr(connections, "_STUCK_SECS", 3.0)
+    monkeypatch.setattr(ours, "overview", lambda _: "x" * event)
+    connected_before = Connection.connection_made
+    monkeypatch.setattr(
+        Connection, "connection_made", lambda self, wire: made.append(self) or connected_before(self, wire)
+    )
+    with ExitStack() as stack:
+        connection = connected(page, stack)
+        connection.sendall(STREAM.format(host=page.host, token=page.token).encode())
+        end = time.monotonic() + 30
+        while not (made and made[0].transport.get_write_buffer_size()):
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        most = 0
+        while not made[0].transport.is_closing():
+            assert time.monotonic() < end
+            most = max(most, made[0].transport.get_write_buffer_size())
+            time.sleep(0.01)
+    assert 0 < most < 2 * event
+
+
+def test_a_reader_that_is_slow_and_not_stuck_is_not_closed(page, monkeypatch):
+    monkeypatch.setattr(streams, "_STREAM_SECS", 0.02)
+    monkeypatch.setattr(connections, "_STUCK_SECS", 1.0)
+    monkeypatch.setattr(ours, "overview", lambda _: "x" * 4_000_000)
+    with ExitStack() as stack:
+        connection = connected(page, stack)
+        connection.sendall(STREAM.format(host=page.host, token=page.token).encode())
+        end = time.monotonic() + 5  # it takes less than is made, all the time
+        while time.monotonic() < end:
+            assert connection.recv(1 << 16)
+            time.sleep(0.02)
 
 
 def test_an_event_is_made_once_for_all_readers(page, monkeypatch):
