@@ -213,6 +213,29 @@ def test_the_largest_tree_is_opened_within_a_second_and_stays_readable(
         page.wait_for_function("() => !document.querySelector('ul.tree details[open]')")
 
 
+def test_a_late_answer_does_not_close_what_was_opened_meanwhile(browser, shown, tmp_path):
+    """The page asks for a tree when it is opened, and at each event of the stream until it has an answer."""
+    with (
+        started(tmp_path, "large", given=wide("large", LEVELS, 1)) as topology,
+        tab(browser, shown.url) as page,
+    ):
+        topology.fill()
+        root = tree_of(topology.run.traces, TREES["bushes"])
+        late = []
+        page.route(f"**/traces/{root}", lambda asked: asked.continue_() if late else late.append(asked))
+        page.goto(shown.address)
+        link = page.get_by_role("link", name="large", exact=True).first
+        link.wait_for()
+        page.evaluate(f"location.hash = '{link.get_attribute('href')}/trace/{root}'")
+        page.locator("ul.tree li").first.wait_for()
+        page.get_by_role("button", name="Open all").click()
+        page.get_by_text("(value 999)", exact=True).wait_for()
+        with page.expect_response(f"**/traces/{root}"):
+            late[0].continue_()
+        page.wait_for_timeout(1500)  # drawn again by an event of the stream
+        assert page.locator("ul.tree .values").count() == 1000
+
+
 TUPLES = 100_000
 STAGES = 9
 

@@ -5,7 +5,7 @@ const FATES = { acked: "ACTIVE", failed: "FAILED", held: "INACTIVE", open: "INAC
 const SAID = { open: "not acked", held: "held", waiting: "not executed" };
 const VERDICTS = [["FAILED", "failed"], ["TIMED_OUT", "timed out"], ["ACKED", "acked"], ["OPEN", "open"]];
 
-export const traces = { query: {}, page: null, after: [""], whole: null, slices: {}, closed: {} };
+export const traces = { query: {}, page: null, after: [""], whole: null, asked: null, slices: {}, closed: {} };
 
 const at = (id, ...parts) => `/topologies/${encodeURIComponent(id)}/${parts.map(encodeURIComponent).join("/")}`;
 const badge = (fate) => h("span", { class: `badge ${FATES[fate] || ""}` }, SAID[fate] || fate);
@@ -13,7 +13,7 @@ const verdict = (said) => h("span", { class: `badge ${said === "ACKED" ? "ACTIVE
 const shown = (values) => `(${values.map((each) => (typeof each === "string" ? each : JSON.stringify(each))).join(", ")})`;
 
 export function forget() {
-  traces.page = traces.whole = null;
+  traces.page = traces.whole = traces.asked = null;
   traces.after = [""];
   traces.slices = {};
   traces.closed = {};
@@ -24,10 +24,18 @@ export async function loadTraces(ask, id) {
   traces.page = await ask(`${at(id, "traces")}?${query}`);
 }
 
+// Several events may ask for the same trace at once. Once its verdict is known one answer is enough: a later one
+// must not close what was opened since.
+const isSettled = (root) => traces.whole?.message.root === root && traces.whole.message.verdict;
+
 export async function loadTrace(ask, id, root) {
-  if (traces.whole?.message.root === root && traces.whole.message.verdict) return;
-  traces.whole = await ask(at(id, "traces", root));
-  traces.slices = { ...traces.whole.slices, [root]: traces.whole.tree };
+  traces.asked = root;
+  if (isSettled(root)) return;
+  const whole = await ask(at(id, "traces", root));
+  if (traces.asked !== root || isSettled(root)) return;
+  const opened = traces.whole?.message.root === root ? traces.slices : {};
+  traces.whole = whole;
+  traces.slices = { ...opened, ...whole.slices, [root]: whole.tree };
 }
 
 async function loadSlice(ask, id, root, edge, first = 0) {
@@ -37,7 +45,9 @@ async function loadSlice(ask, id, root, edge, first = 0) {
 }
 
 async function loadAll(ask, id, root) {
-  traces.slices = (await ask(`${at(id, "traces", root)}?all=true`)).slices;
+  const { slices } = await ask(`${at(id, "traces", root)}?all=true`);
+  if (traces.asked !== root) return;
+  traces.slices = slices;
   traces.closed = {};
 }
 
