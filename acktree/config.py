@@ -210,13 +210,14 @@ class Config:
     switched on; events are written by one thread, which needs no tasks."""
     trace_sample_rate: float = 0.001
     """The share of messages whose path through the topology is recorded, 0 to 1: see ``running.traces``.
-    Attempts after the first are traced fifty times as often. 0: none. It can be changed while the topology
-    runs."""
+    Above 0 all attempts after the first are, within ``max_traces_per_sec``. 0: only messages that an operator
+    watches are. It can be changed while the topology runs."""
     max_traces_per_sec: float | None = 100
-    """How many first attempts are traced in a second, on average, of all spout tasks together, in equal
-    parts. A task that has used its part lets about a second pass without a trace. It does not hold at a rate
-    of 1, for rows of a DataFrame, and for messages that a spout names. None: no limit, as in a
-    LocalCluster."""
+    """How many first attempts are traced in a second, on average, and how many attempts after the first: of
+    each so many, of all spout tasks together, in equal parts. A task that has used its part of the first
+    attempts lets about a second pass without a trace of one. It does not hold at a rate of 1, for first
+    attempts of rows of a DataFrame, and for messages that a spout names or an operator watches. None: no
+    limit, as in a LocalCluster."""
     otlp_endpoint: str | None = None
     """The URL of an OpenTelemetry collector, ``http://localhost:4318``: a traced message goes to its
     ``/v1/traces`` once it has its verdict. It needs ``acktree[otel]``. A LocalCluster sends none."""

@@ -216,7 +216,7 @@ class SpoutOutputCollector(ABC):
                 or connection.
             trace: True: this message is traced, at any rate above 0. Or the text of a W3C ``traceparent``
                 header that came with it: the message is traced if its sampled flag is set, and exported as
-                part of that trace. Its retries are traced, too. Another text changes nothing.
+                part of that trace. Its retries are traced like it. Another text changes nothing.
 
         Raises:
             MisuseError: Undeclared stream, wrong number of values, a value or id that cannot be encoded, a

@@ -10,6 +10,7 @@ Rules of this file
 from __future__ import annotations
 
 import reprlib
+from hashlib import blake2b
 from typing import Final
 
 __all__ = ["MOST_REASON", "MOST_TRACEBACK", "bounded", "error_text", "printable", "printable_lines"]
@@ -82,3 +83,15 @@ def short_repr(value: object) -> str:
         return " ".join(_REPR.repr(value).split())
     except (Exception, SystemExit):  # noqa: BLE001  # user code, and while another error is reported
         return f"<{type(value).__name__}, whose repr raises>"
+
+
+def searched_id(message_id: object) -> str:
+    """A message id as ``acktree open`` shows it; a shortened one has a digest, which tells it from others."""
+    shown = short_repr(message_id)
+    if "..." not in shown:  # nothing was left out
+        return shown
+    try:
+        whole = repr(message_id)
+    except (Exception, SystemExit):  # noqa: BLE001  # an id's own repr
+        return shown
+    return f"{shown} {blake2b(whole.encode('utf-8', 'surrogatepass'), digest_size=6).hexdigest()}"

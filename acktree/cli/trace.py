@@ -10,6 +10,7 @@ from typing import Any
 
 from acktree.cli.answers import Answer, Commands, door_of, new_command, table
 from acktree.errors import ConfigError
+from acktree.tasks.spouts.watched_ids import WATCH_SECS
 from acktree.ui import tracing
 from acktree.ui.client import DoorError, Found, find
 from acktree.ui.known_names import MOST_PAGE
@@ -20,7 +21,7 @@ __all__ = ["add_to"]
 
 def add_to(commands: Commands) -> None:
     """Add the commands of this family."""
-    about = "find traced messages, draw the tree of one, or change how many are traced"
+    about = "find traced messages, draw the tree of one, or change which are traced"
     parser = new_command(commands, "trace", about, _trace)
     parser.add_argument("root", nargs="?", type=_root, metavar="ROOT", help="the root id of a message")
     parser.add_argument("--message-id", metavar="ID", help="as the spout emitted it, or as `open` shows it")
@@ -29,6 +30,14 @@ def add_to(commands: Commands) -> None:
     parser.add_argument("--reason", metavar="TEXT", help="part of the reason of its failure")
     parser.add_argument(
         "--rate", type=_rate, metavar="SHARE", help="trace this share of the messages from now on, 0 to 1"
+    )
+    parser.add_argument(
+        "--watch", action="append", metavar="ID",
+        help="trace the next attempts of this message at any rate: its id as the spout emits it, or as `open`"
+        " shows it; may be given several times",
+    )  # fmt: skip
+    parser.add_argument(
+        "--secs", type=float, metavar="N", help=f"watch for N seconds (default: {WATCH_SECS:.0f})"
     )
     parser.add_argument(
         "--limit", type=int, default=20, metavar="N",
@@ -51,6 +60,10 @@ def _rate(text: str) -> float:
 
 
 def _trace(given: Namespace) -> Answer:
+    if given.secs is not None and given.watch is None:
+        raise ConfigError("no message is watched", "trace --secs", "name messages: --watch ID --secs N")
+    if given.rate is not None and given.watch is not None:
+        raise ConfigError("these are two orders", "trace --rate --watch", "give one after the other")
     found = find(given.topology)
     if given.rate is not None:
         done = door_of(found, given).order("trace", {"rate": given.rate})
@@ -59,6 +72,8 @@ def _trace(given: Namespace) -> Answer:
         return Answer(
             done, f"{found.checkpoint}: {given.rate:g} of the messages are traced from now on{bound}"
         )
+    if given.watch is not None:
+        return _watched(found, given)
     if given.root is not None:
         return _drawn(found, given, given.root)
     query = {
@@ -78,6 +93,16 @@ def _trace(given: Namespace) -> Answer:
             else "it was not traced, or nobody runs the topology and it was deleted",
         )
     return Answer(page, _listed(page))
+
+
+def _watched(found: Found, given: Namespace) -> Answer:
+    """Give the order to watch messages."""
+    order = {"message_ids": given.watch} | ({} if given.secs is None else {"secs": given.secs})
+    done = door_of(found, given).order("trace", order)
+    secs = WATCH_SECS if given.secs is None else given.secs
+    named = "the message" if len(given.watch) == 1 else f"the {len(given.watch):,} messages"
+    text = f"{found.checkpoint}: the next attempts of {named} are traced, for {secs:g} s"
+    return Answer(done, f"{text}; `acktree trace {given.topology} --message-id ID` finds them")
 
 
 def _one_in(rate: float) -> str:

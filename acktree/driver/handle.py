@@ -64,8 +64,13 @@ class SubmittedTopology(RunningTopology):
     def traces(self) -> Traces:
         """The paths of some messages through the topology: ``Config(trace_sample_rate=...)``."""
         recorded = self._run.traces
-        set_rate = self._run.watch.set_rate if self.is_running else None
-        return Traces(recorded.store, recorded.settle, set_rate, lambda: recorded.rate)
+        if not self.is_running:
+            return Traces(recorded.store, recorded.settle, rate=lambda: recorded.rate)
+        watch, watched = self._run.watch, self._run.watched
+        return Traces(
+            recorded.store, recorded.settle, watch.set_rate, lambda: recorded.rate,
+            watch.watch_messages, lambda: watched.secs_left,
+        )  # fmt: skip
 
     @property
     def name(self) -> str:

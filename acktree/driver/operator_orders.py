@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from threading import Lock
 from typing import Final
 
 from acktree.errors import MisuseError, nearest
 from acktree.tasks.plan import Plan
+from acktree.tasks.spouts.watched_ids import WatchedIds
 from acktree.tasks.watch_order import WatchOrder
 from acktree.traces.recorder import TraceRecorder
 
@@ -23,10 +24,17 @@ class Watch:
         plan: What runs.
         recorder: Records the traces in the driver.
         send: Makes an order data of the micro-batches from now on.
+        watched: The messages that are watched, as spout tasks see them.
     """
 
-    def __init__(self, plan: Plan, recorder: TraceRecorder, send: Callable[[WatchOrder], object]) -> None:
-        self._plan = plan
+    def __init__(
+        self,
+        plan: Plan,
+        recorder: TraceRecorder,
+        send: Callable[[WatchOrder], object],
+        watched: WatchedIds,
+    ) -> None:
+        self._plan, self._watched = plan, watched
         self._recorder, self._send = recorder, send
         self._lock = Lock()
         self._order = WatchOrder(recorder.rate)
@@ -79,3 +87,23 @@ class Watch:
             self._send(order)
             self._order = order
             self._recorder.set_rate(rate)
+
+    def watch_messages(self, message_ids: Iterable[object], secs: float) -> None:
+        """Trace the next attempts of these messages for some seconds, whatever the rate is.
+
+        Raises:
+            MisuseError: No ids, too many or no such time; or no message can be traced.
+        """
+        if not self._plan.is_tracking:
+            raise MisuseError(
+                "the topology has no ackers, so none of its messages is traced",
+                "traces.watch(), Config(acker_executors=0)",
+                "submit it with acker_executors=None, or any other number",
+            )
+        if self._recorder.store is None:
+            raise MisuseError(
+                "this run stores no traces: its log says why",
+                "traces.watch()",
+                "delete traces.sqlite in the checkpoint if it is damaged, and submit the topology again",
+            )
+        self._watched.add(message_ids, secs)

@@ -25,6 +25,7 @@ from acktree.driver.run_log import Account, RunLog
 from acktree.driver.spout_threads import Threads, now_ms
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.open_listing import OpenMessage
+from acktree.tasks.spouts.watched_ids import WatchedIds
 from acktree.topology.describe import Description
 from acktree.traces.events import EventLog
 from acktree.traces.recorder import TraceRecorder
@@ -55,6 +56,7 @@ class Run:
         kill_waits: Set while a kill waits for open messages.
         events: Where the event log goes.
         traces: Where traced messages are recorded.
+        watched: The messages that operators watch.
         described: With the user's classes, which the plan does not have; None where there is only the plan.
     """
 
@@ -78,6 +80,7 @@ class Run:
     described: Description | None = None
     events: EventLog = field(default_factory=lambda: EventLog(None, ""))
     traces: TraceRecorder = field(default_factory=lambda: TraceRecorder(None, 0.0, TraceRule(0)))
+    watched: WatchedIds = field(default_factory=WatchedIds)
 
     @property
     def name(self) -> str:
@@ -136,7 +139,12 @@ class Run:
     def watch(self) -> Watch:
         """What operators watch of the run."""
         levels = len(self.plan.levels)
-        return Watch(self.plan, self.traces, lambda order: self.inbox.append_watch(order.to_bytes(), levels))
+        return Watch(
+            self.plan,
+            self.traces,
+            lambda order: self.inbox.append_watch(order.to_bytes(), levels),
+            self.watched,
+        )
 
     @property
     def is_idle(self) -> bool:

@@ -41,6 +41,7 @@ def add_spouts(topology: Topology, run: Run, recorder: DeadLetterRecorder) -> No
         recorder.mark_settled, recorder.letters_among, run.threads.wake_task, run.log.failed,
         run.traces.emitted, run.log.recovered,
         trace_rate=lambda: run.traces.rate, max_traces_per_sec=plan.max_traces_per_sec,
+        max_retries_traced_per_sec=plan.max_retries_traced_per_sec, watched=lambda: run.watched.names,
     )  # fmt: skip
     for spout in topology.spouts:
         bare = plan.topology.components[spout.id]

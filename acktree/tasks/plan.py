@@ -108,9 +108,16 @@ class Plan:
 
     @property
     def max_traces_per_sec(self) -> float | None:
-        """How many first attempts of one spout task are traced in a second; None for no limit."""
+        """How many messages of one spout task are traced in a second by the rate; None for no limit."""
         most = self.config.max_traces_per_sec
         return None if most is None else most / max(1, len(self.trace_rule.numbered))
+
+    @property
+    def max_retries_traced_per_sec(self) -> float | None:
+        """How many attempts after the first of one spout task are traced in a second; None for no limit."""
+        most = self.config.max_traces_per_sec
+        tasks = sum(len(spout.task_ids) for spout in self.topology.spouts)
+        return None if most is None else most / max(1, tasks)
 
     @cached_property
     def levels(self) -> tuple[Level, ...]:

@@ -34,6 +34,7 @@ from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.task import SpoutTask
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
+from acktree.tasks.spouts.watched_ids import WatchedIds
 from acktree.testing.local_inbox import LocalInbox
 from acktree.testing.local_levels import LocalLevels
 from acktree.topology.describe import Description
@@ -87,7 +88,8 @@ class LocalTopology(RunningTopology):
             TraceStore(IN_MEMORY), self.plan.trace_rate, self.plan.trace_rule, is_threaded=False
         )
         self._levels = LocalLevels(self.plan, Ticks(self.plan, now_ms()))
-        self._watch = Watch(self.plan, self._recorded, self._levels.obey)
+        self._watched = WatchedIds(now_ms)
+        self._watch = Watch(self.plan, self._recorded, self._levels.obey, self._watched)
         self._events = EventLog(event_logger, self.plan.topology.name, is_threaded=False)
         self._results = BatchResults(
             self.plan,
@@ -125,8 +127,11 @@ class LocalTopology(RunningTopology):
     @property
     def traces(self) -> Traces:
         """Traced messages, as on Spark but in memory."""
-        recorded = self._recorded
-        return Traces(recorded.store, set_rate=self._watch.set_rate, rate=lambda: recorded.rate)
+        recorded, watched = self._recorded, self._watched
+        return Traces(
+            recorded.store, set_rate=self._watch.set_rate, rate=lambda: recorded.rate,
+            watch=self._watch.watch_messages, watched=lambda: watched.secs_left,
+        )  # fmt: skip
 
     @property
     def is_running(self) -> bool:
@@ -324,7 +329,7 @@ class LocalTopology(RunningTopology):
         spout_host = SpoutHost(
             self._inbox, self._recorder.record, self._report, lambda first: first + _RESERVED,
             self._recorder.acked, self._recorder.mark_settled, note_emitted=self._recorded.emitted,
-            trace_rate=lambda: self._recorded.rate,
+            trace_rate=lambda: self._recorded.rate, watched=lambda: self._watched.names,
         )  # fmt: skip
         bare = self.plan.topology.components[name]
         task = SpoutTask(copy.deepcopy(given), bare, task_id, self.plan, spout_host, 0)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from hashlib import blake2b
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
@@ -27,7 +26,7 @@ from acktree.core.tracking.verdicts import Failure
 from acktree.tasks.bolts.tracing import recording
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
-from acktree.texts import short_repr
+from acktree.texts import searched_id
 from acktree.traces.events import EventLog
 from acktree.traces.store import TraceStore
 from acktree.traces.writer import Writer
@@ -35,7 +34,7 @@ from acktree.traces.writer import Writer
 __all__ = ["Export", "TraceRecorder"]
 
 _MOST_MARKED: Final = 100_000
-"""How many open messages are remembered that the rate alone does not tell: retries, and of another rate."""
+"""How many open messages are remembered that the rate alone does not tell: marked, or of another rate."""
 _TRIM_EVERY: Final = 200
 _TRIM_BYTES: Final = 16 << 20
 """The store is looked at after this number of bytes was given, or that number of works."""
@@ -114,10 +113,14 @@ class TraceRecorder:
         Args:
             parents: Row of the chunk -> traceparent, of those messages that have one.
         """
-        if self._rate <= 0:
+        rate = self._rate
+        if self.store is None or (rate <= 0 and chunk.attempts is None):
             return
         roots = root_ids(self._salt, chunk.task, chunk.sequences)
-        which = np.flatnonzero(self._rule.is_traced(roots, self._rate, chunk.attempts))
+        traced = self._rule.is_traced(roots, rate, chunk.attempts)
+        if rate > 0 and chunk.attempts is not None:  # all attempts after the first are, but for the bound
+            self._beyond += int(np.count_nonzero((number_of(chunk.attempts) > 1) & ~traced))
+        which = np.flatnonzero(traced)
         if not len(which):
             return
         self._beyond += max(0, len(which) - _MOST_IDS)
@@ -215,8 +218,8 @@ class TraceRecorder:
     ) -> None:
         stored = store.add_facts(batch.batch_id, batch.clock_ms, [body for _, _, body in told])
         fresh = np.array(stored, np.int64)
-        # Attempts after the first that were emitted while a smaller share was traced: their verdicts are not
-        # found by the rate.
+        # Marked attempts, and what was emitted while another share was traced: the rate does not find their
+        # verdicts.
         self._mark(fresh[~self._rule.is_traced(fresh, rate)].tolist())
 
     def _add_verdicts(
@@ -263,18 +266,6 @@ def shown_id(one: MessageIds) -> str:
     """A message id, in a list or array of its own, as it is searched: as ``acktree open`` shows it."""
     (message_id,) = one.tolist() if isinstance(one, np.ndarray) else one
     return searched_id(message_id)
-
-
-def searched_id(message_id: object) -> str:
-    """A message id as ``acktree open`` shows it; a shortened one has a digest, which tells it from others."""
-    shown = short_repr(message_id)
-    if "..." not in shown:  # nothing was left out
-        return shown
-    try:
-        whole = repr(message_id)
-    except (Exception, SystemExit):  # noqa: BLE001  # an id's own repr
-        return shown
-    return f"{shown} {blake2b(whole.encode('utf-8', 'surrogatepass'), digest_size=6).hexdigest()}"
 
 
 def _verdict(root: int, failure: Failure | None, now_ms: int) -> Row:

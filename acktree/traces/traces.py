@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
 from acktree.core.tracking.verdicts import Verdict
 from acktree.errors import CheckpointError, MisuseError
+from acktree.tasks.spouts.watched_ids import WATCH_SECS
+from acktree.texts import searched_id
 from acktree.traces.packs import tuples_of
-from acktree.traces.recorder import searched_id
 from acktree.traces.store import IN_MEMORY, TraceStore
 from acktree.traces.trace import Trace, TracedMessage, TracedTuple, in_order
 
@@ -43,6 +44,8 @@ class Traces:
         settle: Callable[[], object] = lambda: None,
         set_rate: Callable[[float], None] | None = None,
         rate: Callable[[], float] = lambda: 0.0,
+        watch: Callable[[Iterable[object], float], None] | None = None,
+        watched: Callable[[], Mapping[str, float]] = dict,
     ) -> None:
         """Made by ``submit``, ``LocalCluster`` and :meth:`of_checkpoint`.
 
@@ -51,8 +54,11 @@ class Traces:
             settle: Called before something is read: waits until all that was recorded is stored.
             set_rate: Gives the order to trace another share of messages; None where nobody runs.
             rate: Says which share is traced.
+            watch: Gives the order to trace messages by their ids; None where nobody runs.
+            watched: Says which messages these are, and for how many seconds.
         """
         self._store, self._settle, self._set_rate, self._get_rate = store, settle, set_rate, rate
+        self._watch, self._get_watched = watch, watched
 
     def __repr__(self) -> str:
         return f"Traces({len(self)} messages, rate={self.rate:g})"
@@ -88,6 +94,33 @@ class Traces:
         if not 0 <= rate <= 1:
             raise MisuseError(f"{rate!r:.40} is no share of messages", "traces.rate", "give 0 to 1")
         self._set_rate(float(rate))
+
+    @property
+    def watched(self) -> Mapping[str, float]:
+        """Message ids that are watched now, as they were named, and for how many more seconds."""
+        return self._get_watched()
+
+    def watch(self, message_ids: Iterable[object], secs: float = WATCH_SECS) -> None:
+        """Trace the next attempts of these messages, whatever the rate is, and also at 0.
+
+        Attempts that are emitted within the time are traced to their end; those that are open now are not.
+        100 messages can be watched at a time.
+
+        Args:
+            message_ids: As they are emitted, or as ``acktree open`` shows them.
+            secs: For how long, above 0 and up to 86,400; or until the run ends.
+
+        Raises:
+            MisuseError: No ids, too many or no such time; or nothing can be traced: nobody runs the topology,
+                it has no ackers, or its traces cannot be stored.
+        """
+        if self._watch is None:
+            raise MisuseError(
+                "nobody runs this topology, so none of its messages can be watched",
+                "traces.watch()",
+                "submit it, and call it on running.traces",
+            )
+        self._watch(message_ids, secs)
 
     def find(
         self,

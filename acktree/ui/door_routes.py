@@ -17,7 +17,7 @@ from acktree.errors import ConfigError
 from acktree.logs import logger
 from acktree.tasks.spouts.open_listing import OpenMessage
 from acktree.texts import short_repr
-from acktree.ui import history, letters, tracing
+from acktree.ui import history, letters, trace_orders, tracing
 from acktree.ui.known_names import MOST_OPEN, ORDERS, QUESTIONS, refuse_unknown
 from acktree.ui.log_levels import LogLevels
 from acktree.ui.observer import Observer
@@ -136,11 +136,8 @@ class Routes:
             case "/v1/debug":
                 self._debug(given)
             case "/v1/trace":
-                if given.get("rate") is None:
-                    raise ConfigError("the order has no rate", "trace", 'name it: {"rate": 0.01}')
-                self._running.traces.rate = float(given["rate"])
-                rate, most = self._running.traces.rate, self.run.plan.config.max_traces_per_sec
-                return {"done": True, "rate": rate, "most_per_sec": most if 0 < rate < 1 else None}
+                most = self.run.plan.config.max_traces_per_sec
+                return trace_orders.carry_out(self._running.traces, given, most)
             case "/v1/dead-letters/redrive":
                 return letters.redrive(self.run.dead_letters, given)
             case "/v1/dead-letters/purge":

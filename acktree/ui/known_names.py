@@ -44,7 +44,7 @@ ORDERS: Final = {
     "kill": ("wait_secs",),
     "log-levels": ("set", "reset"),
     "debug": ("on", "component", "percent"),
-    "trace": ("rate",),
+    "trace": ("rate", "message_ids", "secs"),
     "dead-letters/redrive": _LETTER_ORDER,
     "dead-letters/purge": _LETTER_ORDER,
 }

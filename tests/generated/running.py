@@ -69,16 +69,21 @@ def batches(drawn: Drawn) -> range:
 
 
 def run_locally(
-    drawn: Drawn, config: Config, look: Callable[[LocalTopology], object] = lambda _: None
+    drawn: Drawn,
+    config: Config,
+    look: Callable[[LocalTopology], object] = lambda _: None,
+    begin: Callable[[LocalTopology], object] = lambda _: None,
 ) -> Outcome:
     """Run it in a ``LocalCluster``; each batch runs through before the next is fed.
 
     Args:
         look: Called at the end.
+        begin: Called before anything is fed.
     """
     topology, spouts = build(drawn)
     with LocalCluster() as cluster:
         running = cluster.submit(topology, config=config)
+        begin(running)
         for batch in batches(drawn):
             feed(drawn, spouts, batch)
             cluster.advance()

@@ -50,3 +50,21 @@ def test_at_rate_1_every_recorded_tree_is_the_tree_that_there_was(drawn, config)
         facts.append(noted(patched))
         run_locally(drawn, replace(config, trace_sample_rate=1), look)
     assert looked
+
+
+@settings(max_examples=30)
+@given(topologies(), configs)
+def test_the_tree_of_a_watched_message_is_the_tree_that_there_was_at_a_rate_of_0(drawn, config):
+    looked = []
+
+    def begin(running):
+        running.traces.watch([*range(len(drawn.messages))] or ["none"], secs=86_400)
+
+    def look(running):
+        looked.append(True)
+        assert not differences(drawn, running.traces)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("acktree.tasks.spouts.watched_ids.MOST_WATCHED", 10_000)
+        run_locally(drawn, replace(config, trace_sample_rate=0), look, begin)
+    assert looked

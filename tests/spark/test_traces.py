@@ -41,15 +41,19 @@ CONFIG = Config(message_timeout_secs=8, partitions=2, trace_sample_rate=0)
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.parametrize("order", ["rate", "watch"])
 def test_from_the_order_on_every_tree_of_a_drawn_topology_is_recorded_and_exported(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, order: str
 ) -> None:
     drawn = at_random.topology(3, largest=600)
     topology, spouts = build(drawn)
     with Collector() as collector:
         config = replace(CONFIG, otlp_endpoint=collector.url)
         with submit(topology, checkpoint=tmp_path / "cp", spark=spark, config=config) as running:
-            running.traces.rate = 1
+            if order == "rate":
+                running.traces.rate = 1
+            else:  # at a rate of 0
+                running.traces.watch(range(len(drawn.messages)))
             for batch in batches(drawn):
                 feed(drawn, spouts, batch)
             for spout in spouts.values():

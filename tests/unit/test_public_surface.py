@@ -252,7 +252,7 @@ MEMBERS = """
     TracedTuple: batch_id began_ms component edge fate fate_batch_id parents reason source source_task_id
             stream task_id together took_ms values
     TraceNumbers: dropped events_dropped exported messages
-    Traces: attempts close find get of_checkpoint rate
+    Traces: attempts close find get of_checkpoint rate watch watched
     Tuple: anchors as_dict attempt component fields is_tick stream task_id values
     UserMetric: count kind mean percentile rates spread sum value
     Verdict: ACKED FAILED TIMED_OUT

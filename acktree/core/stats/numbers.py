@@ -197,8 +197,9 @@ class TraceNumbers:
         exported: Traces that an OpenTelemetry collector has taken.
         dropped: Why -> how often something of a trace was lost. "queue_full" and "store_failed" count what
             was given in one piece: the messages of a chunk, the verdicts or facts of a micro-batch. "bounds"
-            counts tuples beyond the bounds, which are counted by component, and messages beyond them, which
-            are recorded without their ids. "not_exported" counts traces that the collector has not taken.
+            counts tuples beyond the bounds, which are counted by component, messages beyond them, which are
+            recorded without their ids, and attempts after the first beyond ``max_traces_per_sec``, which are
+            not recorded. "not_exported" counts traces that the collector has not taken.
         events_dropped: The same of the event log: "queue_full" (or its logger raised) and "bounds".
     """
 

@@ -1,28 +1,40 @@
-"""The attempt of a message as it travels beside its root, with a mark for one that its spout wants traced.
+"""The attempt of a message as it travels beside its root, marked if it is traced whatever its root is.
 
-The mark is a bit of the attempt, so it costs no bytes of its own, and nothing where it is not used: attempts
-travel only if not all are first ones.
+A mark is a bit of the attempt, so it costs no bytes of its own, and nothing where it is not used: attempts
+travel only if not all are unmarked first ones.
 """
 
 from __future__ import annotations
 
 from typing import Final, TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
 from acktree.core.ids import Int32s
 
-__all__ = ["MOST_ATTEMPTS", "NAMED", "number_of"]
+__all__ = ["CHOSEN", "MOST_ATTEMPTS", "NAMED", "is_marked", "number_of"]
 
 NAMED: Final = 1 << 30
-"""The bit of an attempt whose message is traced at any rate."""
-MOST_ATTEMPTS: Final = NAMED - 1
+"""The bit of a message that its spout wants traced, at any rate above 0. All of its attempts have it."""
+CHOSEN: Final = 1 << 29
+"""The bit of one attempt that is traced at any rate, and at 0: after the first and within the bound, or of a
+message that an operator watches. The next attempt has it only if it is chosen again."""
+MOST_ATTEMPTS: Final = CHOSEN - 1
 
 AnyAttempts = TypeVar("AnyAttempts", int, Int32s)
 
 
 def number_of(attempts: AnyAttempts) -> AnyAttempts:
-    """Attempts without the mark, from 1.
+    """Attempts without marks, from 1.
 
     >>> number_of(NAMED | 3)
     3
     """
     return attempts & MOST_ATTEMPTS
+
+
+def is_marked(attempts: Int32s, rate: float) -> npt.NDArray[np.bool_]:
+    """Which attempts are traced for their marks at a rate, shape (n,)."""
+    marked: npt.NDArray[np.bool_] = attempts >= CHOSEN if rate > 0 else (attempts & CHOSEN) != 0
+    return marked

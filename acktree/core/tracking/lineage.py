@@ -90,6 +90,11 @@ class Lineage(ABC):
     def root_attempts(self, row: int) -> dict[int, int]:
         """Root -> its attempt with its mark, for one row. Empty when all rows are unmarked first attempts."""
 
+    @property
+    @abstractmethod
+    def has_attempts(self) -> bool:
+        """Whether something is known of attempts; if not, all rows are of unmarked first attempts."""
+
     @abstractmethod
     def attempts(self) -> Int32s:
         """The attempt that each row belongs to (the latest, if its roots differ); 1 when untracked. (n,)."""
@@ -190,6 +195,10 @@ class Sparse(Lineage):
     def anchors(self, row: int) -> dict[int, int]:
         pairs = slice(self.offsets[row], self.offsets[row + 1])
         return dict(zip(self.roots[pairs].tolist(), self.edges[pairs].tolist(), strict=True))
+
+    @property
+    def has_attempts(self) -> bool:
+        return self.pair_attempts is not None
 
     def root_attempts(self, row: int) -> dict[int, int]:
         if self.pair_attempts is None:

@@ -141,6 +141,10 @@ class Runs(Lineage):
     def anchors(self, row: int) -> dict[int, int]:
         return {int(self.roots[self.run_of_row[row]]): int(self.edges[row])}
 
+    @property
+    def has_attempts(self) -> bool:
+        return self.run_attempts is not None
+
     def root_attempts(self, row: int) -> dict[int, int]:
         run = self.run_of_row[row]
         return {} if self.run_attempts is None else {int(self.roots[run]): int(self.run_attempts[run])}

@@ -1,12 +1,13 @@
 """Which messages are traced, and the edges of their tuples in a frame.
 
 Whether a message is traced is a pure function of its root, its attempt and the rate. So every level, every
-worker and a second run agree, and nothing about it is sent with a tuple.
+worker and a second run agree, and nothing about it is sent with a tuple. What cannot be known from a root is
+a mark of its attempt (``attempts.py``): attempts after the first, and messages that someone has named.
 
-The sequences of a spout task are cut into blocks. First attempts of even blocks are sampled, those of odd
-blocks are *passed over*: none is traced. A spout task that would have too many messages traced takes
-sequences of an odd block (``tasks/spouts/trace_pace.py``). So the number of traces a second is bounded, and
-nothing about the bound is stored or sent.
+The sequences of a spout task are cut into blocks. Messages of even blocks are sampled, those of odd
+blocks are *passed over*: none is traced without a mark. A spout task that would have too many messages traced
+takes sequences of an odd block (``tasks/spouts/trace_pace.py``). So the number of traces a second is bounded,
+and nothing about the bound is stored or sent.
 """
 
 from __future__ import annotations
@@ -19,17 +20,15 @@ import numpy as np
 import numpy.typing as npt
 
 from acktree.core.ids import SEQUENCE_BITS, Int32s, Int64s, sequence_names
-from acktree.core.tracking.attempts import NAMED, number_of
+from acktree.core.tracking.attempts import is_marked
 from acktree.core.tracking.lineage import Lineage
 from acktree.core.tracking.lineage_runs import Runs, siblings
 
-__all__ = ["RETRY_FACTOR", "TRACE_BLOCK", "TraceRule", "is_sampled"]
+__all__ = ["TRACE_BLOCK", "TraceRule", "is_sampled"]
 
 Bools = npt.NDArray[np.bool_]
 UInt32s = npt.NDArray[np.uint32]
 
-RETRY_FACTOR: Final = 50
-"""Attempts after the first are traced this many times as often: a message that failed is looked for."""
 TRACE_BLOCK: Final = 1 << 18
 """How many sequences a block has. No chunk of new messages has more messages."""
 _FIRST: Final = np.uint32(0x9E3779B1)
@@ -61,23 +60,27 @@ class TraceRule:
 
         Args:
             roots: Root ids, shape (n,).
-            rate: The share of first attempts that is traced where they are not passed over, 0 to 1.
-            attempts: The attempt of each, shape (n,), with the mark of those that are traced at any rate but
-                0; None when all are unmarked first attempts.
+            rate: The share of unmarked attempts that is traced where they are not passed over, 0 to 1.
+            attempts: The attempt of each, shape (n,), with its marks; None when all are unmarked first ones.
         """
-        if rate >= 1 or rate <= 0 or not len(roots):
-            return np.full(len(roots), rate >= 1)
+        if rate >= 1:
+            return np.ones(len(roots), np.bool_)
+        if attempts is None:
+            return self._is_sampled(roots, rate)
+        marked = is_marked(attempts, rate)
+        return marked | self._is_sampled(roots, rate) if rate > 0 else marked
+
+    def _is_sampled(self, roots: Int64s, rate: float) -> Bools:
+        """Which roots are traced by a rate below 1, without a look at their attempts; shape (n,)."""
         traced: Bools = np.zeros(len(roots), np.bool_)
+        if rate <= 0:
+            return traced
         for at in range(0, len(roots), _AT_ONCE):
             few = slice(at, at + _AT_ONCE)
             if not self._are_all_passed_over(roots[few]):
                 traced[few] = is_sampled(roots[few], rate)
         found = np.flatnonzero(traced)
         traced[found] = ~self._are_passed_over(roots[found])
-        if attempts is not None:
-            traced |= attempts >= NAMED
-            again = np.flatnonzero(number_of(attempts) > 1)
-            traced[again] |= is_sampled(roots[again], RETRY_FACTOR * rate)
         return traced
 
     def _are_passed_over(self, roots: Int64s) -> Bools:

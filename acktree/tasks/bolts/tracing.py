@@ -28,6 +28,7 @@ import pyarrow as pa
 from acktree.core.data.frames import Frame
 from acktree.core.data.tuples import Tuple
 from acktree.core.ids import Int32s, Int64s
+from acktree.core.tracking.lineage import Lineage
 from acktree.core.tracking.sampling import TraceRule
 from acktree.core.tracking.trace_facts import EXECUTION, HELD, LINK, Bolt, Facts, Place
 from acktree.core.tracking.verdicts import Failure
@@ -70,7 +71,7 @@ class Tracer:
     """The facts of one level, partition and micro-batch.
 
     Attributes:
-        rate: The share of messages that are traced; 0 for none.
+        rate: The share of messages that are traced; at 0 those with the mark ``CHOSEN`` alone.
     """
 
     def __init__(
@@ -103,10 +104,14 @@ class Tracer:
         if self.is_tracking:
             self.rate = order.trace_rate
 
+    def _is_off(self, lineage: Lineage) -> bool:
+        """Whether no tuple of a frame can be traced. At a rate of 0 only marked attempts are."""
+        return self.rate <= 0 and not lineage.has_attempts
+
     @recording
     def watch(self, rows: InboundRows, component: str, task: int) -> None:
         """Note which rows of a frame are traced, before its tuples are executed."""
-        if self.rate <= 0:
+        if self._is_off(rows.lineage):
             return
         pairs = Pairs(*self._rule.pairs(rows.lineage, self.rate))
         if not len(pairs.rows):
@@ -146,7 +151,7 @@ class Tracer:
             joins: Emitted tuple -> its anchors, where there are several.
             rows: The frame that ``parents`` counts in.
         """
-        if self.rate <= 0:
+        if self._is_off(frame.lineage):
             return
         among = None
         if rows.traced is not None and not joins:
@@ -222,10 +227,10 @@ class Tracer:
             self._add_executions((component, task, rows), traced.pairs, began_ms, took_ms, traced.together)
             if len(traced.surplus.rows):
                 self._count_surplus(component, task, rows, traced)
-        if self.rate <= 0:
-            return
         of_rows: dict[int, Pairs] = {}
         for component, task, rows, row in held:
+            if self._is_off(rows.lineage):
+                continue
             if id(rows) not in of_rows:
                 of_rows[id(rows)] = Pairs(*self._rule.pairs(rows.lineage, self.rate))
             pairs = of_rows[id(rows)]

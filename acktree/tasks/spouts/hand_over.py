@@ -12,12 +12,14 @@ import numpy as np
 
 from acktree.core import durable
 from acktree.core.spouts.pending import MessageIds
+from acktree.core.tracking.attempts import CHOSEN
 from acktree.core.tracking.sampling import TRACE_BLOCK
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.spouts.parts import SpoutParts
 from acktree.tasks.spouts.retries import Payloads
 from acktree.tasks.spouts.runs import Run, runs_together
 from acktree.tasks.spouts.stored_ids import ids_to_bytes
+from acktree.tasks.spouts.trace_marks import TraceMarks
 from acktree.tasks.spouts.trace_pace import TracePace
 
 __all__ = ["HandOver"]
@@ -38,6 +40,9 @@ class HandOver:
         self._next_sequence = first_sequence
         self._reserved = parts.host.reserve(first_sequence)
         self._pace = TracePace(parts.host.trace_rate, parts.host.max_traces_per_sec)
+        self._marks = TraceMarks(
+            parts.host.trace_rate, parts.host.max_retries_traced_per_sec, parts.host.watched
+        )
 
     def sequences(self, count: int) -> int:
         """Take new sequences and return the first; no message has one of them before."""
@@ -97,22 +102,27 @@ class HandOver:
 
     def _chunk_of(self, run: Run, position: bytes, now_ms: int) -> Chunk:
         count = len(run)
+        attempts = run.attempts
+        if run.is_tracked:
+            attempts = self._marks.put_on(attempts, run.message_ids, now_ms)
         first = self._paced_sequences(count, now_ms) if run.is_tracked else self.sequences(count)
         ids = ids_to_bytes(run.message_ids) if run.is_tracked and not self._spout.redelivers else b""
         return Chunk(
             self._component.id, self._task, run.stream, run.is_tracked, first, now_ms, run.values,
-            run.attempts, run.tasks, message_ids=ids, position=position,
+            attempts, run.tasks, message_ids=ids, position=position,
         )  # fmt: skip
 
     def _next_attempts(self, stream: str, part: Payloads, now_ms: int) -> Chunk:
         attempts = part.attempts
-        numbers = np.array([attempt.attempt + 1 for attempt in attempts], dtype=np.int32)
-        has_first = bool((numbers == 1).any())  # dead letters that are sent again, for example
+        numbers = np.array([attempt.attempt + 1 for attempt in attempts], dtype=np.int32) | part.marks
+        marked = self._marks.put_on(numbers, part.message_ids, now_ms)
         count = len(attempts)
-        first = self._paced_sequences(count, now_ms) if has_first else self.sequences(count)
+        # Dead letters that are sent again are first attempts, for example.
+        has_unmarked = marked is None or bool((marked < CHOSEN).any())
+        first = self._paced_sequences(count, now_ms) if has_unmarked else self.sequences(count)
         return Chunk(
             self._component.id, self._task, stream, True, first, now_ms, part.values,  # noqa: FBT003
-            numbers | part.marks, part.targets,
+            marked, part.targets,
             first_emitted_ms=np.array([attempt.first_emitted_ms for attempt in attempts], dtype=np.int64),
             retry_of=np.array([attempt.sequence for attempt in attempts], dtype=np.int64),
             message_ids=b"" if self._spout.redelivers else ids_to_bytes(part.message_ids),

@@ -11,6 +11,7 @@ from acktree.core.stats.numbers import Outage
 from acktree.core.tracking.verdicts import Failure
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.spouts.retries import GivenUpRecord
+from acktree.tasks.spouts.watched_ids import WatchedNames
 
 
 class Inbox(Protocol):
@@ -57,6 +58,10 @@ def _none_traced() -> float:
     return 0.0
 
 
+def _none_watched() -> None:
+    """Used by a host that takes no orders."""
+
+
 @dataclass(frozen=True)
 class SpoutHost:
     """What the host gives to a spout task.
@@ -80,7 +85,11 @@ class SpoutHost:
         note_recovered: Called when what a spout task waited for works again: (component, task, what was
             away, now_ms).
         trace_rate: Returns the share of messages that is traced.
-        max_traces_per_sec: How many first attempts of a spout task are traced in a second; None: no limit.
+        max_traces_per_sec: How many messages of a spout task are traced in a second by the rate; None: no
+            limit.
+        max_retries_traced_per_sec: How many attempts after the first of a spout task are traced in a second;
+            None: no limit.
+        watched: Returns the messages that operators watch; None for none.
     """
 
     inbox: Inbox
@@ -96,3 +105,5 @@ class SpoutHost:
     note_recovered: Callable[[str, int, Outage, int], None] = _do_nothing
     trace_rate: Callable[[], float] = _none_traced
     max_traces_per_sec: float | None = None
+    max_retries_traced_per_sec: float | None = None
+    watched: Callable[[], WatchedNames | None] = _none_watched

@@ -1,8 +1,8 @@
 """Bounds how many messages of a spout task are traced in a second, by the sequences that the task takes.
 
-Whether a first attempt is traced is known from its root, so from its sequence: those of odd blocks are passed
-over (``core/tracking/sampling.py``). A task whose messages are sampled too often takes sequences of an odd
-block for a while. A second run, the next run and each level find this in the root.
+Whether an unmarked attempt is traced is known from its root, so from its sequence: those of odd blocks are
+passed over (``core/tracking/sampling.py``). A task whose messages are sampled too often takes sequences of an
+odd block for a while. A second run, the next run and each level find this in the root.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from acktree.core.tracking.sampling import TRACE_BLOCK
+from acktree.tasks.spouts.token_bucket import TokenBucket
 
 __all__ = ["TracePace"]
 
@@ -17,7 +18,7 @@ __all__ = ["TracePace"]
 class TracePace:
     """The sequences of one spout task, for the sake of its traces.
 
-    It is a token bucket: a traced message takes a token. When none is left, messages are passed over until
+    A traced message takes a token of a bucket. When none is left, messages are passed over until
     the bucket is full, so the block changes about twice a second at most, and few sequences are left out.
     """
 
@@ -28,9 +29,8 @@ class TracePace:
             rate: Returns the share of messages that is traced.
             most_per_sec: The bound, above 0; None for none.
         """
-        self._rate, self._most = rate, most_per_sec
-        self._left = self._full = max(1.0, most_per_sec or 0.0)  # room for one message
-        self._since_ms = 0
+        self._rate = rate
+        self._tokens = None if most_per_sec is None else TokenBucket(most_per_sec)
         self._passes_over = False
 
     def first(self, sequence: int, count: int, now_ms: int) -> int:
@@ -53,15 +53,14 @@ class TracePace:
 
     def _sampled(self, rate: float, count: int, now_ms: int) -> int:
         """How many of some messages are to be sampled, the others passed over; takes their tokens."""
-        if self._most is None:
+        tokens = self._tokens
+        if tokens is None:
             return count
-        passed_ms = max(0, now_ms - self._since_ms)  # a clock may be set back
-        self._since_ms = now_ms
-        self._left = min(self._full, self._left + self._most * passed_ms / 1000)
-        if self._passes_over and self._left < self._full:
+        tokens.refill(now_ms)
+        if self._passes_over and tokens.left < tokens.full:
             return 0
-        sampled = count if self._left >= rate * count else int(self._left / rate)
-        self._left -= rate * sampled
+        sampled = count if tokens.left >= rate * count else int(tokens.left / rate)
+        tokens.left -= rate * sampled
         self._passes_over = sampled < count
         return sampled
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
+from acktree import MisuseError
 from acktree.cli.main import main
+from acktree.core.stats.counters import Counters
 from tests.unit.traces.facts import record
 from tests.unit.ui.driver_without_spark import started
 
@@ -56,6 +59,53 @@ def test_a_trace_is_the_same_from_the_driver_and_from_its_checkpoint(tmp_path, c
     assert asked(capsys, str(tmp_path / "cp")) == running
     assert main(["trace", str(tmp_path / "cp"), "--rate", "1"]) == 3
     assert main(["trace", str(tmp_path / "cp"), "77"]) == 1
+
+
+def test_messages_that_are_named_are_traced_from_their_next_attempt_on(tmp_path, capsys):
+    """The spout emits ten messages at first, and ten more when these are acked."""
+    with started(tmp_path / "cp") as topology:
+        topology.fill()
+        topology.handle.traces.rate = 0
+        before = {each.message_id for each in topology.handle.traces.find()}
+        (shown, *_) = [each["message_id"] for each in said(capsys, "open", "numbers")["open"]]
+        assert {shown} < before
+        ids = ["<b>12\x1b[31m", shown.replace("<b>0", "<b>13")]  # as it is emitted, as it is shown
+        done = said(capsys, "trace", "numbers", "--watch", ids[0], "--watch", ids[1], "--secs", "100")
+        assert done["done"]
+        assert {*done["watched"]} == {*ids}
+        assert all(90 < secs <= 100 for secs in done["watched"].values())
+        topology.commit(Counters(), acked=10)
+        end = time.monotonic() + 30
+        while len(topology.handle.traces) < len(before) + 2:
+            assert time.monotonic() < end
+            time.sleep(0.005)
+        topology.fill()
+        found = {each.message_id for each in topology.handle.traces.find()}
+        assert found - before == {repr(ids[0]), ids[1]}
+        assert main(["trace", "numbers", "--message-id", ids[0]]) == 0
+        assert ids[1].replace("13", "12") in capsys.readouterr().out
+        assert main(["trace", "numbers", "--watch", "a", "--watch", "b"]) == 0
+        said_of = capsys.readouterr().out
+        assert "the next attempts of the 2 messages are traced, for 300 s" in said_of
+
+
+def test_what_cannot_be_watched_is_said(tmp_path, capsys):
+    with started(tmp_path / "cp") as topology:
+        for wrong, why in (
+            (["--secs", "5"], "no message is watched"),
+            (["--watch", "a", "--rate", "0.5"], "two orders"),
+            (["--watch", "a", "--secs", "0"], "no time to watch"),
+            (["--watch", "a", "--secs", "nan"], "no time to watch"),
+            ([part for n in range(101) for part in ("--watch", str(n))], "101 messages would be watched"),
+        ):
+            assert main(["trace", "numbers", *wrong]) != 0
+            error = capsys.readouterr().err
+            assert why in error
+            assert "fix:" in error
+        assert topology.handle.traces.watched == {}
+    assert main(["trace", str(tmp_path / "cp"), "--watch", "a"]) == 3
+    with pytest.raises(MisuseError, match="nobody runs"):
+        topology.handle.traces.watch(["a"])
 
 
 @pytest.mark.parametrize("wrong", [["x7"], ["--rate", "2"], ["--rate", "nan"]])

@@ -101,7 +101,7 @@ def test_messages_of_a_chunk_beyond_the_bound_have_all_but_their_ids(monkeypatch
 
 def test_no_user_sees_the_mark_in_an_attempt():
     found = traces_of(("a", 1, True), ("b", 7, True), ("c", 7, False))
-    assert found.keys() >= {"'a' 1", "'b' 7"}
+    assert found.keys() == {"'a' 1", "'b' 7", "'c' 7"}
     assert {*SEEN} == {("a", 1, 1), ("b", 7, 7), ("c", 7, 7)}
 
 
@@ -115,7 +115,8 @@ def test_attempts_that_are_used_up_are_counted_without_the_mark():
 def test_the_retries_of_a_named_message_are_traced_at_any_rate(attempt):
     given = [("bad", attempt, True), ("bad too", attempt, False), ("c", attempt, True)]
     found = traces_of(*given, retry=Retry(max_attempts=attempt + 2), advance=600)
-    assert found.keys() == {f"'bad' {attempt + nth}" for nth in range(3)} | {f"'c' {attempt}"}
+    later = {f"'bad too' {attempt + nth}" for nth in range(3) if attempt + nth > 1}  # not for their names
+    assert found.keys() == {f"'bad' {attempt + nth}" for nth in range(3)} | {f"'c' {attempt}"} | later
     assert {(name, number) for name, *numbers in SEEN for number in numbers} >= {("bad", attempt + 2)}
 
 

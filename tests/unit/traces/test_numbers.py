@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from acktree import Stats, TraceNumbers
 from acktree.core.data.frames import Kind, WireRow
 from acktree.core.micro_batch import MicroBatch
 from acktree.core.stats.counters import Counters
+from acktree.core.tracking.attempts import CHOSEN, NAMED
 from acktree.core.tracking.sampling import TraceRule
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from acktree.traces.events import EventLog
@@ -40,6 +43,18 @@ def test_messages_count_once_and_tuples_beyond_the_bounds_are_counted():
     assert recorder.numbers(EVENTS) == TraceNumbers(
         3, 0, NONE | {"bounds": 40}, {"queue_full": 0, "bounds": 0}
     )
+
+
+@pytest.mark.parametrize(
+    ("rate", "recorded", "dropped"),
+    [(1e-9, 3, 2), (0.0, 1, 0), (1.0, 6, 0)],  # at 0 none is missed but a watched one
+)
+def test_attempts_after_the_first_that_the_bound_leaves_out_are_counted(rate, recorded, dropped):
+    recorder = TraceRecorder(TraceStore(IN_MEMORY), rate, TraceRule(5), lambda: 9, is_threaded=False)
+    attempts = np.array([2, CHOSEN | 2, 7, 1, NAMED | 2, NAMED | 1], np.int32)
+    recorder.emitted(replace(CHUNK, values=pa.record_batch({"n": range(6)}), attempts=attempts), [*"abcdef"])
+    numbers = recorder.numbers(EVENTS)
+    assert (numbers.messages, numbers.dropped["bounds"]) == (recorded, dropped)
 
 
 @pytest.mark.parametrize("most", ["_MOST_IDS", "_MOST_QUEUED"])

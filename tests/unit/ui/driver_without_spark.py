@@ -147,6 +147,8 @@ class Started:
             self.held.reserve,
             note_emitted=traces.emitted,
             note_recovered=self.run.log.recovered,
+            trace_rate=lambda: traces.rate,
+            watched=lambda: self.run.watched.names,
         )
         for spout in numbered.spouts:
             for task_id in spout.task_ids:

@@ -80,7 +80,7 @@ export function tracesView(found, page, address, refresh, give) {
       h("label", {}, "Since (UTC) ", h("input", { name: "since", type: "datetime-local", step: 1 })), h("label", {}, "Before (UTC) ", h("input", { name: "before", type: "datetime-local", step: 1 })),
       h("button", {}, "Search"))),
     h("section", {},
-      h("p", { class: "small soft" }, page.rate >= 1 ? `Every message is traced. ${count(page.count)} are stored.` : page.rate > 0 ? `One message in ${count(1 / page.rate)} is traced, retried ones more often. ${count(page.count)} are stored.` : `No message is traced now. ${count(page.count)} are stored.`),
+      h("p", { class: "small soft" }, page.rate >= 1 ? `Every message is traced. ${count(page.count)} are stored.` : page.rate > 0 ? `One message in ${count(1 / page.rate)} is traced, and each attempt after the first, up to a number a second. ${count(page.count)} are stored.` : `No message is traced now. ${count(page.count)} are stored.`),
       give ? h("form", { class: "row", onsubmit: (event) => {
         event.preventDefault();
         give("trace", { rate: Number(event.target.elements.percent.value) / 100 }, "The share of traced messages is changed until the run ends.");

@@ -1,4 +1,4 @@
-"""Which messages are traced is known from their roots, and from nothing else."""
+"""Which messages are traced is known from their roots and the marks of their attempts alone."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acktree.core.ids import root_ids, sequences_of
-from acktree.core.tracking.attempts import NAMED
-from acktree.core.tracking.sampling import RETRY_FACTOR, TRACE_BLOCK, TraceRule, is_sampled
+from acktree.core.tracking.attempts import CHOSEN, NAMED
+from acktree.core.tracking.sampling import TRACE_BLOCK, TraceRule, is_sampled
 
 TASKS = 3, 4
 salts = st.integers(-(1 << 63), (1 << 64) - 1)
+marks = st.sampled_from([0, NAMED, CHOSEN, NAMED | CHOSEN])
 rates = st.sampled_from([0.0, 1e-9, 0.0001, 0.02, 0.3, 0.999, 1.0])
 sequences = st.one_of(
     st.integers(0, 8 * TRACE_BLOCK),
@@ -22,13 +23,13 @@ sequences = st.one_of(
 
 def naive(rule: TraceRule, root: int, rate: float, attempt: int) -> bool:
     """The rule, one root at a time."""
+    if attempt & CHOSEN:
+        return True
     if rate in (0.0, 1.0):
         return bool(rate)
     if attempt & NAMED:
         return True
     one = np.array([root])
-    if attempt > 1:
-        return bool(is_sampled(one, min(1.0, RETRY_FACTOR * rate))[0])
     task, sequence = (int(each[0]) for each in sequences_of(rule.run_salt, one))
     is_numbered = not rule.has_rows or task in rule.numbered
     return bool(is_sampled(one, rate)[0]) and not (is_numbered and sequence // TRACE_BLOCK % 2)
@@ -38,7 +39,7 @@ def naive(rule: TraceRule, root: int, rate: float, attempt: int) -> bool:
     salts,
     rates,
     st.booleans(),
-    st.lists(st.tuples(st.sampled_from([3, 4, 5]), sequences, st.integers(1, 3), st.booleans()), max_size=30),
+    st.lists(st.tuples(st.sampled_from([3, 4, 5]), sequences, st.integers(1, 3), marks), max_size=30),
     st.booleans(),
 )
 def test_a_message_is_traced_if_the_naive_rule_says_so_whatever_is_beside_it(
@@ -46,7 +47,7 @@ def test_a_message_is_traced_if_the_naive_rule_says_so_whatever_is_beside_it(
 ):
     rule = TraceRule(salt, TASKS, has_rows)
     roots = np.array([root_ids(salt, task, np.array([at]))[0] for task, at, _, _ in drawn], np.int64)
-    numbers = [1 if all_first else number | NAMED * named for _, _, number, named in drawn]
+    numbers = [1 if all_first else number | mark for _, _, number, mark in drawn]
     attempts = None if all_first else np.array(numbers, np.int32)
     expected = [naive(rule, root, rate, number) for root, number in zip(roots.tolist(), numbers, strict=True)]
     assert rule.is_traced(roots, rate, attempts).tolist() == expected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -80,6 +81,37 @@ def test_the_rate_is_an_order(page, topology_id, running):
     assert running.handle.traces.rate == 0.5
     assert order('{"rate": 7}') == 400
     assert order('{"rate": "x"}') == 400
+
+
+def test_messages_to_be_traced_are_an_order(page, topology_id, running, caplog):
+    def order(body):
+        status, _, answer = page.ask(f"{MINE}/{topology_id}/trace", "POST", body, X_Acktree="1")
+        return status, json.loads(answer)
+
+    with caplog.at_level("INFO", "acktree"):
+        status, done = order('{"message_ids": ["line-7", 8], "secs": 60}')
+    assert status == 200
+    assert done["watched"].keys() == running.handle.traces.watched.keys() == {"line-7", "8"}
+    assert "order=trace" in caplog.text
+    assert "line-7" in caplog.text
+    for body, why in (
+        ("{}", "neither a rate nor message ids"),
+        ('{"secs": 5}', "neither a rate nor message ids"),
+        ('{"rate": 0.5, "message_ids": ["a"]}', "a rate and message ids"),
+        ('{"rate": 0.5, "secs": 5}', "until the run ends"),
+        ('{"message_ids": "a"}', "no list of message ids"),
+        ('{"message_ids": ["a", null]}', "no list of message ids"),
+        ('{"message_ids": [true]}', "no list of message ids"),
+        ('{"message_ids": [["a"]]}', "no list of message ids"),
+        ('{"message_ids": []}', "no message id"),
+        ('{"message_ids": ["a"], "secs": -1}', "no time to watch"),
+        ('{"message_ids": ["a"], "secs": NaN}', "no time to watch"),
+        ('{"message_ids": ["a"], "sec": 1}', "there is no 'sec'"),
+        (json.dumps({"message_ids": [*range(101)]}), "can be at a time"),
+    ):
+        status, said = order(body)
+        assert (status, why in str(said)) == (400, True), (body, said)
+    assert running.handle.traces.watched.keys() == {"line-7", "8"}
 
 
 def test_what_became_of_traces_is_in_the_metrics_of_prometheus(page, root, running):
