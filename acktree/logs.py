@@ -30,13 +30,21 @@ def logger(name: str) -> logging.Logger:
     return found
 
 
-def print_by_default(log_format: LogFormat = "text") -> None:
+def print_by_default(log_format: LogFormat | None = "text") -> None:
     """Print acktree's records of level INFO and above to stderr, unless the application has set up logging.
 
-    ``submit`` calls it. To be rid of the lines: ``logging.getLogger("acktree").setLevel("WARNING")``.
-    Warnings of other loggers, which Python prints then, have the same format.
+    ``submit``, the page and commands that carry out orders call it. To be rid of the lines:
+    ``logging.getLogger("acktree").setLevel("WARNING")``. Warnings of other loggers, which Python prints then,
+    have the same format.
+
+    Args:
+        log_format: What lines look like; None: as an earlier call has said, or text.
     """
     ours = logging.getLogger("acktree")
+    if log_format is None:
+        if any(isinstance(handler, _UntilConfigured) for handler in ours.handlers):
+            return
+        log_format = "text"
     if isinstance(logging.lastResort, logging.Handler):  # prints warnings of loggers that nobody has set up
         logging.lastResort.setFormatter(LogFormatter(log_format))
     for handler in ours.handlers:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, TypeAlias
 
 from acktree.errors import AcktreeError
+from acktree.logs import print_by_default
 from acktree.texts import printable, printable_lines
 from acktree.ui.client import DoorClient, Found
+from acktree.ui.order_log import CLI, Order
 from acktree.ui.web.storm_rows import duration
 
 __all__ = [
@@ -26,6 +28,7 @@ __all__ = [
     "as_text",
     "door_of",
     "duration",
+    "log_order",
     "new_command",
     "seconds",
     "table",
@@ -104,8 +107,26 @@ def seconds(text: str) -> float:
 
 def door_of(found: Found, given: Namespace) -> DoorClient:
     """A driver's socket, with the wait that ``--timeout`` gives. NobodyRunsError where there is none."""
-    door = found.door
+    door = replace(found.door, by=CLI)
     return door if given.timeout is None else replace(door, timeout_secs=max(_LEAST_WAIT, given.timeout))
+
+
+def log_order(
+    name: str, found: Found, given: Mapping[str, Any], done: Mapping[str, Any], *, store: str | None = None
+) -> None:
+    """Log an order that this command has carried out by itself, to stderr: no driver logs it.
+
+    One that is refused has its error there.
+
+    Args:
+        name: What was ordered.
+        found: The topology.
+        given: What came with the order.
+        done: What came of it.
+        store: The URL of its dead letters, where the order was about those.
+    """
+    print_by_default()
+    Order(name, CLI, found.topology, store or found.checkpoint, given).is_done(done)
 
 
 def as_text(answer: Answer) -> str:

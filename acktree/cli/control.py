@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from argparse import Namespace
+from dataclasses import replace
 
 from acktree.cli.answers import Answer, Commands, door_of, new_command, seconds, table
 from acktree.errors import ConfigError
 from acktree.ui.client import DoorClient, Found, NobodyRunsError, find
+from acktree.ui.order_log import CLI
 from acktree.ui.places import entries
 from acktree.ui.stopped import is_held
 
@@ -90,7 +92,7 @@ def _kill(given: Namespace) -> Answer:
         TimeoutError: It still runs after ``--timeout``.
     """
     found = find(given.topology)
-    door = found.door
+    door = replace(found.door, by=CLI)
     wait_secs = float(door.order("kill", {"wait_secs": given.wait})["wait_secs"])
     most_secs = wait_secs + _STOP_SECS if given.timeout is None else given.timeout
     deadline = time.monotonic() + most_secs

@@ -15,7 +15,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from acktree.cli.answers import Answer, Commands, door_of, new_command, table
+from acktree.cli.answers import Answer, Commands, door_of, log_order, new_command, table
 from acktree.core.tracking.verdicts import FailureCause, FailureKind
 from acktree.dead_letters.store import DeadLetters
 from acktree.errors import AcktreeError, MisuseError, nearest
@@ -186,6 +186,7 @@ def _redrive_by_next_run(given: Namespace, found: Found) -> Answer:
         order = _order(given, lambda query: store.count(**letters.filters_of(query)), question)
         ids = letters.ordered(store, order)
     done = order_redrive(found, ids)
+    log_order("dead-letters/redrive", found, order, done)
     return Answer(done, f"{len(ids):,} are sent again when the topology runs next on {found.folder}")
 
 
@@ -200,6 +201,7 @@ def _purge(given: Namespace) -> Answer:
         with letters_of(found, given.store) as store:
             order = _order(given, lambda query: store.count(**letters.filters_of(query)), question)
             done = letters.purge(store, order)
+        log_order("dead-letters/purge", found, order, done, store=given.store)
     return Answer(done, f"{done['purged']:,} deleted")
 
 

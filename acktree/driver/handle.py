@@ -214,26 +214,22 @@ class SubmittedTopology(RunningTopology):
             wait_secs: How long to wait for open messages; None: ``message_timeout_secs``. What is open
                 afterwards is brought back by the spouts' queues, or by the same checkpoint.
 
-        A micro-batch that takes more than 60 s is interrupted. Returns when it has stopped. Called by a
-        spout, on its own thread, it returns at once: the topology cannot stop before that thread has. A
-        Ctrl-C or SIGTERM meanwhile lets it stop at once.
+        A second call, or an operator's order, sets a new wait, shorter or longer, as in Storm. A micro-batch
+        that takes more than 60 s is interrupted. Returns when it has stopped. Called by a spout, on its own
+        thread, it waits for nothing: the topology cannot stop before that thread has. A Ctrl-C or SIGTERM
+        meanwhile lets it stop at once.
         """
         ended = self._run.ended.is_set
         if any(thread.is_current for thread in self._run.threads.by_task.values()):
-            self._supervisor.request_kill()
+            self._run.order_kill(0.0)
             return
         if ended():
             return
-        self._run.kill_waits.set()
-        self.deactivate()
-        most_secs = self.message_timeout_secs if wait_secs is None else wait_secs
+        self._run.order_kill(self.message_timeout_secs if wait_secs is None else wait_secs)
         try:
-            if most_secs > 0 and self.is_warm:  # before that no spout was asked
-                self._wait(self._is_idle, most_secs)
-            self._supervisor.request_kill()
             self._wait(ended, None)
         except StoppedBySignal:
-            self._supervisor.request_kill(at_once=True)
+            self._supervisor.hurry()
             with suppress(StoppedBySignal):  # one more changes nothing
                 self._wait(ended, _HURRY_SECS)
             raise

@@ -20,6 +20,7 @@ from acktree.dead_letters.store import DeadLetters
 from acktree.driver.batch import BatchResults
 from acktree.driver.consumers import Consumers
 from acktree.driver.error_log import ErrorLog
+from acktree.driver.kill_order import KillOrder
 from acktree.driver.operator_orders import Watch
 from acktree.driver.run_log import Account, RunLog
 from acktree.driver.spout_threads import Threads, now_ms
@@ -53,7 +54,7 @@ class Run:
         leave_door: Called when the checkpoint is released: from then on nobody waits for this run's end. It
             does not raise.
         consumers: The metrics consumers; None if the topology ended in an earlier run.
-        kill_waits: Set while a kill waits for open messages.
+        kill: The order to kill it, while open messages are waited for and from then on.
         events: Where the event log goes.
         traces: Where traced messages are recorded.
         watched: The messages that operators watch.
@@ -76,7 +77,7 @@ class Run:
     close_door: Callable[[BaseException | None], None] = no_door
     leave_door: Callable[[], None] = no_door
     consumers: Consumers | None = None
-    kill_waits: Event = field(default_factory=Event)
+    kill: KillOrder = field(default_factory=KillOrder)
     described: Description | None = None
     events: EventLog = field(default_factory=lambda: EventLog(None, ""))
     traces: TraceRecorder = field(default_factory=lambda: TraceRecorder(None, 0.0, TraceRule(0)))
@@ -91,6 +92,20 @@ class Run:
         """Activate or deactivate all spouts."""
         for thread in self.threads.by_task.values():
             thread.set_active(active)
+
+    def order_kill(self, wait_secs: float) -> float:
+        """Deactivate, and let the supervisor stop the run once no message is open. Returns without waiting.
+
+        Args:
+            wait_secs: How long open messages are waited for at most. It replaces that of an earlier order.
+
+        Returns:
+            The wait that counts: 0 where the run stops already.
+        """
+        counts_secs = self.kill.give(wait_secs)
+        self.set_active(active=False)
+        self.change.set()
+        return counts_secs
 
     def describe(self) -> Description:
         """What runs where."""

@@ -48,7 +48,7 @@ class Supervisor:
         self.run = run
         self.stopped_by: BaseException | None = None
         self._query = query
-        self._kill_requested, self._must_hurry = Event(), Event()
+        self._must_hurry = Event()
         self._committed = -1
         self._frames = EndingFrames(run)
         self._thread = Thread(target=self._supervise, name=f"acktree {run.name}", daemon=True)
@@ -63,16 +63,10 @@ class Supervisor:
         self._close()
         self.run.ended.set()
 
-    def request_kill(self, *, at_once: bool = False) -> None:
-        """Request the end of the run. Returns without waiting.
-
-        Args:
-            at_once: Do not wait for the running micro-batch.
-        """
-        if at_once:
-            self._must_hurry.set()
-        self._kill_requested.set()
-        self.run.change.set()
+    def hurry(self) -> None:
+        """End the run without waiting for the running micro-batch. Returns without waiting."""
+        self._must_hurry.set()
+        self.run.order_kill(0.0)
 
     def note_commit(self) -> None:
         """Once the last micro-batch is committed, dispatch its verdicts and release its inbox entries.
@@ -125,6 +119,9 @@ class Supervisor:
         deadline_ms = progress.next_deadline_ms if self.run.inbox.is_drained else None
         due = [at for at in (ticks.next_ms(), deadline_ms) if at is not None]
         rest_secs = self._frames.longest_pause_secs or _REST_LOOK_SECS
+        kill_secs = self.run.kill.left_secs()
+        if kill_secs is not None:  # it is looked whether messages are open
+            rest_secs = min(_LOOK_SECS, kill_secs)
         return min([rest_secs, *(max(0.0, (at - now_ms()) / 1000) for at in due)])
 
     def _warm_up(self) -> None:
@@ -169,7 +166,11 @@ class Supervisor:
                 "stop a topology with running.kill(); submit it again on the same checkpoint to go on",
             )
             return True
-        return self._kill_requested.is_set() or self._has_ended()
+        return self._must_hurry.is_set() or self._has_ended() or self.run.kill.is_due(self._is_at_rest)
+
+    def _is_at_rest(self) -> bool:
+        """Whether a kill has nothing to wait for; before the first micro-batch no spout was asked."""
+        return self.run.results.progress.batch_id < 0 or self.run.is_idle
 
     def _reason_to_stop(self) -> AcktreeError | None:
         """The first error that ends the run, apart from a failure of the query; None for none."""
@@ -193,6 +194,7 @@ class Supervisor:
 
     def _stop(self) -> None:
         """Stop between two micro-batches, then close the spouts; a step that fails does not skip the rest."""
+        self.run.kill.close()
         if self.stopped_by is not None:
             self.stopped_by = self._query.explained(self.stopped_by)
             log.error("topology=%s stopped_by=%s", self.run.name, self.stopped_by)

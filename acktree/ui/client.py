@@ -17,6 +17,7 @@ from urllib.parse import urlencode
 from acktree.checkpoint.location import location_of
 from acktree.errors import AcktreeError, ConfigError, nearest
 from acktree.private_urls import is_url, masked_url
+from acktree.ui.order_log import BY, SOCKET
 from acktree.ui.places import POINTER, SNAPSHOT, Entry, entries, peer_user, read_entry
 from acktree.ui.snapshot import Snapshot
 
@@ -74,10 +75,12 @@ class DoorClient:
     Attributes:
         entry: Where the driver listens.
         timeout_secs: The longest wait for an answer.
+        by: The door by which orders come, for the driver's log.
     """
 
     entry: Entry
     timeout_secs: float = 10.0
+    by: str = SOCKET
 
     def is_answering(self) -> bool:
         """Whether a driver listens."""
@@ -140,7 +143,7 @@ class DoorClient:
                 connection.request(method, f"{path}?{urlencode(query)}")
             else:
                 body = json.dumps(given).encode()
-                connection.request(method, path, body, {"Content-Type": "application/json"})
+                connection.request(method, path, body, {"Content-Type": "application/json", BY: self.by})
             answer = connection.getresponse()
             said = answer.read(_MOST_ANSWER)
         except (TimeoutError, BlockingIOError) as error:  # the latter where too many wait already
@@ -172,6 +175,14 @@ class Found:
         if self.entry is not None:
             return self.entry.checkpoint
         return str(self.folder)
+
+    @property
+    def topology(self) -> str | None:
+        """Its name; None where neither an entry nor a snapshot has it."""
+        if self.entry is not None:
+            return self.entry.topology
+        last = self.last_snapshot()
+        return None if last is None else last.topology
 
     @property
     def door(self) -> DoorClient:

@@ -7,24 +7,21 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from threading import Thread
 from typing import Any, Final
 
 from acktree.driver.handle import SubmittedTopology
 from acktree.driver.holders import Holder
 from acktree.driver.run import Run
 from acktree.errors import ConfigError
-from acktree.logs import logger
 from acktree.tasks.spouts.open_listing import OpenMessage
 from acktree.texts import short_repr
 from acktree.ui import history, letters, trace_orders, tracing
 from acktree.ui.known_names import MOST_OPEN, ORDERS, QUESTIONS, refuse_unknown
 from acktree.ui.log_levels import LogLevels
 from acktree.ui.observer import Observer
+from acktree.ui.order_log import SOCKET, Order
 
 __all__ = ["RefusedError", "Routes", "json_of"]
-
-log = logger("acktree")
 
 _MOST_SECS: Final = 1e9
 
@@ -34,12 +31,13 @@ class RefusedError(Exception):
 
     Attributes:
         status: Of HTTP.
+        what: What happened.
         said: What the answer holds.
     """
 
     def __init__(self, status: int, what: str, where: str, fix: str) -> None:
         super().__init__(what)
-        self.status, self.said = status, {"error": what, "where": where, "fix": fix}
+        self.status, self.what, self.said = status, what, {"error": what, "where": where, "fix": fix}
 
 
 class Routes:
@@ -109,11 +107,18 @@ class Routes:
             )  # fmt: skip
         return found
 
-    def post(self, path: str, given: Mapping[str, Any]) -> bytes:
-        """Carry out an order; returns what came of it."""
-        log.info("topology=%s order=%s given=%s", self.run.name, path.removeprefix("/v1/"), given)
+    def post(self, path: str, given: Mapping[str, Any], by: str = SOCKET) -> bytes:
+        """Carry out an order and log it; returns what came of it.
+
+        Args:
+            path: Names the order.
+            given: What came with it.
+            by: The door by which it came.
+        """
+        place = str(self.run.checkpoint.place)
+        order = Order(path.removeprefix("/v1/"), by, self.run.name, place, given)
         try:
-            return json_of(self._order(path, given))
+            return json_of(order.carry_out(lambda: self._order(path, given)))
         finally:
             self._observer.forget()
 
@@ -127,10 +132,8 @@ class Routes:
                 self._running.deactivate()
             case "/v1/kill":
                 secs = _wait_of(given.get("wait_secs"))
-                self.run.kill_waits.set()
-                Thread(target=self._running.kill, args=(secs,), name="kill", daemon=True).start()
-                shown = self._running.message_timeout_secs if secs is None else secs
-                return {"done": True, "wait_secs": shown}
+                wanted_secs = self._running.message_timeout_secs if secs is None else secs
+                return {"done": True, "wait_secs": self.run.order_kill(wanted_secs)}
             case "/v1/log-levels":
                 return self._levels.change(given)
             case "/v1/debug":
@@ -157,7 +160,7 @@ class Routes:
         )
 
     def _refuse_if_killed(self) -> None:
-        if self.run.kill_waits.is_set():
+        if self.run.kill.is_given:
             raise RefusedError(
                 409, "the topology is being killed", f"topology {self.run.name!r}",
                 "wait for its end and submit it again",

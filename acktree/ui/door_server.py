@@ -20,6 +20,7 @@ from acktree.logs import logger
 from acktree.texts import error_text
 from acktree.ui import letters
 from acktree.ui.door_routes import RefusedError, Routes, json_of
+from acktree.ui.order_log import BY, door_named
 from acktree.ui.places import peer_user
 
 __all__ = ["DoorServer"]
@@ -99,7 +100,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Carry out an order."""
-        self._answer(lambda: self.server.routes.post(urlsplit(self.path).path, self._body()))
+        by = door_named(self.headers.get(BY))
+        self._answer(lambda: self.server.routes.post(urlsplit(self.path).path, self._body(), by))
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # as the base names it
         """Nothing: orders are logged where they are carried out."""

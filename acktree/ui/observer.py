@@ -289,7 +289,7 @@ class Observer:
 
 
 def _status(run: Run) -> Status:
-    if run.kill_waits.is_set():
+    if run.kill.is_given:
         return "KILLED"
     if run.results.progress.batch_id < 0:
         return "STARTING"

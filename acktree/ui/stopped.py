@@ -89,12 +89,11 @@ def letters_of(found: Found, url: str | None = None) -> Iterator[DeadLetters]:
     Raises:
         ConfigError: It is not in the checkpoint, and no URL was given.
     """
-    snapshot = found.last_snapshot()
-    name = found.entry.topology if found.entry else snapshot.topology if snapshot else None
     if url is not None:
-        with DeadLetters(url, topology=name) as store:
+        with DeadLetters(url, topology=found.topology) as store:
             yield store
         return
+    snapshot = found.last_snapshot()
     elsewhere = snapshot.config.get("acktree.dead.letters.url") if snapshot else None
     if elsewhere is not None or found.folder is None:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Reads requests: the topology that one names, its window and body; and sends orders to drivers."""
+"""Reads requests: the topology that one names, its window and body; and sends orders to drivers, logged."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from acktree.errors import ConfigError, MisuseError
-from acktree.logs import logger
+from acktree.ui.client import Found
 from acktree.ui.known_names import refuse_unknown
+from acktree.ui.order_log import PAGE, Order
 from acktree.ui.snapshot import ALL_TIME, WINDOWS
 from acktree.ui.stopped import LETTER_ORDERS
 from acktree.ui.web.guard import NUMBERS_ALONE
 from acktree.ui.web.sources import Seen, Sources, UnknownTopologyError
 
 __all__ = ["Handlers", "Path", "body_of", "error_answer", "root_of", "secs_of", "window_of"]
-
-log = logger("acktree")
 
 
 class Path(NamedTuple):
@@ -76,11 +75,9 @@ class Handlers:
 
         Returns the answer. NobodyRunsError for an order that only a driver carries out.
         """
-        log.info("page: order=%s topology=%s given=%s", order, seen.snapshot.id, given)
+        line = Order(order, PAGE, seen.snapshot.topology, seen.snapshot.checkpoint, given)
         try:
-            if not seen.found.is_running and order in LETTER_ORDERS:
-                return LETTER_ORDERS[order](seen.found, given)
-            return seen.found.door.order(order, given)
+            return line.carry_out(lambda: _carried_out(seen.found, order, given))
         finally:
             self.sources.forget()
 
@@ -101,6 +98,12 @@ class Handlers:
 def error_answer(status: int, name: str, message: str, **more: object) -> JSONResponse:
     """Storm's form of an error."""
     return JSONResponse({"error": f"{status} {name}", "errorMessage": message} | more, status)
+
+
+def _carried_out(found: Found, order: str, given: Mapping[str, object]) -> dict[str, Any]:
+    if not found.is_running and order in LETTER_ORDERS:
+        return LETTER_ORDERS[order](found, given)
+    return replace(found.door, by=PAGE).order(order, given)
 
 
 def _numbers_of(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ import uvicorn
 
 from acktree.errors import ConfigError, ConnectorError
 from acktree.forks import close_in_children, note_closed
+from acktree.logs import print_by_default
 from acktree.private_files import write_private
 from acktree.ui.observer import own_version
 from acktree.ui.web.app import application
@@ -84,11 +85,14 @@ class Started:
 def serve(options: Options) -> Iterator[Started]:
     """Serve until a signal is raised in this thread. Yields once, when connections are accepted.
 
+    Orders are logged: to stderr, unless the application has set up logging.
+
     Raises:
         ConfigError: It is to listen beyond loopback without a token file and TLS, or a file is not private.
         ConnectorError: The address is taken, or is none of this machine.
     """
     _refuse_unsafe(options)
+    print_by_default(None)
     mine = os.getpid()
     token = secrets.token_urlsafe(32) if options.token_file is None else _token_in(Path(options.token_file))
     listening = _listen(options)

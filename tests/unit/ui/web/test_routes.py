@@ -214,7 +214,7 @@ def test_a_name_that_a_route_does_not_take_is_refused(page, topology_id, running
     status, _, answer = page.ask(path.format(id=topology_id), method, sent)
     assert status == 400, answer
     assert said in json.loads(answer)["fix"]
-    assert not running.run.kill_waits.is_set()
+    assert not running.run.kill.is_given
 
 
 def test_what_storms_clients_add_is_not_refused(page, topology_id):

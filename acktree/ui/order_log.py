@@ -1,0 +1,106 @@
+"""The log's line of an operator's order: by which door it came, what it is about, and what came of it.
+
+Rules of this file
+------------------
+1. Each process that carries out an order logs it: a driver, the page's process, a command.
+2. A line holds what the operator gave under the names that the order takes, and the counts of the answer. It
+   never holds a message or a letter, nor a URL that is not masked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from acktree.logs import logger
+from acktree.private_urls import is_url, masked_url
+from acktree.texts import bounded, short_repr
+from acktree.ui.known_names import ORDERS
+
+__all__ = ["BY", "CLI", "PAGE", "SOCKET", "Order", "door_named"]
+
+log = logger("acktree")
+
+CLI: Final = "cli"
+PAGE: Final = "page"
+SOCKET: Final = "socket"
+"""A program that is neither of the two, or is of an earlier release."""
+BY: Final = "X-Acktree-By"
+"""The header by which a client of a driver's socket says which door it is."""
+_MOST_TEXT: Final = 200
+
+Done = TypeVar("Done", bound=Mapping[str, Any])
+
+
+def door_named(said: str | None) -> str:
+    """The door that a request names; :data:`SOCKET` for any other text."""
+    return said if said in (CLI, PAGE) else SOCKET
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One order.
+
+    Attributes:
+        name: As in :data:`~acktree.ui.known_names.ORDERS`, or a command.
+        by: The door by which it came.
+        topology: The topology's name; None where it is not known.
+        place: The folder or URL of its checkpoint, or the URL of its dead letters.
+        given: What came with it.
+    """
+
+    name: str
+    by: str
+    topology: str | None
+    place: str
+    given: Mapping[str, Any] = field(default_factory=dict)
+
+    def carry_out(self, how: Callable[[], Done]) -> Done:
+        """Carry it out, and log what came of it. Returns the answer, or raises what refused it."""
+        try:
+            done = how()
+        except Exception as error:
+            self._log(f"refused: {_reason(error)}")
+            raise
+        self.is_done(done)
+        return done
+
+    def is_done(self, done: Mapping[str, Any]) -> None:
+        """Log that it was carried out, with the numbers of its answer."""
+        numbers = (f" {name}={value}" for name, value in done.items() if _is_number(name, value))
+        self._log(f"done{''.join(numbers)}")
+
+    def _log(self, outcome: str) -> None:
+        place = masked_url(self.place) if is_url(self.place) else self.place
+        log.info(
+            "topology=%s order=%s by=%s checkpoint=%s given=%s outcome=%s",
+            self.topology or "?", self.name, self.by, place, self._given(), outcome,
+        )  # fmt: skip
+
+    def _given(self) -> str:
+        known = ORDERS.get(self.name, tuple(self.given))
+        shown = [
+            f"{name}={_shown(value)}"
+            for name, value in self.given.items()
+            if name in known and value is not None
+        ]
+        unknown = sum(name not in known for name in self.given)
+        shown += [f"{unknown} unknown name{'s' * (unknown != 1)}"] if unknown else []
+        return f"({', '.join(shown)})"
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, str) and is_url(value):
+        return masked_url(value)
+    return bounded(short_repr(value), _MOST_TEXT)
+
+
+def _is_number(name: str, value: object) -> bool:
+    """Whether a part of an answer is a count or a setting; ``done`` is in every answer."""
+    return name != "done" and isinstance(value, bool | int | float)
+
+
+def _reason(error: Exception) -> str:
+    """Why it was refused: what an error of ours says. The text of any other may quote a value."""
+    return bounded(str(getattr(error, "what", type(error).__name__)), _MOST_TEXT)
