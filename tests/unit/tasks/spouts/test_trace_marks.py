@@ -30,11 +30,9 @@ def later(count):
     st.sampled_from([0.5, 1.0, 7.5, 100.0]),
 )
 def test_no_more_are_marked_than_the_bound_and_one_bucket(steps, most):
-    marker, now_ms, latest_ms, marked, wanted = marks(most_per_sec=most), 10_000, 10_000, 0, 0
+    marker, now_ms, marked, wanted = marks(most_per_sec=most), 10_000, 0, 0
     for passed_ms, count in steps:
         now_ms += passed_ms
-        passed = max(0, now_ms - latest_ms) if passed_ms > 0 else 0
-        latest_ms = now_ms if passed else latest_ms
         found = marker.put_on(later(count), range(count), now_ms)
         marked, wanted = marked + int((found >= CHOSEN).sum()), wanted + count
     forwards_ms = sum(max(0, passed_ms) for passed_ms, _ in steps)
