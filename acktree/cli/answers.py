@@ -112,7 +112,7 @@ def door_of(found: Found, given: Namespace) -> DoorClient:
 
 
 def log_order(
-    name: str, found: Found, given: Mapping[str, Any], done: Mapping[str, Any], *, store: str | None = None
+    name: str, topology: str | None, place: str, given: Mapping[str, Any], done: Mapping[str, Any]
 ) -> None:
     """Log an order that this command has carried out by itself, to stderr: no driver logs it.
 
@@ -120,13 +120,13 @@ def log_order(
 
     Args:
         name: What was ordered.
-        found: The topology.
+        topology: The topology's name; None where it is not known.
+        place: Its checkpoint, or the URL of its dead letters.
         given: What came with the order.
         done: What came of it.
-        store: The URL of its dead letters, where the order was about those.
     """
     print_by_default()
-    Order(name, CLI, found.topology, store or found.checkpoint, given).is_done(done)
+    Order(name, CLI, topology, place, given).is_done(done)
 
 
 def as_text(answer: Answer) -> str:

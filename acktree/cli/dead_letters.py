@@ -186,7 +186,7 @@ def _redrive_by_next_run(given: Namespace, found: Found) -> Answer:
         order = _order(given, lambda query: store.count(**letters.filters_of(query)), question)
         ids = letters.ordered(store, order)
     done = order_redrive(found, ids)
-    log_order("dead-letters/redrive", found, order, done)
+    log_order("dead-letters/redrive", found.topology, found.checkpoint, order, done)
     return Answer(done, f"{len(ids):,} are sent again when the topology runs next on {found.folder}")
 
 
@@ -201,7 +201,7 @@ def _purge(given: Namespace) -> Answer:
         with letters_of(found, given.store) as store:
             order = _order(given, lambda query: store.count(**letters.filters_of(query)), question)
             done = letters.purge(store, order)
-        log_order("dead-letters/purge", found, order, done, store=given.store)
+        log_order("dead-letters/purge", found.topology, given.store or found.checkpoint, order, done)
     return Answer(done, f"{done['purged']:,} deleted")
 
 

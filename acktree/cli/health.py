@@ -1,26 +1,18 @@
-"""``acktree health``, ``doctor`` and ``version``: whether a topology, or this machine, is as it should be."""
+"""``acktree health``: whether topologies are as they should be."""
 
 from __future__ import annotations
 
-import os
-import re
-import shutil
-import stat
-import subprocess
-import sys
-import tempfile
 import time
 from argparse import Namespace
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
 from acktree.cli.answers import DONE, FAILED, Answer, Commands, door_of, new_command
-from acktree.errors import AcktreeError, ConfigError
+from acktree.cli.checks import Check, free_space, line_of
 from acktree.ui.client import (
     BADLY_ENDED,
     DoorClient,
@@ -31,29 +23,14 @@ from acktree.ui.client import (
     found_topologies,
     status_of,
 )
-from acktree.ui.observer import own_version
-from acktree.ui.places import forget_gone, runtime_folder
+from acktree.ui.places import forget_gone
 from acktree.ui.snapshot import Snapshot
 
 __all__ = ["add_to"]
 
-_LEAST_FREE: Final = 256 << 20
 _OLD_SECS: Final = 10.0
 _LATE: Final = 2.0
 """A message is stuck when it is open for longer than this number of message timeouts."""
-_JAVA: Final = 17
-_PACKAGES: Final = ("numpy", "pyarrow", "cloudpickle")
-_OF_SPARK: Final = ("pyspark", "pandas", "protobuf")
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One thing that was looked at, what was found, and what mends it."""
-
-    name: str
-    is_ok: bool
-    found: str
-    fix: str = ""
 
 
 def add_to(commands: Commands) -> None:
@@ -64,11 +41,6 @@ def add_to(commands: Commands) -> None:
         nargs="?",
         help="its name, id or checkpoint; default: all that run, and those that an error has ended",
     )
-    to_doctor = new_command(
-        commands, "doctor", "whether this machine can run topologies", _doctor, names=False
-    )
-    to_doctor.add_argument("checkpoint", nargs="?", help="a checkpoint to look at too")
-    new_command(commands, "version", "the versions of acktree and of what it runs on", _version, names=False)
 
 
 def _health(given: Namespace) -> Answer:
@@ -93,7 +65,7 @@ def _health(given: Namespace) -> Answer:
             said = error.what if isinstance(error, NobodyRunsError) else str(error)
             checks[door.entry.id] = [Check("driver", is_ok=False, found=said, fix="see the driver's log")]
     data = {name: [asdict(check) for check in each] for name, each in checks.items()}
-    lines = [line for name, each in checks.items() for line in (name, *map(_line, each))]
+    lines = [line for name, each in checks.items() for line in (name, *map(line_of, each))]
     is_ok = all(check.is_ok for each in checks.values() for check in each)
     return Answer(
         {"healthy": is_ok, "topologies": data},
@@ -131,7 +103,7 @@ def _checks_of(door: DoorClient) -> Iterator[Check]:
         "bolts are slower than spouts: see `acktree top`",
     )  # fmt: skip
     if "://" not in snapshot.checkpoint:
-        yield _free_space("disk", Path(snapshot.checkpoint))
+        yield free_space("disk", Path(snapshot.checkpoint))
 
 
 def _connection(snapshot: Snapshot, spout: str) -> Check:
@@ -158,120 +130,3 @@ def _stuck(snapshot: Snapshot) -> Iterator[Check]:
             f"spout {spout}", has_retry or oldest <= limit_secs, f"oldest open message {oldest:.1f} s",
             "see `acktree open`: messages are older than two timeouts",
         )  # fmt: skip
-
-
-def _doctor(given: Namespace) -> Answer:
-    checks = [*_machine(), *(_checkpoint(given.checkpoint) if given.checkpoint else ())]
-    is_ok = all(check.is_ok for check in checks)
-    return Answer(
-        {"ok": is_ok, "checks": [asdict(check) for check in checks]},
-        "\n".join(map(_line, checks)),
-        DONE if is_ok else FAILED,
-    )
-
-
-def _machine() -> Iterator[Check]:
-    yield Check(
-        "python", sys.version_info >= (3, 11), sys.version.split()[0], "acktree needs Python 3.11 or newer"
-    )
-    for package in _PACKAGES:
-        yield _package(package, f"pip install {package}")
-    for package in _OF_SPARK:
-        yield _package(package, "pip install 'acktree[spark]'")
-    yield _java()
-    yield _free_space("temporary folder", Path(tempfile.gettempdir()))
-    yield _runtime()
-    for found in found_topologies():
-        entry = found.entry
-        if entry is not None and not found.is_running and Path(entry.socket).exists():
-            yield Check(
-                "stale socket", is_ok=True, found=f"{entry.id}: {entry.socket}; its driver died",
-                fix=f"submit it again, or delete it: rm {entry.socket}",
-            )  # fmt: skip
-
-
-def _package(name: str, fix: str) -> Check:
-    try:
-        return Check(name, is_ok=True, found=version(name))
-    except PackageNotFoundError:
-        return Check(name, is_ok=False, found="not installed", fix=fix)
-
-
-def _java() -> Check:
-    fix = (
-        "install Java 17 or newer (Debian: apt-get install openjdk-17-jre-headless), and put `java` on the "
-        "path or set JAVA_HOME"
-    )
-    home = os.environ.get("JAVA_HOME")
-    program = str(Path(home) / "bin" / "java") if home else "java"
-    try:
-        said = subprocess.run(  # noqa: S603
-            [program, "-version"], capture_output=True, text=True, timeout=30, check=True
-        ).stderr
-    except (OSError, subprocess.SubprocessError) as error:
-        return Check("java", is_ok=False, found=f"{program} does not run: {error}", fix=fix)
-    number = re.search(r'version "(\d+)', said)
-    first = (said.splitlines() or [""])[0]
-    return Check("java", number is not None and int(number[1]) >= _JAVA, first, fix)
-
-
-def _free_space(name: str, folder: Path) -> Check:
-    try:
-        free = shutil.disk_usage(folder).free
-    except OSError as error:
-        return Check(
-            name, is_ok=False, found=f"{folder}: {error.strerror}", fix="name a folder that is there"
-        )
-    return Check(name, free >= _LEAST_FREE, f"{free >> 20:,} MB free in {folder}", "make room there")
-
-
-def _runtime() -> Check:
-    try:
-        return Check("sockets", is_ok=True, found=str(runtime_folder()))
-    except ConfigError as error:
-        return Check("sockets", is_ok=False, found=f"{error.what}: {error.where}", fix=error.fix)
-
-
-def _checkpoint(named: str) -> Iterator[Check]:
-    try:
-        found = find(named)
-    except AcktreeError as error:
-        yield Check("checkpoint", is_ok=False, found=error.what, fix=error.fix)
-        return
-    if found.folder is None:
-        yield Check("checkpoint", is_ok=True, found=f"{found.checkpoint} is at a URL, which is not looked at")
-        return
-    try:
-        rights = found.folder.stat()
-    except OSError as error:
-        yield Check(
-            "checkpoint", is_ok=False, found=f"{found.folder}: {error.strerror}", fix="see where it is now"
-        )
-        return
-    mode, is_mine = stat.S_IMODE(rights.st_mode), rights.st_uid == os.getuid()
-    yield Check(
-        "rights", is_mine and not mode & 0o077, f"{found.folder} has {mode:04o}",
-        f"only its owner may look there: chmod 700 {found.folder}",
-    )  # fmt: skip
-    yield _free_space("disk", found.folder)
-    who = f"process {found.entry.pid} on {found.entry.host}" if found.entry else "a driver"
-    held = (
-        f"runs: {who}" if found.is_running else "nobody runs it, or its driver has no socket (control=False)"
-    )
-    yield Check("lock", is_ok=True, found=held)
-
-
-def _version(_: Namespace) -> Answer:
-    found = {"acktree": own_version(), "python": sys.version.split()[0]}
-    for package in (*_PACKAGES, *_OF_SPARK):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = ""
-    return Answer(found, "\n".join(f"{name} {text or 'not installed'}" for name, text in found.items()))
-
-
-def _line(check: Check) -> str:
-    mark = "ok  " if check.is_ok else "BAD "
-    fix = f"\n       fix: {check.fix}" if check.fix and not check.is_ok else ""
-    return f"  {mark} {check.name}: {check.found}{fix}"

@@ -13,7 +13,19 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from acktree.cli import answers, control, dead_letters, events, health, offline, run, trace, watch, web
+from acktree.cli import (
+    answers,
+    control,
+    dead_letters,
+    doctor,
+    events,
+    health,
+    offline,
+    run,
+    trace,
+    watch,
+    web,
+)
 from acktree.cli.answers import Answer, Answers
 from acktree.cli.parser import NamingParser
 from acktree.driver.signals import signals_raise
@@ -24,7 +36,7 @@ from acktree.ui.client import NobodyRunsError
 
 __all__ = ["main"]
 
-_FAMILIES = (run, watch, control, trace, events, dead_letters, web, health, offline)
+_FAMILIES = (run, watch, control, trace, events, dead_letters, web, health, doctor, offline)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Sequence
+from contextlib import suppress
 
 from acktree.cli.answers import Answer, Commands, log_order, new_command
-from acktree.errors import MisuseError
+from acktree.errors import ConfigError, MisuseError
 from acktree.spark_extra import needing_spark
 from acktree.ui.client import find
 
@@ -81,7 +82,10 @@ def _reset_state(given: Namespace) -> Answer:
 
 def _log(order: str, place: str, given: Namespace, names: Sequence[str]) -> None:
     shown = {name: value for name in names if (value := getattr(given, name))}
-    log_order(order, find(place), shown, {})
+    topology = None
+    with suppress(ConfigError):
+        topology = find(place).topology
+    log_order(order, topology, place, shown, {})
 
 
 def _done(place: str, what: str) -> Answer:
@@ -94,8 +98,6 @@ def _stopped(named: str, command: str) -> str:
     Raises:
         MisuseError: A driver runs it, with the way.
     """
-    from acktree.errors import ConfigError  # noqa: PLC0415
-
     try:
         found = find(named)
     except ConfigError:

@@ -195,6 +195,16 @@ class Found:
             raise nobody_runs(self.entry, None, self.folder)
         return DoorClient(self.entry)
 
+    @property
+    def door_is_closing(self) -> bool:
+        """Whether its driver lives, answers no more, and has not released the checkpoint."""
+        return self.entry is not None and not self.is_running and DoorClient(self.entry).is_closing()
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether its last driver ran on another machine."""
+        return self.entry is not None and self.entry.host != socket.gethostname()
+
     def last_snapshot(self) -> Snapshot | None:
         """What the checkpoint keeps of its last run; None if there is none."""
         if self.folder is None:
@@ -271,9 +281,9 @@ def find(named: str) -> Found:
         return Found(chosen[0], chosen[0].folder, bool(running))
     if chosen:
         places = ", ".join(entry.checkpoint for entry in chosen)
-        raise ConfigError(
-            f"{len(chosen)} topologies are called {named!r}", places, "name one by its checkpoint or its id"
-        )
+        has_ids = len({entry.id for entry in chosen}) == len(chosen)  # not if they began in the same second
+        fix = f"name one by its checkpoint{' or its id' if has_ids else ''}"
+        raise ConfigError(f"{len(chosen)} topologies are called {named!r}", places, fix)
     raise ConfigError(
         f"there is no topology and no checkpoint {masked_url(named) if is_url(named) else named!r}",
         "topologies of this user on this machine",

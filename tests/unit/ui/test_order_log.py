@@ -112,3 +112,16 @@ def test_a_line_has_no_secret_of_a_url(lines):
     (line,) = lines()
     assert "S3cr3t" not in line
     assert line.startswith("topology=? order=dead-letters/purge by=cli checkpoint=postgresql://***@host/db ")
+
+
+def test_what_is_done_to_a_checkpoint_that_nobody_runs_is_logged(lines, tmp_path):
+    pytest.importorskip("pyspark")
+    with started(tmp_path / "cp"):
+        pass
+    place = str(tmp_path / "cp")
+    assert main(["reset-state", place]) == 0
+    assert main(["rebalance", place, "--partitions", "3"]) == 0
+    assert lines() == [
+        f"topology=numbers order=reset-state by=cli checkpoint={place} given=() outcome=done",
+        f"topology=numbers order=rebalance by=cli checkpoint={place} given=(partitions=3) outcome=done",
+    ]

@@ -1,0 +1,47 @@
+"""What ``health`` and ``doctor`` have looked at: one check, and its line."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+__all__ = ["Check", "free_space", "line_of"]
+
+_LEAST_FREE: Final = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at, what was found, and what mends it.
+
+    Attributes:
+        fix: Shown of what is not ok, and of a note.
+        is_note: Whether it is said with its fix although nothing is wrong.
+    """
+
+    name: str
+    is_ok: bool
+    found: str
+    fix: str = ""
+    is_note: bool = False
+
+
+def line_of(check: Check) -> str:
+    """A check for a terminal, with what mends it below."""
+    mark = "BAD " if not check.is_ok else "note" if check.is_note else "ok  "
+    is_mended = check.fix and (check.is_note or not check.is_ok)
+    fix = f"\n       fix: {check.fix}" if is_mended else ""
+    return f"  {mark} {check.name}: {check.found}{fix}"
+
+
+def free_space(name: str, folder: Path) -> Check:
+    """Whether a folder is there and has room."""
+    try:
+        free = shutil.disk_usage(folder).free
+    except OSError as error:
+        return Check(
+            name, is_ok=False, found=f"{folder}: {error.strerror}", fix="name a folder that is there"
+        )
+    return Check(name, free >= _LEAST_FREE, f"{free >> 20:,} MB free in {folder}", "make room there")

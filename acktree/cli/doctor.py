@@ -1,0 +1,198 @@
+"""``acktree doctor`` and ``version``: whether this machine, and a checkpoint, are as they should be."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import subprocess
+import sys
+import tempfile
+from argparse import Namespace
+from collections.abc import Iterator
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Final
+
+from acktree.cli.answers import DONE, FAILED, Answer, Commands, new_command
+from acktree.cli.checks import Check, free_space, line_of
+from acktree.cli.requirements import Requirement, fits, python_range, requirements
+from acktree.errors import AcktreeError, ConfigError
+from acktree.ui.client import Found, find, found_topologies
+from acktree.ui.observer import own_version
+from acktree.ui.places import runtime_folder
+from acktree.ui.stopped import is_held
+
+__all__ = ["add_to"]
+
+_JAVA: Final = 17
+_PACKAGES: Final = ("numpy", "pyarrow", "cloudpickle")
+_OF_SPARK: Final = ("pyspark", "pandas", "protobuf")
+
+
+def add_to(commands: Commands) -> None:
+    """Add the commands of this family."""
+    to_doctor = new_command(
+        commands, "doctor", "whether this machine can run topologies", _doctor, names=False
+    )
+    to_doctor.add_argument("checkpoint", nargs="?", help="a checkpoint to look at too")
+    new_command(commands, "version", "the versions of acktree and of what it runs on", _version, names=False)
+
+
+def _doctor(given: Namespace) -> Answer:
+    checks = [*_machine(), *(_checkpoint(given.checkpoint) if given.checkpoint else ())]
+    is_ok = all(check.is_ok for check in checks)
+    return Answer(
+        {"ok": is_ok, "checks": [asdict(check) for check in checks]},
+        "\n".join(map(line_of, checks)),
+        DONE if is_ok else FAILED,
+    )
+
+
+def _machine() -> Iterator[Check]:
+    yield _python()
+    yield from _packages()
+    yield _java()
+    yield free_space("temporary folder", Path(tempfile.gettempdir()))
+    yield _runtime()
+    yield from map(_stale, filter(_has_stale_socket, found_topologies()))
+
+
+def _python() -> Check:
+    wanted, found = python_range(), sys.version.split()[0]
+    fix = f"install a Python {wanted}, and acktree with it"
+    return Check("python", fits(found, wanted), _compared(found, wanted), fix)
+
+
+def _packages() -> Iterator[Check]:
+    """Those that every topology needs, then those of other extras that are installed and do not fit."""
+    known = {each.name: each for each in requirements()}
+    for name in _PACKAGES:
+        yield _package(known.get(name, Requirement(name, "", "")))
+    for name in _OF_SPARK:
+        yield _package(known.get(name, Requirement(name, "", "spark")))
+    for name, wanted in known.items():
+        if name not in _PACKAGES and name not in _OF_SPARK:
+            yield from _of_extra(wanted)
+
+
+def _package(wanted: Requirement) -> Check:
+    try:
+        found = version(wanted.name)
+    except PackageNotFoundError:
+        fix = f"pip install 'acktree[{wanted.extra}]'" if wanted.extra else wanted.fix
+        return Check(wanted.name, is_ok=False, found="not installed", fix=fix)
+    return Check(wanted.name, fits(found, wanted.range), _compared(found, wanted.range), wanted.fix)
+
+
+def _of_extra(wanted: Requirement) -> Iterator[Check]:
+    """A note on an installed package of an extra that may not be used here, if its version does not fit."""
+    try:
+        found = version(wanted.name)
+    except PackageNotFoundError:
+        return
+    if not fits(found, wanted.range):
+        said = f"{_compared(found, wanted.range)} for acktree[{wanted.extra}]"
+        yield Check(wanted.name, is_ok=True, found=said, fix=wanted.fix, is_note=True)
+
+
+def _compared(found: str, wanted: str) -> str:
+    return found if fits(found, wanted) else f"{found}, and acktree needs {wanted}"
+
+
+def _has_stale_socket(found: Found) -> bool:
+    return found.entry is not None and not found.is_running and Path(found.entry.socket).exists()
+
+
+def _stale(found: Found) -> Check:
+    """A note: the next driver takes its place, and until then it harms nothing."""
+    entry = found.entry
+    assert entry is not None, "it has a stale socket"
+    if found.door_is_closing:
+        said = f"{entry.id}: {entry.socket}; process {entry.pid} stops, or does not answer"
+        return Check("stale socket", is_ok=True, found=said, fix="wait, or see its log", is_note=True)
+    return Check(
+        "stale socket", is_ok=True, found=f"{entry.id}: {entry.socket}; its driver died",
+        fix=f"submit it again on {entry.checkpoint}, or delete it: rm {entry.socket}", is_note=True,
+    )  # fmt: skip
+
+
+def _java() -> Check:
+    fix = (
+        "install Java 17 or newer (Debian: apt-get install openjdk-17-jre-headless), and put `java` on the "
+        "path or set JAVA_HOME"
+    )
+    home = os.environ.get("JAVA_HOME")
+    program = str(Path(home) / "bin" / "java") if home else "java"
+    try:
+        said = subprocess.run(  # noqa: S603
+            [program, "-version"], capture_output=True, text=True, timeout=30, check=True
+        ).stderr
+    except (OSError, subprocess.SubprocessError) as error:
+        return Check("java", is_ok=False, found=f"{program} does not run: {error}", fix=fix)
+    number = re.search(r'version "(\d+)', said)
+    first = (said.splitlines() or [""])[0]
+    return Check("java", number is not None and int(number[1]) >= _JAVA, first, fix)
+
+
+def _runtime() -> Check:
+    try:
+        return Check("sockets", is_ok=True, found=str(runtime_folder()))
+    except ConfigError as error:
+        return Check("sockets", is_ok=False, found=f"{error.what}: {error.where}", fix=error.fix)
+
+
+def _checkpoint(named: str) -> Iterator[Check]:
+    try:
+        found = find(named)
+    except AcktreeError as error:
+        yield Check("checkpoint", is_ok=False, found=error.what, fix=error.fix)
+        return
+    if found.folder is None:
+        yield Check("checkpoint", is_ok=True, found=f"{found.checkpoint} is at a URL, which is not looked at")
+        return
+    try:
+        rights = found.folder.stat()
+    except OSError as error:
+        yield Check(
+            "checkpoint", is_ok=False, found=f"{found.folder}: {error.strerror}", fix="see where it is now"
+        )
+        return
+    mode, is_mine = stat.S_IMODE(rights.st_mode), rights.st_uid == os.getuid()
+    yield Check(
+        "rights", is_mine and not mode & 0o077, f"{found.folder} has {mode:04o}",
+        f"only its owner may look there: chmod 700 {found.folder}",
+    )  # fmt: skip
+    yield free_space("disk", found.folder)
+    yield _lock(found, found.folder)
+
+
+def _lock(found: Found, folder: Path) -> Check:
+    """Who has the checkpoint. A driver without a socket is a note: no command reaches it."""
+    entry = found.entry
+    if found.is_running and entry is not None:
+        return Check("lock", is_ok=True, found=f"runs: process {entry.pid} on {entry.host}")
+    if not is_held(folder):
+        if found.is_elsewhere and entry is not None:
+            said = f"its last driver ran on {entry.host}, whose locks are not seen from here"
+            return Check("lock", is_ok=True, found=said, fix="run this command there", is_note=True)
+        return Check("lock", is_ok=True, found="nobody on this machine runs it")
+    if found.door_is_closing and entry is not None:
+        said = f"held by process {entry.pid}, which stops or does not answer"
+        return Check("lock", is_ok=True, found=said, fix="wait, or see its log", is_note=True)
+    return Check(
+        "lock", is_ok=True, found="held by a driver without a socket (control=False): no command reaches it",
+        fix=f"stop it by its own program or a signal; `fuser {folder / 'lock'}` names the process",
+        is_note=True,
+    )  # fmt: skip
+
+
+def _version(_: Namespace) -> Answer:
+    found = {"acktree": own_version(), "python": sys.version.split()[0]}
+    for package in (*_PACKAGES, *_OF_SPARK):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = ""
+    return Answer(found, "\n".join(f"{name} {text or 'not installed'}" for name, text in found.items()))
