@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -30,8 +30,9 @@ _SLASH_INSIDE: Final = "\ufdd0"
 
 
 def application(
-    sources: Sources, version: str, page_secret: str, place: tuple[str, int], *, is_read_only: bool
-) -> Starlette:
+    sources: Sources, version: str, page_secret: str, place: tuple[str, int],
+    is_stopping: Callable[[], bool], *, is_read_only: bool,
+) -> Starlette:  # fmt: skip
     """The application without its guard.
 
     Args:
@@ -39,11 +40,12 @@ def application(
         version: The version of acktree.
         page_secret: The value of the page's cookie.
         place: Host and port of this server.
+        is_stopping: Whether this server stops.
         is_read_only: Whether the page offers orders.
     """
     paths = [
         *StormRoutes(sources, version, place).paths(),
-        *OwnRoutes(sources, version, page_secret, is_read_only=is_read_only).paths(),
+        *OwnRoutes(sources, version, page_secret, is_stopping, is_read_only=is_read_only).paths(),
     ]
     routes = [_Route(each.path, each.checked, methods=["POST" if each.is_order else "GET"]) for each in paths]
     known: Mapping[Any, Any] = {

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from acktree.core.stats.counters import ACKER
+from acktree.errors import AcktreeError
 from acktree.traces.events import FOLDER, read_events
 from acktree.ui import history, letters, tracing
 from acktree.ui.client import NobodyRunsError
@@ -22,7 +23,7 @@ from acktree.ui.known_names import ORDERS, QUESTIONS, refuse_unknown
 from acktree.ui.stopped import history_of, letters_of, redrives_ordered, traces_of
 from acktree.ui.web import metrics, ours
 from acktree.ui.web.guard import COOKIE
-from acktree.ui.web.requests import Handlers, Path, body_of, root_of, window_of
+from acktree.ui.web.requests import Handlers, Path, body_of, error_answer, root_of, window_of
 from acktree.ui.web.sources import Sources, UnknownTopologyError
 from acktree.ui.web.streams import Streams
 
@@ -45,9 +46,13 @@ _STATIC: Final = files("acktree.ui.web") / "static"
 class OwnRoutes(Handlers):
     """The page's files, metrics, and the answers of our own REST, by path."""
 
-    def __init__(self, sources: Sources, version: str, page_secret: str, *, is_read_only: bool) -> None:
+    def __init__(
+        self, sources: Sources, version: str, page_secret: str, is_stopping: Callable[[], bool], *,
+        is_read_only: bool,
+    ) -> None:  # fmt: skip
         """See :func:`acktree.ui.web.app.application`."""
         super().__init__(sources)
+        self._is_stopping = is_stopping
         self._version, self._page_secret, self._is_read_only = version, page_secret, is_read_only
         self._streams = Streams(sources)
 
@@ -60,7 +65,7 @@ class OwnRoutes(Handlers):
             Path("/static/{name}", self._file),
             Path("/metrics", self._metrics),
             Path(f"{mine}/healthz", self._health),
-            Path(f"{mine}/readyz", self._health),
+            Path(f"{mine}/readyz", self._readiness),
             Path(f"{mine}/page", self._about, takes=()),
             Path(f"{mine}/snapshot", self._snapshot, takes=("topology",)),
             Path(f"{mine}/stream", self._stream, takes=("topology",)),
@@ -82,9 +87,10 @@ class OwnRoutes(Handlers):
             ),
         ]
 
-    def _page(self, _: Request) -> Response:
+    def _page(self, request: Request) -> Response:
         answer = Response((_STATIC / "index.html").read_bytes(), media_type="text/html; charset=utf-8")
-        answer.set_cookie(COOKIE, self._page_secret, httponly=True, samesite="strict")
+        has_tls = request.scope["scheme"] == "https"  # of this server's own connection
+        answer.set_cookie(COOKIE, self._page_secret, httponly=True, samesite="strict", secure=has_tls)
         return answer
 
     def _file(self, request: Request) -> Response:
@@ -98,6 +104,22 @@ class OwnRoutes(Handlers):
 
     def _health(self, _: Request) -> Response:
         """This server answers. It asks no driver: one that hangs is no reason to restart the page."""
+        return JSONResponse({"ok": True})
+
+    def _readiness(self, _: Request) -> Response:
+        """Whether this server has topologies to show, or knows that there are none, and does not stop.
+
+        It asks drivers until it was answered once, and never again: one that hangs later is no reason to send
+        readers elsewhere.
+        """
+        try:
+            has_looked = self.sources.has_looked()
+        except AcktreeError as error:
+            return _not_ready(error.what, where=error.where, fix=error.fix)
+        if self._is_stopping():
+            return _not_ready("the page stops")
+        if not has_looked:
+            return _not_ready("the topologies are being looked at for the first time")
         return JSONResponse({"ok": True})
 
     def _metrics(self, request: Request) -> Response:
@@ -192,3 +214,7 @@ class OwnRoutes(Handlers):
 
     async def _stream(self, request: Request) -> Response:
         return self._streams.answer(request.query_params.get("topology"))
+
+
+def _not_ready(why: str, **more: str) -> Response:
+    return error_answer(503, "Service Unavailable", why, **more)

@@ -9,7 +9,7 @@ import socket
 import stat
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -98,7 +98,8 @@ def serve(options: Options) -> Iterator[Started]:
     listening = _listen(options)
     with listening:
         host, port = listening.getsockname()[:2]
-        server = uvicorn.Server(_config(options, token, host, port))
+        stopping = threading.Event()
+        server = uvicorn.Server(_config(options, token, host, port, stopping.is_set))
         thread = threading.Thread(target=server.run, args=([listening],), name="page", daemon=True)
         descriptor = listening.fileno()
         close_in_children(descriptor)  # of a program that serves the page itself, and whose code forks
@@ -113,6 +114,7 @@ def serve(options: Options) -> Iterator[Started]:
             raise ConnectorError("the page's server has stopped", f"{host}:{port}", "see the log above")
         finally:
             if os.getpid() == mine:
+                stopping.set()
                 server.should_exit = True
                 if thread.ident is not None:
                     thread.join(_STOP_SECS)
@@ -121,11 +123,13 @@ def serve(options: Options) -> Iterator[Started]:
                 listening.detach()
 
 
-def _config(options: Options, token: str, host: str, port: int) -> uvicorn.Config:
+def _config(
+    options: Options, token: str, host: str, port: int, is_stopping: Callable[[], bool]
+) -> uvicorn.Config:
     page_secret = secrets.token_urlsafe(32)
     usual = _USUAL_PORTS[_scheme(options)]
     app = application(
-        Sources(options.checkpoints), own_version(), page_secret, (host, port),
+        Sources(options.checkpoints), own_version(), page_secret, (host, port), is_stopping,
         is_read_only=options.is_read_only,
     )  # fmt: skip
     guarded = Guard(

@@ -66,6 +66,7 @@ class Sources:
         self._checkpoints = tuple(checkpoints)
         self._lock = Lock()
         self._last: tuple[float, tuple[Seen, ...]] = (_NEVER, ())
+        self._has_looked = False
         self._not_found: set[str] = set()
         self._stopped: dict[_Written, Seen] = {}
 
@@ -83,8 +84,18 @@ class Sources:
             if time.monotonic() - at >= _FRESH_SECS:
                 seen = self._seen()
                 last = tuple(sorted(seen, key=lambda one: (not one.is_running, one.snapshot.topology)))
-                self._last = time.monotonic(), last
+                self._last, self._has_looked = (time.monotonic(), last), True
             return last
+
+    def has_looked(self) -> bool:
+        """Whether the topologies were asked once. The first who wants to know asks them, others do not wait.
+
+        Raises:
+            ConfigError: They cannot be asked: other users have rights in the folder for sockets, for example.
+        """
+        if not self._has_looked and not self._lock.locked():
+            self.all()
+        return self._has_looked
 
     def is_newest(self, seen: tuple[Seen, ...]) -> bool:
         """Whether :meth:`all` would return these again now, without asking."""

@@ -37,6 +37,21 @@ class Page:
         assert status == 200, said
         return json.loads(said)
 
+    def beginning(self, path):
+        """Status, headers and body of an answer without an end, up to its first event of the overview."""
+        connection = http.client.HTTPConnection(self.host, timeout=20)
+        connection.request("GET", path, headers={"Authorization": f"Bearer {self.token}"})
+        answer, said = connection.getresponse(), b""
+        try:
+            while not (said.endswith(b"\n\n") and b"event: snapshot\n" in said):
+                line = answer.readline()
+                assert line, said
+                said += line
+        finally:
+            answer.close()
+            connection.close()
+        return answer.status, answer.headers, said
+
     def stream(self, topology=None):
         """The kind and the JSON of each event of the stream, as they come."""
         connection = http.client.HTTPConnection(self.host, timeout=20)

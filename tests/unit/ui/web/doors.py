@@ -14,16 +14,18 @@ COMMANDS = (
 """All that ask and end by themselves; T is the topology, C its checkpoint."""
 ONE = "/api/v1/topology/{id}"
 OURS = "/api/acktree/v1/topologies/{id}"
+STREAM = "/api/acktree/v1/stream"
 ROUTES = (
-    "/", "/metrics", "/api/acktree/v1/healthz", "/api/acktree/v1/page", "/api/acktree/v1/snapshot",
-    "/api/acktree/v1/topologies", OURS, f"{OURS}/open", f"{OURS}/errors", f"{OURS}/dead-letters",
+    "/", "/metrics", "/api/acktree/v1/healthz", "/api/acktree/v1/readyz", STREAM, f"{STREAM}?topology={{id}}",
+    "/api/acktree/v1/page", "/api/acktree/v1/snapshot", "/api/acktree/v1/topologies", OURS,
+    f"{OURS}/open", f"{OURS}/history", f"{OURS}/errors", f"{OURS}/dead-letters",
     f"{OURS}/dead-letters/1", f"{OURS}/traces", f"{OURS}/events", "/api/v1/cluster/summary",
     "/api/v1/cluster/configuration", "/api/v1/nimbus/summary", "/api/v1/supervisor/summary",
     "/api/v1/history/summary", "/api/v1/topology/summary", ONE, f"{ONE}/metrics", f"{ONE}/visualization",
     f"{ONE}/visualization-init", f"{ONE}/logconfig", f"{ONE}/lag", "/api/v1/owner-resources",
     "/api/v1/topology-workers/{id}",
 )  # fmt: skip
-"""All that are asked by GET and end."""
+"""All that are asked by GET. A stream has no end: it is read up to its first overview."""
 COMPONENT_ROUTES = (f"{ONE}/component/{{component}}", f"{OURS}/components/{{component}}")
 
 
@@ -47,5 +49,5 @@ def asked_by_rest(page, topology_id: str, components=()) -> dict[str, tuple[int,
         for route in COMPONENT_ROUTES
         for component in components
     ]
-    answers = {path: page.ask(path) for path in paths}
+    answers = {path: page.beginning(path) if path.startswith(STREAM) else page.ask(path) for path in paths}
     return {path: (status, said) for path, (status, _, said) in answers.items()}

@@ -249,7 +249,10 @@ def test_a_handshake_of_tls_that_does_not_come_is_closed_in_time(tmp_path, monke
             stack.callback(connection.close)
             health = {"Authorization": f"Bearer {page.token}"}
             connection.request("GET", "/api/acktree/v1/healthz", headers=health)
-            assert connection.getresponse().status == 200
+            answer = connection.getresponse()
+            assert (answer.status, answer.read()) == (200, b'{"ok":true}')
+            connection.request("GET", f"/?token={page.token}")
+            assert "; Secure" in connection.getresponse().headers["Set-Cookie"]
     finally:
         serving.close()
 

@@ -55,6 +55,7 @@ def test_the_cookie_opens_the_empty_page_alone(page):
     cookie = headers["Set-Cookie"]
     assert "HttpOnly" in cookie
     assert "SameSite=strict" in cookie
+    assert "Secure" not in cookie  # a browser would not send it back without TLS
     assert page.token not in cookie
     own = cookie.partition(";")[0]
     assert page.ask("/", token=None, Cookie=own)[0] == 200
