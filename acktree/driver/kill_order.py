@@ -57,6 +57,8 @@ class KillOrder:
         Args:
             is_idle: Whether no message is open. It is asked without a lock: an order does not wait for it.
         """
+        if self._is_closed:
+            return True
         deadline = self._deadline
         if deadline is None or (time.monotonic() < deadline and not is_idle()):
             return False

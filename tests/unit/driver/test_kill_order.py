@@ -38,6 +38,14 @@ def test_it_is_due_as_soon_as_no_message_is_open():
     assert order.is_due(idle)
 
 
+def test_what_was_due_once_stays_due_whatever_becomes_open_meanwhile():
+    order = KillOrder()
+    order.give(600)
+    assert order.is_due(idle)
+    assert order.is_due(busy)
+    assert order.give(600) == 0
+
+
 def test_an_order_that_comes_while_it_is_looked_whether_messages_are_open_counts():
     order = KillOrder()
     order.give(600)
