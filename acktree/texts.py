@@ -94,4 +94,5 @@ def searched_id(message_id: object) -> str:
         whole = repr(message_id)
     except (Exception, SystemExit):  # noqa: BLE001  # an id's own repr
         return shown
-    return f"{shown} {blake2b(whole.encode('utf-8', 'surrogatepass'), digest_size=6).hexdigest()}"
+    whole_bytes = str.encode(whole, "utf-8", "surrogatepass")  # a repr may be a subclass of str
+    return f"{shown} {blake2b(whole_bytes, digest_size=6).hexdigest()}"

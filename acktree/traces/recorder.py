@@ -126,7 +126,7 @@ class TraceRecorder:
         self._beyond += max(0, len(which) - _MOST_IDS)
         given = np.ones(len(which), np.int32) if chunk.attempts is None else chunk.attempts[which]
         attempts = number_of(given).tolist()
-        marked = given > 1
+        marked = given != 1  # not an unmarked first attempt
         before = [None] * len(which)
         if chunk.retry_of is not None:
             before = root_ids(self._salt, chunk.task, chunk.retry_of[which]).tolist()

@@ -17,10 +17,11 @@ __all__ = ["CHOSEN", "MOST_ATTEMPTS", "NAMED", "is_marked", "number_of"]
 
 NAMED: Final = 1 << 30
 """The bit of a message that its spout wants traced, at any rate above 0. All of its attempts have it."""
-CHOSEN: Final = 1 << 29
+CHOSEN: Final = -(1 << 31)
 """The bit of one attempt that is traced at any rate, and at 0: after the first and within the bound, or of a
-message that an operator watches. The next attempt has it only if it is chosen again."""
-MOST_ATTEMPTS: Final = CHOSEN - 1
+message that an operator watches. The next attempt has it only if it is chosen again. It is the sign, which
+releases that do not know it leave out of the number too."""
+MOST_ATTEMPTS: Final = NAMED - 1
 
 AnyAttempts = TypeVar("AnyAttempts", int, Int32s)
 
@@ -28,13 +29,13 @@ AnyAttempts = TypeVar("AnyAttempts", int, Int32s)
 def number_of(attempts: AnyAttempts) -> AnyAttempts:
     """Attempts without marks, from 1.
 
-    >>> number_of(NAMED | 3)
-    3
+    >>> number_of(NAMED | 3), number_of(CHOSEN | 3)
+    (3, 3)
     """
     return attempts & MOST_ATTEMPTS
 
 
 def is_marked(attempts: Int32s, rate: float) -> npt.NDArray[np.bool_]:
     """Which attempts are traced for their marks at a rate, shape (n,)."""
-    marked: npt.NDArray[np.bool_] = attempts >= CHOSEN if rate > 0 else (attempts & CHOSEN) != 0
+    marked: npt.NDArray[np.bool_] = (attempts & (NAMED | CHOSEN if rate > 0 else CHOSEN)) != 0
     return marked

@@ -12,7 +12,7 @@ import numpy as np
 
 from acktree.core import durable
 from acktree.core.spouts.pending import MessageIds
-from acktree.core.tracking.attempts import CHOSEN
+from acktree.core.tracking.attempts import is_marked
 from acktree.core.tracking.sampling import TRACE_BLOCK
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.spouts.parts import SpoutParts
@@ -118,7 +118,7 @@ class HandOver:
         marked = self._marks.put_on(numbers, part.message_ids, now_ms)
         count = len(attempts)
         # Dead letters that are sent again are first attempts, for example.
-        has_unmarked = marked is None or bool((marked < CHOSEN).any())
+        has_unmarked = marked is None or not is_marked(marked, rate=1.0).all()
         first = self._paced_sequences(count, now_ms) if has_unmarked else self.sequences(count)
         return Chunk(
             self._component.id, self._task, stream, True, first, now_ms, part.values,  # noqa: FBT003

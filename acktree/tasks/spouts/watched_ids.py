@@ -29,6 +29,8 @@ MOST_WATCH_SECS: Final = 86_400.0
 
 _PLAIN: Final = frozenset({int, str, bytes})
 """Ids of exactly these types are looked up as they are."""
+_QUOTES: Final = ("'", '"', "b'", 'b"')
+"""The text of a plain id that has blanks begins with one of them."""
 _MOST_SHOWN: Final = 200
 """No id of such a type is shown with more characters."""
 _WHERE: Final = "traces.watch()"
@@ -56,11 +58,11 @@ class WatchedNames:
         """Make it from one message or more."""
         self._values: set[object] = set()
         self._texts: set[str] = set()
+        self._is_inexact = False
         self.until_ms = min(each.until_ms for each in watched)
         for each in watched:
             self._add(each.message_id)
-        # Such a text may stand for several ids: it was shortened, or its blanks were.
-        self._is_inexact = any("..." in text or " " in text for text in self._texts)
+        self._starts = frozenset(text.rpartition(" ")[0] for text in self._texts if "..." in text)
 
     def _add(self, message_id: object) -> None:
         self._texts.add(searched_id(message_id))
@@ -69,6 +71,9 @@ class WatchedNames:
         if isinstance(message_id, str):  # maybe what `acktree open` shows
             self._texts.add(message_id)
             self._values |= _shown_as(message_id)
+            # It may be the text of an id of a plain type that was shortened, or whose blanks were.
+            is_quoted = message_id.startswith(_QUOTES)
+            self._is_inexact |= "..." in message_id or (is_quoted and " " in message_id)
 
     def among(self, message_ids: MessageIds) -> npt.NDArray[np.bool_]:
         """Which of some message ids are watched, shape (n,)."""
@@ -78,7 +83,10 @@ class WatchedNames:
     def _has(self, message_id: object) -> bool:
         if type(message_id) in _PLAIN and (not self._is_inexact or message_id in self._values):
             return message_id in self._values
-        return searched_id(message_id) in self._texts or short_repr(message_id) in self._texts
+        shown = short_repr(message_id)
+        if shown in self._texts:
+            return True
+        return shown in self._starts and searched_id(message_id) in self._texts  # of a long id the whole repr
 
 
 class WatchedIds:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from acktree import MisuseError
 from acktree.core.tracking.attempts import CHOSEN
+from acktree.tasks.spouts import watched_ids
 from acktree.tasks.spouts.retries import Redriven
 from acktree.tasks.spouts.trace_marks import TraceMarks
 from acktree.tasks.spouts.watched_ids import MOST_WATCHED, WatchedIds
@@ -91,6 +92,46 @@ def test_an_id_whose_repr_raises_or_that_has_no_hash_stops_nothing():
 
     assert watching("a").names.among([Hostile(), ["list"], "a"]).tolist() == [False, False, True]
     assert watching(["list"]).names.among([Hostile(), ["list"]]).tolist() == [False, True]
+
+
+@pytest.mark.parametrize("named", ["order 17", 7, b"x y", ("a", "b c"), "x" * 500])
+def test_plain_ids_are_looked_up_without_their_texts_whatever_is_watched(named, monkeypatch):
+    names = watching(named).names
+
+    def refused(message_id):
+        raise AssertionError(f"the text of {message_id!r} was asked for")
+
+    monkeypatch.setattr(watched_ids, "short_repr", refused)
+    monkeypatch.setattr(watched_ids, "searched_id", refused)
+    assert not names.among(["order 18", 8, b"z z", "y" * 500]).any()
+
+
+def test_of_a_long_id_the_whole_text_is_made_only_where_its_beginning_is_that_of_a_watched_one():
+    class Long:
+        def __init__(self, text):
+            self.text, self.asked = text, 0
+
+        def __repr__(self):
+            self.asked += 1
+            return self.text
+
+    watched, alike, other = (Long(text) for text in ("x" * 500, "x" * 501, "y" * 500))
+    names = watching(watched).names
+    watched.asked = 0
+    assert names.among([watched, alike, other]).tolist() == [True, False, False]
+    assert (watched.asked, alike.asked, other.asked) == (3, 3, 1)
+
+
+def test_a_repr_that_is_a_text_of_its_own_kind_stops_nothing():
+    class Text(str):
+        def encode(self, *given):
+            raise RuntimeError("no")
+
+    class Hostile:
+        def __repr__(self):
+            return Text("x" * 500)
+
+    assert watching(searched_id(Hostile())).names.among([Hostile(), "a"]).tolist() == [True, False]
 
 
 def test_a_text_that_is_no_literal_is_an_id_of_its_own():
