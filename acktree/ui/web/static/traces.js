@@ -24,24 +24,29 @@ export async function loadTraces(ask, id) {
   traces.page = await ask(`${at(id, "traces")}?${query}`);
 }
 
-// Several events may ask for the same trace at once. Once its verdict is known one answer is enough: a later one
-// must not close what was opened since.
+// Several events may ask for the same trace at once. Once its verdict is known one answer is enough.
 const isSettled = (root) => traces.whole?.message.root === root && traces.whole.message.verdict;
 
 export async function loadTrace(ask, id, root) {
   traces.asked = root;
   if (isSettled(root)) return;
-  const whole = await ask(at(id, "traces", root));
+  const whole = await ask(at(id, "traces", root)), fresh = { ...whole.slices, [root]: whole.tree };
+  // What a reader has opened beyond that stays open, and is as new as the rest: the tree may have changed since.
+  const slices = opened(root).some((edge) => isMore(edge, fresh)) ? (await ask(`${at(id, "traces", root)}?all=true`)).slices : {};
   if (traces.asked !== root || isSettled(root)) return;
-  const opened = traces.whole?.message.root === root ? traces.slices : {};
+  for (const edge of opened(root)) if (isMore(edge, fresh)) fresh[edge] = slices[edge] || traces.slices[edge];
   traces.whole = whole;
-  traces.slices = { ...opened, ...whole.slices, [root]: whole.tree };
+  traces.slices = fresh;
 }
+
+const opened = (root) => traces.whole?.message.root === root ? Object.keys(traces.slices) : [];
+const isMore = (edge, fresh) => !fresh[edge] || traces.slices[edge].lines.length > fresh[edge].lines.length;
 
 async function loadSlice(ask, id, root, edge, first = 0) {
   const { tree } = await ask(`${at(id, "traces", root)}?${new URLSearchParams({ edge, first })}`);
-  const before = first ? traces.slices[edge].lines : [];
-  traces.slices[edge] = { ...tree, lines: [...before, ...tree.lines] };
+  if (traces.asked !== root) return;
+  const before = first ? traces.slices[edge]?.lines || [] : [];
+  if (before.length === first) traces.slices[edge] = { ...tree, lines: [...before, ...tree.lines] }; // else there are more by now
 }
 
 async function loadAll(ask, id, root) {
@@ -80,7 +85,7 @@ export function tracesView(found, page, address, refresh, give) {
       h("label", {}, "Since (UTC) ", h("input", { name: "since", type: "datetime-local", step: 1 })), h("label", {}, "Before (UTC) ", h("input", { name: "before", type: "datetime-local", step: 1 })),
       h("button", {}, "Search"))),
     h("section", {},
-      h("p", { class: "small soft" }, page.rate >= 1 ? `Every message is traced. ${count(page.count)} are stored.` : page.rate > 0 ? `One message in ${count(1 / page.rate)} is traced, and each attempt after the first, up to a number a second. ${count(page.count)} are stored.` : `No message is traced now. ${count(page.count)} are stored.`),
+      h("p", { class: "small soft" }, page.rate >= 1 ? `Every message is traced. ${count(page.count)} are stored.` : page.rate > 0 ? `One message in ${count(1 / page.rate)} is traced, and each attempt after the first, up to a number a second. ${count(page.count)} are stored.` : `No message is traced by a rate now. ${count(page.count)} are stored.`),
       give ? h("form", { class: "row", onsubmit: (event) => {
         event.preventDefault();
         give("trace", { rate: Number(event.target.elements.percent.value) / 100 }, "The share of traced messages is changed until the run ends.");

@@ -124,6 +124,8 @@ def test_of_a_long_id_the_whole_text_is_made_only_where_its_beginning_is_that_of
 
 def test_a_repr_that_is_a_text_of_its_own_kind_stops_nothing():
     class Text(str):
+        __slots__ = ()
+
         def encode(self, *given):
             raise RuntimeError("no")
 
