@@ -9,13 +9,15 @@ Rules of this file
 3. A connection on which no complete request head comes in :data:`_HEAD_SECS` is closed, trusted or not: a
    request that is sent a byte at a time is none.
 4. Who is not trusted takes its answer in :data:`_ANSWER_SECS`, or is closed.
-5. Who takes no byte of an answer for :data:`_STUCK_SECS` is closed, trusted or not. Until then at most one
-   event and what asyncio buffers wait for it: an answer is not written on while its reader is behind.
+5. Who takes nothing of an answer for :data:`_STUCK_SECS` is closed, trusted or not. Until then at most one
+   event and twice :data:`_MOST_BUFFERED` wait for it: an answer is not written on while its reader is behind.
+   The kernel shows what was taken in steps of some 40 kB, so a slower reader than that is closed too.
 """
 
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Any, Final
 
 from uvicorn.config import Config
@@ -33,6 +35,8 @@ _MOST_UNTRUSTED: Final = 256
 _HEAD_SECS: Final = 10.0
 """Longer than a connection is kept alive for its next request."""
 _ANSWER_SECS: Final = 30.0
+_MOST_BUFFERED: Final = 65_536
+"""Bytes that asyncio takes before an answer waits; with TLS twice, before and after they are encrypted."""
 _STUCK_SECS: Final = 60.0
 """A browser's tab that sleeps for longer asks for its stream again when it wakes."""
 
@@ -66,6 +70,9 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         """Wait for a request; where too many without the token wait already, close the oldest."""
         super().connection_made(transport)
+        transport.set_write_buffer_limits(high=_MOST_BUFFERED)
+        # In a large buffer of the kernel nothing moves for minutes while a slow reader takes its bytes.
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MOST_BUFFERED)
         self._wait(_HEAD_SECS)
         untrusted = [each for each in self.connections if isinstance(each, Connection) and each.may_be_closed]
         if len(untrusted) > _MOST_UNTRUSTED:
@@ -109,11 +116,19 @@ class Connection(H11Protocol):
 
     def _look_for_progress(self, before: int | None) -> None:
         """Close the connection if its reader has taken nothing since the last look."""
-        waiting = self.transport.get_write_buffer_size()
+        waiting = self._waiting_bytes()
         if before is not None and waiting >= before:
             self.transport.abort()
             return
         self._stuck = self.loop.call_later(_STUCK_SECS, self._look_for_progress, waiting)
+
+    def _waiting_bytes(self) -> int:
+        """The bytes that the reader has not taken, those that TLS has encrypted among them."""
+        below = getattr(
+            getattr(self.transport, "_ssl_protocol", None), "_transport", None
+        )  # as asyncio has it
+        encrypted = 0 if below is None else below.get_write_buffer_size()
+        return int(self.transport.get_write_buffer_size() + encrypted)
 
     def _stop_looking(self) -> None:
         if self._stuck is not None:

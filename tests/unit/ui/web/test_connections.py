@@ -169,7 +169,10 @@ def test_streams_beyond_the_most_are_refused_and_keep_no_request_waiting(page, m
     pytest.fail("streams that were closed still count")
 
 
-def test_a_reader_that_takes_nothing_holds_no_more_than_an_event_and_is_closed(page, monkeypatch):
+@pytest.mark.parametrize("is_secure", [False, True])
+def test_a_reader_that_takes_nothing_holds_no_more_than_an_event_and_is_closed(
+    is_secure, certificate, running, monkeypatch
+):
     """Fifty events of a megabyte a second, of which the kernel takes a few."""
     event, made = 1_000_000, []
     monkeypatch.setattr(streams, "_STREAM_SECS", 0.02)
@@ -180,31 +183,70 @@ def test_a_reader_that_takes_nothing_holds_no_more_than_an_event_and_is_closed(p
         Connection, "connection_made", lambda self, wire: made.append(self) or connected_before(self, wire)
     )
     with ExitStack() as stack:
-        connection = connected(page, stack)
-        connection.sendall(STREAM.format(host=page.host, token=page.token).encode())
+        reading(stack, certificate if is_secure else {})
         end = time.monotonic() + 30
-        while not (made and made[0].transport.get_write_buffer_size()):
+        while not (made and made[0]._waiting_bytes()):
             assert time.monotonic() < end
             time.sleep(0.01)
         most = 0
         while not made[0].transport.is_closing():
             assert time.monotonic() < end
-            most = max(most, made[0].transport.get_write_buffer_size())
+            most = max(most, made[0]._waiting_bytes())
             time.sleep(0.01)
     assert 0 < most < 2 * event
 
 
-def test_a_reader_that_is_slow_and_not_stuck_is_not_closed(page, monkeypatch):
+@pytest.mark.parametrize("is_secure", [False, True])
+def test_a_reader_that_is_slow_and_not_stuck_is_not_closed(is_secure, certificate, running, monkeypatch):
+    """It takes less than is made, and less in the time than waits for it."""
     monkeypatch.setattr(streams, "_STREAM_SECS", 0.02)
-    monkeypatch.setattr(connections, "_STUCK_SECS", 1.0)
-    monkeypatch.setattr(ours, "overview", lambda _: "x" * 4_000_000)
+    monkeypatch.setattr(connections, "_STUCK_SECS", 1.5)
+    monkeypatch.setattr(ours, "overview", lambda _: "x" * 20_000)
     with ExitStack() as stack:
-        connection = connected(page, stack)
-        connection.sendall(STREAM.format(host=page.host, token=page.token).encode())
-        end = time.monotonic() + 5  # it takes less than is made, all the time
+        stream = reading(stack, certificate if is_secure else {}, kernel_bytes=4096)
+        end = time.monotonic() + 9
         while time.monotonic() < end:
-            assert connection.recv(1 << 16)
-            time.sleep(0.02)
+            assert stream.recv(4096)
+            time.sleep(0.1)
+
+
+def reading(stack, certificate, kernel_bytes=None):
+    """A socket on which an event stream has been asked for, of a server of its own."""
+    serving = serve(Options(**certificate))
+    stack.callback(serving.close)
+    page = page_at(next(serving))
+    host, _, port = page.host.partition(":")
+    wire = stack.enter_context(socket.socket())
+    if kernel_bytes is not None:
+        wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, kernel_bytes)
+    wire.settimeout(20)
+    wire.connect((host, int(port)))
+    if certificate:
+        wire = stack.enter_context(trusting(certificate).wrap_socket(wire))
+    wire.sendall(STREAM.format(host=page.host, token=page.token).encode())
+    return wire
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    """The options of a server with TLS."""
+    folder = tmp_path_factory.mktemp("tls")
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    try:
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost",
+             "-keyout", key, "-out", cert, "-days", "1"],
+            check=True, capture_output=True,
+        )  # fmt: skip
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("openssl makes no certificate here")
+    return {"certificate": str(cert), "key": str(key)}
+
+
+def trusting(certificate):
+    context = ssl.create_default_context(cafile=certificate["certificate"])
+    context.check_hostname = False
+    return context
 
 
 def test_an_event_is_made_once_for_all_readers(page, monkeypatch):
@@ -226,26 +268,15 @@ def test_an_event_is_made_once_for_all_readers(page, monkeypatch):
         assert len(made) <= 4 + (time.monotonic() - began)
 
 
-def test_a_handshake_of_tls_that_does_not_come_is_closed_in_time(tmp_path, monkeypatch):
+def test_a_handshake_of_tls_that_does_not_come_is_closed_in_time(certificate, monkeypatch):
     monkeypatch.setattr(connections, "_HEAD_SECS", 0.5)
-    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    try:
-        subprocess.run(
-            ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost",
-             "-keyout", key, "-out", cert, "-days", "1"],
-            check=True, capture_output=True,
-        )  # fmt: skip
-    except (OSError, subprocess.CalledProcessError):
-        pytest.skip("openssl makes no certificate here")
-    serving = serve(Options(certificate=str(cert), key=str(key)))
+    serving = serve(Options(**certificate))
     try:
         page = page_at(next(serving))
         with ExitStack() as stack:
             assert is_closed(connected(page, stack), 20)
             monkeypatch.setattr(connections, "_HEAD_SECS", 20.0)
-            context = ssl.create_default_context(cafile=cert)
-            context.check_hostname = False
-            connection = http.client.HTTPSConnection(page.host, timeout=20, context=context)
+            connection = http.client.HTTPSConnection(page.host, timeout=20, context=trusting(certificate))
             stack.callback(connection.close)
             health = {"Authorization": f"Bearer {page.token}"}
             connection.request("GET", "/api/acktree/v1/healthz", headers=health)
