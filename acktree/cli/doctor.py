@@ -55,8 +55,10 @@ def _machine() -> Iterator[Check]:
     yield from _packages()
     yield _java()
     yield free_space("temporary folder", Path(tempfile.gettempdir()))
-    yield _runtime()
-    yield from map(_stale, filter(_has_stale_socket, found_topologies()))
+    sockets = _runtime()
+    yield sockets
+    if sockets.is_ok:  # else nothing is read there
+        yield from map(_stale, filter(_has_stale_socket, found_topologies()))
 
 
 def _python() -> Check:

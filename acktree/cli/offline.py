@@ -8,13 +8,13 @@ Source: the names are Storm's. Storm's ``rebalance`` is for a running topology, 
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Sequence
 from contextlib import suppress
 
 from acktree.cli.answers import Answer, Commands, log_order, new_command
 from acktree.errors import ConfigError, MisuseError
 from acktree.spark_extra import needing_spark
 from acktree.ui.client import find
+from acktree.ui.known_names import COMMANDS
 
 __all__ = ["add_to"]
 
@@ -55,7 +55,7 @@ def _rebalance(given: Namespace) -> Answer:
         place, component=given.component, parallelism=given.parallelism,
         partitions=given.partitions, by_key=given.by_key, forget=given.forget,
     )  # fmt: skip
-    _log("rebalance", place, given, ("component", "parallelism", "partitions", "by_key", "forget"))
+    _log("rebalance", place, given)
     if given.component is None:
         partitions = (
             "" if given.partitions is None else f"every level has {given.partitions} partitions now; "
@@ -74,14 +74,14 @@ def _reset_state(given: Namespace) -> Answer:
         from acktree.spark.offline import reset_state  # noqa: PLC0415  # --help needs no Spark
 
     reset_state(place, component=given.component)
-    _log("reset-state", place, given, ("component",))
+    _log("reset-state", place, given)
     if given.component is None:
         return _done(place, "the memory of all bolts is deleted; open messages are run again")
     return _done(place, f"the memory of {given.component!r} is deleted; messages that it held time out")
 
 
-def _log(order: str, place: str, given: Namespace, names: Sequence[str]) -> None:
-    shown = {name: value for name in names if (value := getattr(given, name))}
+def _log(order: str, place: str, given: Namespace) -> None:
+    shown = {name: value for name in COMMANDS[order] if (value := getattr(given, name))}
     topology = None
     with suppress(ConfigError):
         topology = find(place).topology

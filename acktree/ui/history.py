@@ -31,6 +31,9 @@ LOOK_SECS: Final = 5.0
 """How often a point is stored, while something changes."""
 _SAMPLE_SECS: Final = 30.0
 """How often all counts are stored: twenty times in the shortest window that goes on."""
+_REST_SAMPLE_SECS: Final = 600.0
+"""How often all counts are stored while only the times of waits grow: once in the shortest window that
+goes on over runs, so that none shows waits of long before."""
 _SAMPLE_BYTES_A_SEC: Final = 2048
 """Large samples are stored less often: 120 kB a minute at most, however many components there are."""
 _COMMIT_SECS: Final = 0.2
@@ -150,8 +153,11 @@ class History:
         if found.batch_id < 0 or same or not self._waits_for_commit(found.batch_id):
             if same:
                 self._last = replace(self._last, until_ms=max(wall_ms, self._last.at_ms))
-            if is_over:
-                self._store([self._last], None)
+            is_due = same and now - self._sampled_at >= _REST_SAMPLE_SECS
+            if is_over or is_due:
+                self._store([self._last], self._sample(found, wall_ms) if same else None)
+            if is_due:
+                self._sampled_at = now
             return
         point = self._point(found.batch_id, wall_ms, found.counters)
         is_due = is_over or now - self._sampled_at >= max(

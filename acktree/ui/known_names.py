@@ -10,7 +10,7 @@ from typing import Final
 
 from acktree.errors import ConfigError, nearest
 
-__all__ = ["FILTERS", "MOST_OPEN", "MOST_PAGE", "ORDERS", "QUESTIONS", "refuse_unknown"]
+__all__ = ["COMMANDS", "FILTERS", "MOST_OPEN", "MOST_PAGE", "ORDERS", "QUESTIONS", "refuse_unknown"]
 
 MOST_OPEN: Final = 1000
 """The most open messages in an answer."""
@@ -49,6 +49,12 @@ ORDERS: Final = {
     "dead-letters/purge": _LETTER_ORDER,
 }
 """By order: the names in its body."""
+
+COMMANDS: Final = {
+    "rebalance": ("component", "parallelism", "partitions", "by_key", "forget"),
+    "reset-state": ("component",),
+}
+"""By command that changes a stopped checkpoint: its options that are logged."""
 
 
 def refuse_unknown(given: Iterable[str], known: Collection[str], where: str) -> None:

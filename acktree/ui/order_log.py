@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 from acktree.logs import logger
 from acktree.private_urls import is_url, masked_url
 from acktree.texts import bounded, short_repr
-from acktree.ui.known_names import ORDERS
+from acktree.ui.known_names import COMMANDS, ORDERS
 
 __all__ = ["BY", "CLI", "PAGE", "SOCKET", "Order", "door_named"]
 
@@ -29,6 +29,8 @@ SOCKET: Final = "socket"
 BY: Final = "X-Acktree-By"
 """The header by which a client of a driver's socket says which door it is."""
 _MOST_TEXT: Final = 200
+_MOST_SHOWN: Final = 10
+"""How many items of a list are shown."""
 
 Done = TypeVar("Done", bound=Mapping[str, Any])
 
@@ -79,7 +81,7 @@ class Order:
         )  # fmt: skip
 
     def _given(self) -> str:
-        known = ORDERS.get(self.name, tuple(self.given))
+        known = (ORDERS | COMMANDS).get(self.name, ())
         shown = [
             f"{name}={_shown(value)}"
             for name, value in self.given.items()
@@ -91,6 +93,9 @@ class Order:
 
 
 def _shown(value: object) -> str:
+    if isinstance(value, list | tuple):
+        items = [*map(_shown, value[:_MOST_SHOWN]), *(["..."] if len(value) > _MOST_SHOWN else [])]
+        return bounded(f"[{', '.join(items)}]", _MOST_TEXT)
     if isinstance(value, str) and is_url(value):
         return masked_url(value)
     return bounded(short_repr(value), _MOST_TEXT)

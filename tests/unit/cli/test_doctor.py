@@ -119,6 +119,17 @@ def test_a_driver_of_another_machine_is_no_driver_that_is_gone(tmp_path, capsys)
     assert "       fix: run this command there\n" in lines
 
 
+def test_a_folder_for_sockets_with_wrong_rights_is_one_bad_check_among_all(tmp_path, capsys, monkeypatch):
+    folder = tmp_path / "run" / "acktree"
+    folder.mkdir(parents=True)
+    folder.chmod(0o777)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+    found, lines = checks(capsys)
+    assert [name for name, check in found.items() if not check["is_ok"]] == ["sockets"]
+    assert {"python", "java", "numpy"} <= found.keys()
+    assert "chmod 700" in lines
+
+
 def test_a_stale_socket_is_a_note_with_its_mend(tmp_path, capsys):
     with started(tmp_path / "cp"):
         (entry,) = entries()

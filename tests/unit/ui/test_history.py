@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acktree.core.stats.counters import Counters
+from acktree.core.stats.counters import NOT_ASKED, Counters
 from acktree.driver.total_counts import Totals
 from acktree.errors import ConfigError
 from acktree.ui.history import History, page
@@ -167,6 +167,24 @@ def test_a_spout_that_only_waits_writes_nothing_and_the_end_of_the_run_is_known(
     made.look(is_over=True)
     last = made.store.last()
     assert last.until_ms - last.at_ms >= 59 * 6000
+
+
+def test_a_window_of_the_next_run_has_no_waits_of_hours_before(monkeypatch):
+    clock, totals, store = Clock(monkeypatch), Counting(), HistoryStore(IN_MEMORY)
+    made = keeper(totals, store)
+    totals.count(0, acked=5)
+    for _ in range(3600):  # ten hours of which nothing happens
+        clock.secs += 10
+        made.look()
+        found = counters(acked=5)
+        found.add_not_asked("spout", 1, "inactive", round(clock.secs * 1e6))
+        totals.is_now = Totals(0, found, round(clock.secs * 1000))
+    assert len([*store.samples(0)]) < 70  # seldom: a topology at rest writes little
+    begun = totals.is_now
+    windows = History(store, Counting(begun), 2, "t", ["spout"], lambda _: True).begin((600,), 5000, 7)
+    grown, secs = windows.since(begun.counters, 600, 6000, begun.ran_ms)
+    assert 600 <= secs <= 1300
+    assert sum(n for key, n in grown.items() if key[3].startswith(NOT_ASKED)) <= 1300 * 1_000_000
 
 
 def test_the_next_run_goes_on_where_the_last_one_ended(monkeypatch):

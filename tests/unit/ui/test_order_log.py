@@ -74,6 +74,23 @@ def test_an_order_that_is_refused_is_logged_with_the_reason_and_without_what_no_
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "given", "shown"),
+    [
+        (
+            "trace",
+            {"message_ids": ["amqp://me:S3cr3t@h/q", "a\nb"]},
+            "(message_ids=[amqp://***@h/q, 'a\\nb'])",
+        ),
+        ("trace", {"message_ids": [*range(99)]}, "(message_ids=[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ...])"),
+        ("foo", {"a) outcome=done x=1": 1, "b": 2}, "(2 unknown names)"),
+    ],
+)
+def test_urls_in_lists_are_masked_and_names_that_no_order_takes_are_counted(name, given, shown, lines):
+    Order(name, "socket", "numbers", "/cp", given).is_done({})
+    assert lines() == [f"topology=numbers order={name} by=socket checkpoint=/cp given={shown} outcome=done"]
+
+
 def test_what_the_command_line_does_to_a_stopped_topology_is_logged(lines, tmp_path):
     with started(tmp_path / "cp") as topology:
         with_letters(topology)
