@@ -177,7 +177,7 @@ def test_a_window_of_the_next_run_has_no_waits_of_hours_before(monkeypatch):
         clock.secs += 10
         made.look()
         found = counters(acked=5)
-        found.add_not_asked("spout", 1, "inactive", round(clock.secs * 1e6))
+        found.add_not_asked("spout", 1, "inactive", clock.secs)
         totals.is_now = Totals(0, found, round(clock.secs * 1000))
     assert len([*store.samples(0)]) < 70  # seldom: a topology at rest writes little
     begun = totals.is_now
