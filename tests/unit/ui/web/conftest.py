@@ -6,6 +6,7 @@ import pytest
 
 from tests.unit.dead_letters.letters import LETTER
 from tests.unit.ui.driver_without_spark import started
+from tests.unit.ui.runtime_folders import used
 from tests.unit.ui.web.asking import page_at
 from tests.unit.ui.web.frozen import Frozen, counted
 
@@ -15,11 +16,14 @@ NASTY = "<img src=x onerror=alert(1)>\x1b[31m\u202e\x00\ud800"
 @pytest.fixture(scope="module", autouse=True)
 def runtime(tmp_path_factory):
     """A runtime folder of the module's own."""
-    folder = tmp_path_factory.mktemp("r")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("XDG_RUNTIME_DIR", str(folder))
-        patched.setenv("XDG_STATE_HOME", str(folder / "state"))
-        yield folder / "acktree"
+        yield used(tmp_path_factory.mktemp("r"), patched)
+
+
+@pytest.fixture
+def own_runtime(tmp_path_factory, monkeypatch):
+    """A runtime folder of the test's own."""
+    return used(tmp_path_factory.mktemp("r"), monkeypatch)
 
 
 @pytest.fixture(scope="module")

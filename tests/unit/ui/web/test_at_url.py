@@ -25,15 +25,9 @@ from tests.unit.ui.driver_without_spark import started
 from tests.unit.ui.web.asking import page_at
 from tests.unit.ui.web.doors import asked_by_rest
 
+pytestmark = pytest.mark.usefixtures("own_runtime")
+
 URL = "there://host/checkpoints/numbers"
-
-
-@pytest.fixture(autouse=True)
-def runtime(tmp_path_factory, monkeypatch):
-    """A runtime folder of the test's own."""
-    folder = tmp_path_factory.mktemp("r")
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
-    monkeypatch.setenv("XDG_STATE_HOME", str(folder / "state"))
 
 
 @pytest.fixture

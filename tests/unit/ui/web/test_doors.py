@@ -35,13 +35,7 @@ CONFIG = Config(
     dead_letters_url=DATABASE, otlp_endpoint=f"http://me:{SECRET}@127.0.0.1:1", max_spout_pending=10
 )
 
-
-@pytest.fixture(autouse=True)
-def runtime(tmp_path_factory, monkeypatch):
-    """A runtime folder of the test's own."""
-    folder = tmp_path_factory.mktemp("r")
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
-    monkeypatch.setenv("XDG_STATE_HOME", str(folder / "state"))
+pytestmark = pytest.mark.usefixtures("own_runtime")
 
 
 @contextmanager

@@ -18,13 +18,7 @@ from tests.unit.dead_letters.letters import LETTER
 from tests.unit.ui.driver_without_spark import started
 from tests.unit.ui.web.asking import Page, page_at
 
-
-@pytest.fixture(autouse=True)
-def runtime(tmp_path_factory, monkeypatch):
-    """A runtime folder of the test's own."""
-    folder = tmp_path_factory.mktemp("r")
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
-    monkeypatch.setenv("XDG_STATE_HOME", str(folder / "state"))
+pytestmark = pytest.mark.usefixtures("own_runtime")
 
 
 @pytest.fixture

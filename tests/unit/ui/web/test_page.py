@@ -23,13 +23,7 @@ from tests.unit.forked import child, descriptors_of
 from tests.unit.ui.driver_without_spark import started
 from tests.unit.ui.web.asking import page_at
 
-
-@pytest.fixture(autouse=True)
-def runtime(tmp_path_factory, monkeypatch):
-    """A runtime folder of the test's own."""
-    folder = tmp_path_factory.mktemp("r")
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
-    monkeypatch.setenv("XDG_STATE_HOME", str(folder / "state"))
+pytestmark = pytest.mark.usefixtures("own_runtime")
 
 
 def test_a_program_shows_its_own_topology_and_takes_orders_behind_the_same_guard(tmp_path):

@@ -17,16 +17,9 @@ from acktree.ui.web.sources import Sources
 from tests.unit.ui.driver_without_spark import started
 from tests.unit.ui.web.asking import page_at
 
+pytestmark = pytest.mark.usefixtures("own_runtime")
+
 READY, ALIVE = "/api/acktree/v1/readyz", "/api/acktree/v1/healthz"
-
-
-@pytest.fixture(autouse=True)
-def runtime(tmp_path_factory, monkeypatch):
-    """A runtime folder of the test's own."""
-    folder = tmp_path_factory.mktemp("r")
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
-    monkeypatch.setenv("XDG_STATE_HOME", str(folder / "state"))
-    return folder / "acktree"
 
 
 @contextmanager
@@ -88,14 +81,14 @@ def test_while_it_stops_it_is_not_ready(slow_look):
         assert asked.result(20) == (503, "the page stops")
 
 
-def test_where_topologies_cannot_be_looked_at_it_says_why_until_they_can(runtime):
-    runtime.mkdir(mode=0o755)
+def test_where_topologies_cannot_be_looked_at_it_says_why_until_they_can(own_runtime):
+    own_runtime.mkdir(mode=0o755)
     with paged() as page:
         status, _, said = page.ask(READY)
         assert status == 503
         assert json.loads(said)["errorMessage"] == "other users have rights in the folder for sockets"
-        assert f"chmod 700 {runtime}" in json.loads(said)["fix"]
-        runtime.chmod(0o700)
+        assert f"chmod 700 {own_runtime}" in json.loads(said)["fix"]
+        own_runtime.chmod(0o700)
         assert told(page) == (200, None)
 
 
