@@ -213,9 +213,9 @@ class Config:
     Above 0 all attempts after the first are, within ``max_traces_per_sec``. 0: only messages that an operator
     watches are. It can be changed while the topology runs."""
     max_traces_per_sec: float | None = 100
-    """How many first attempts are traced in a second, on average, and how many attempts after the first: of
-    each so many, of all spout tasks together, in equal parts. A task that has used its part of the first
-    attempts lets about a second pass without a trace of one. It does not hold at a rate of 1, for first
+    """How many messages of all spout tasks together are traced in a second, on average: this many first
+    attempts, and this many later ones. Each spout task has an equal part of both. A task that has used its
+    part of the first attempts traces none for about a second. There is no limit at a rate of 1, for first
     attempts of rows of a DataFrame, and for messages that a spout names or an operator watches. None: no
     limit, as in a LocalCluster."""
     otlp_endpoint: str | None = None

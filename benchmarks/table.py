@@ -130,7 +130,7 @@ GOALS: Final = (
          "tracked-basic-traced", "tracked-basic-unwatched", "cpu_us_per_root"),
     Goal("What do the page in five tabs and a scrape a second cost, in CPU?",
          "tracked-basic-watched", "tracked-basic-unwatched", "cpu_us_per_root"),
-    Goal("What does the driver's socket cost that nobody asks, in CPU?",
+    Goal("What does the driver's socket cost while it is not used, in CPU?",
          "tracked-basic-unwatched", "tracked-basic-off", "cpu_us_per_root"),
     Goal("... in rate?", "tracked-basic-unwatched", "tracked-basic-off"),
 )  # fmt: skip

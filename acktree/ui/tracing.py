@@ -24,7 +24,7 @@ _SLICE: Final = 200
 """The most lines of a slice of a tree."""
 _MOST_OPENED: Final = 25
 _OPENED_ANYWAY: Final = 5
-"""So many slices are opened at first. After the first few only those with something that was not acked."""
+"""At most 25 slices are opened at first: five, and then those with a tuple that was not acked."""
 _MOST_NAMED: Final = 50
 _BITS: Final = 63
 
