@@ -103,12 +103,15 @@ function draw() {
     kind === "traces" || kind === "trace" ? ["›", h("a", { href: address(id, "traces") }, "traces")] : null,
     kind === "trace" ? ["›", h("span", {}, name)] : null));
   const fresh = h("main", { id: "main", tabindex: -1 }, note(), content(id, kind, name, found));
-  // Another view shares nothing with the one before: there is nothing to keep.
+  // Another view shares nothing with the one before: there is nothing to keep, and it begins at its top.
   if (drawn === location.hash) {
     const focused = document.activeElement;
     patch(main, fresh);
     if (focused !== document.activeElement && main.contains(focused)) focused.focus({ preventScroll: true }); // it was moved
-  } else main.replaceChildren(...fresh.childNodes);
+  } else {
+    main.replaceChildren(...fresh.childNodes);
+    window.scrollTo(0, 0);
+  }
   drawn = location.hash;
   document.title = found ? `${found.name} – acktree` : "acktree";
 }
@@ -368,11 +371,10 @@ window.addEventListener("hashchange", async () => {
   letters.page = null;
   letters.after = [0];
   forget();
+  main.focus(); // at once: an event of the stream may draw the view before it is loaded here, and its reader go on
   if (followed() !== listening.id) listening.stop();
   await load();
   draw();
-  main.focus();
-  window.scrollTo(0, 0);
 });
 
 ask("/page").then((about) => { state.about = about; }, () => {});
