@@ -30,7 +30,7 @@ from benchmarks import machine
 from benchmarks.meter import Meter
 from benchmarks.report import Report, add_keep_argument, print_line, quantiles_ms, throughput
 from benchmarks.sessions import HERE, Place, session_on
-from benchmarks.tabs import read_by
+from benchmarks.tabs import read_by, runtime_folder_of_its_own
 from benchmarks.work import BOLTS, MEMORIES, PROTECTIONS, SPOUTS, WORDS, Variant
 
 if TYPE_CHECKING:
@@ -95,6 +95,7 @@ def in_a_fresh_checkpoint(
     """The topology on Spark, warm; its checkpoint is deleted afterwards, unless the place names it."""
     with (
         tempfile.TemporaryDirectory(prefix="acktree-benchmark-") as folder,
+        runtime_folder_of_its_own(),
         submit(
             topology, checkpoint=place.checkpoint or folder, config=config, spark=place.session
         ) as running,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -23,24 +24,25 @@ _SENT: Final = ("inits", "acks", "fails", "resets")
 _PERCENTS: Final = (50, 90, 99)
 
 
-def overview(all_seen: Iterable[Seen]) -> Row:
-    """All topologies, a few numbers of each component: what the event stream sends."""
-    return {"topologies": [_line(seen) for seen in all_seen]}
+def overview(all_seen: Iterable[Seen]) -> str:
+    """All topologies, a few numbers of each component, as JSON: what the event stream sends."""
+    return f'{{"topologies":[{",".join(map(_line, all_seen))}]}}'
 
 
-def _line(seen: Seen) -> Row:
-    """A topology in the overview; made once of one that is stopped."""
-    if seen.is_running:
-        return _new_line(seen)
-    if seen not in _STOPPED:
-        _STOPPED[seen] = _new_line(seen)
-    return _STOPPED[seen]
+def _line(seen: Seen) -> str:
+    """A topology in the overview, as JSON; made once of one that is stopped."""
+    made = _STOPPED.get(seen)
+    if made is None:
+        made = json.dumps(_row(seen), separators=(",", ":"))
+        if not seen.is_running:
+            _STOPPED[seen] = made
+    return made
 
 
-_STOPPED: Final[WeakKeyDictionary[Seen, Row]] = WeakKeyDictionary()
+_STOPPED: Final[WeakKeyDictionary[Seen, str]] = WeakKeyDictionary()
 
 
-def _new_line(seen: Seen) -> Row:
+def _row(seen: Seen) -> Row:
     snapshot = seen.snapshot
     names = snapshot.graph["components"]
     return {
@@ -145,7 +147,7 @@ def topology(seen: Seen) -> Row:
     """One topology: its graph with places to draw at, settings, errors, and where the time goes."""
     snapshot = seen.snapshot
     columns = layout(snapshot.graph)
-    return _line(seen) | {
+    return _row(seen) | {
         "graph": plain(snapshot.graph),
         "places": {name: list(place) for name, place in columns.items()},
         "config": plain(snapshot.config),

@@ -134,7 +134,7 @@ class OwnRoutes(Handlers):
         return Response(b'{"snapshots":[' + parts + b"]}", media_type="application/json")
 
     def _overview(self, _: Request) -> Response:
-        return JSONResponse(ours.overview(self.sources.all()))
+        return Response(ours.overview(self.sources.all()), media_type="application/json")
 
     def _topology(self, request: Request) -> Response:
         return JSONResponse(ours.topology(self.one(request)))

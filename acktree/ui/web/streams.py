@@ -90,7 +90,8 @@ class Streams:
             seen = self._sources.one(named)
         except (UnknownTopologyError, MisuseError):
             return b""
-        return _event("topology", ours.topology(seen) | {"oldest": _oldest(seen)})
+        told = ours.topology(seen) | {"oldest": _oldest(seen)}
+        return _event("topology", json.dumps(told, separators=(",", ":")))
 
 
 class _Stream(StreamingResponse):
@@ -125,5 +126,5 @@ def _overview(seen: tuple[Seen, ...]) -> bytes:
     return f"id: {name}\n".encode() + _event("snapshot", ours.overview(seen))
 
 
-def _event(kind: str, told: object) -> bytes:
-    return f"event: {kind}\ndata: {json.dumps(told, separators=(',', ':'))}\n\n".encode()
+def _event(kind: str, told: str) -> bytes:
+    return f"event: {kind}\ndata: {told}\n\n".encode()

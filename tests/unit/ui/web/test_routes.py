@@ -329,7 +329,7 @@ def test_the_overview_lists_components_by_their_numbers(running):
     more = Stats(stats | dict.fromkeys(names, stats["double"]))
     windows = dict.fromkeys(snapshot.windows, Window(1.0, more))
     seen = Seen(find("numbers"), replace(snapshot, graph=graph, windows=windows), is_running=False)
-    (shown,) = ours.overview([seen])["topologies"]
+    (shown,) = json.loads(ours.overview([seen]))["topologies"]
     assert [*shown["components"]] == ["double", *names, "source"]
 
 
