@@ -106,7 +106,7 @@ OBJECTIONS: Final = (
     ),
     Objection(
         "0.94 of the untracked rate holds at two partitions only.",
-        "At 100 partitions a model says 0.75 of the CPU: [below](#many-partitions).",
+        "At 100 partitions a model says 0.83 of the CPU: [below](#many-partitions).",
         (Pair("tracked-arrow", "untracked-arrow", "0.94"),),
     ),
     Objection(
