@@ -35,6 +35,7 @@ from typing import Final, Protocol
 
 from acktree.errors import CheckpointError
 from acktree.private_files import write_private
+from acktree.processes import is_alive
 
 FOLDER: Final = "lease"
 _LEASE: Final = re.compile(r"\d{12,}", re.ASCII)
@@ -104,13 +105,7 @@ class Holder:
         """Whether it is known to be dead; this can be known of processes of this machine only."""
         if not self.machine or self.machine != _machine():
             return False
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return True
-        except OSError:  # alive, and not ours
-            return False
-        return False
+        return not is_alive(self.pid, of_others=True)
 
     def leave_nothing(self) -> None:
         """Delete the working copy of a dead process."""

@@ -6,11 +6,11 @@ import time
 from argparse import Namespace
 from dataclasses import replace
 
-from acktree.cli.answers import Answer, Commands, door_of, new_command, seconds, table
+from acktree.cli.answers import DONE, FAILED, Answer, Commands, door_of, new_command, seconds, table
 from acktree.errors import ConfigError
-from acktree.ui.client import DoorClient, Found, NobodyRunsError, find
+from acktree.ui.client import DoorClient, Found, NobodyRunsError, find, status_of
 from acktree.ui.order_log import CLI
-from acktree.ui.places import entries
+from acktree.ui.places import Entry, entries
 from acktree.ui.stopped import is_held
 
 __all__ = ["add_to"]
@@ -104,11 +104,15 @@ def _kill(given: Namespace) -> Answer:
 
 
 def _still_runs(found: Found, door: DoorClient) -> bool:
-    """Whether this run still holds its checkpoint. The next run on it may have begun already."""
-    now = [entry for entry in entries() if entry.checkpoint == door.entry.checkpoint]
-    if now and now[0].id != door.entry.id:
+    """Whether this run still holds its checkpoint."""
+    if _is_followed(door.entry):
         return False
     return door.is_answering() or door.is_closing() or (found.folder is not None and is_held(found.folder))
+
+
+def _is_followed(entry: Entry) -> bool:
+    """Whether the next run on the checkpoint has begun."""
+    return any(each.checkpoint == entry.checkpoint and each.id != entry.id for each in entries())
 
 
 def _stopped(found: Found) -> Answer:
@@ -117,7 +121,13 @@ def _stopped(found: Found) -> Answer:
     last = found.last_snapshot()
     account = None if last is None else last.account()
     open_count = "" if account is None else f"; open: {account['open']:,}"
+    has_died = not _is_followed(found.entry) and status_of(found.entry, last, is_running=False) == "DIED"
+    became = "died before it was stopped" if has_died else "is stopped"
     return Answer(
-        {"topology": found.entry.topology, "id": found.entry.id, "done": "kill", "account": account},
-        f"{found.entry.id} is stopped{open_count}. To continue, submit it again on {found.checkpoint}",
-    )
+        {
+            "topology": found.entry.topology, "id": found.entry.id, "done": "kill", "has_died": has_died,
+            "account": account,
+        },
+        f"{found.entry.id} {became}{open_count}. To continue, submit it again on {found.checkpoint}",
+        FAILED if has_died else DONE,
+    )  # fmt: skip

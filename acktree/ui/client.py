@@ -17,6 +17,7 @@ from urllib.parse import urlencode
 from acktree.checkpoint.location import location_of
 from acktree.errors import AcktreeError, ConfigError, nearest
 from acktree.private_urls import is_url, masked_url
+from acktree.processes import is_alive
 from acktree.ui.order_log import BY, SOCKET
 from acktree.ui.places import POINTER, SNAPSHOT, Entry, entries, peer_user, read_entry
 from acktree.ui.snapshot import Snapshot
@@ -97,7 +98,7 @@ class DoorClient:
 
     def is_closing(self) -> bool:
         """Whether the driver answers no more, lives, and has not released the checkpoint."""
-        is_here = self.entry.host == socket.gethostname() and _is_alive(self.entry.pid)
+        is_here = self.entry.host == socket.gethostname() and is_alive(self.entry.pid, of_others=False)
         return is_here and Path(self.entry.socket).exists() and not self.is_answering()
 
     def snapshot(self, most_age_secs: float = 1.0) -> Snapshot:
@@ -341,7 +342,7 @@ def nobody_runs(
         return NobodyRunsError(
             f"its driver ran on another machine, {entry.host}", entry.checkpoint, "run this command there"
         )
-    if _is_alive(entry.pid) and error is not None:
+    if is_alive(entry.pid, of_others=False) and error is not None:
         what = f"process {entry.pid} of topology {entry.topology!r} does not answer: {error}"
         return NobodyRunsError(what, entry.socket, "see its log; it may be stopping")
     kept = "" if entry.folder is None else "; its last numbers: acktree stats"
@@ -350,14 +351,6 @@ def nobody_runs(
         entry.checkpoint,
         f"submit it again on this checkpoint{kept}",
     )
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except OSError:
-        return False
-    return True
 
 
 def _refused(said: bytes, status: int, entry: Entry) -> DoorError:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import time
 from dataclasses import asdict
 from pathlib import Path
 
@@ -109,6 +111,15 @@ def test_a_lease_that_cannot_be_read_keeps_others_out_for_its_time(remote, tmp_p
         Lease.take(remote, copy_of(tmp_path, "2"))
     remote.age(SILENT_SECS + 1)
     Lease.take(remote, copy_of(tmp_path, "3")).check()
+
+
+def test_a_process_that_nobody_waited_for_is_dead(tmp_path):
+    child = subprocess.Popen(["true"])
+    holder = Holder("here", child.pid, module._machine(), str(tmp_path))
+    until = time.monotonic() + 20
+    while not holder.is_dead:
+        assert time.monotonic() < until
+    child.wait()
 
 
 def dead(folder: Path, machine: str) -> Holder:

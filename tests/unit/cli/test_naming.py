@@ -11,12 +11,14 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from acktree.private_files import Disk
+from acktree.ui.client import find
 from acktree.ui.places import entries, write_entry
 from tests.unit.ui.driver_without_spark import started
 
@@ -111,6 +113,39 @@ def test_of_a_driver_that_was_killed_each_order_says_one_line_with_3(tmp_path):
     code, out, _ = run("list", "")
     assert code == 0
     assert "DIED" in "".join(out)
+
+
+RUNNING = """
+import sys, time
+from pathlib import Path
+from tests.unit.ui.driver_without_spark import Started
+topology = Started(Path(sys.argv[1]))
+topology.begin()
+topology.fill()
+print(flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_kill_ends_when_the_driver_dies_although_its_parent_does_not_wait_for_it(tmp_path):
+    place = tmp_path / "cp"
+    driver = subprocess.Popen([sys.executable, "-c", RUNNING, str(place)], stdout=subprocess.PIPE)
+    driver.stdout.readline()
+    killing = subprocess.Popen(
+        [sys.executable, "-m", "acktree", "kill", "numbers", "-w", "600"],
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    until = time.monotonic() + 60
+    while find("numbers").door.snapshot(0).status != "KILLED":
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    os.kill(driver.pid, signal.SIGKILL)
+    line, _ = killing.communicate(timeout=60)
+    os.kill(driver.pid, 0)  # its number is still there
+    driver.communicate()
+    assert killing.returncode == 1
+    assert "died before it was stopped" in line
+    assert line.endswith(f". To continue, submit it again on {place}\n")
 
 
 def test_of_a_stale_socket_each_order_says_one_line_with_3(tmp_path):

@@ -1,0 +1,39 @@
+"""Whether a process of this machine runs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+__all__ = ["is_alive"]
+
+
+def is_alive(pid: int, *, of_others: bool) -> bool:
+    """Whether a process of this machine runs.
+
+    One that ended does not, although its number stays until its parent has waited for it: a killed driver may
+    be the child of a program that does not look after it for long, or of a container without an init.
+
+    Args:
+        pid: Its number.
+        of_others: The answer where it is another user's.
+
+    Source: proc_pid_stat(5). A process that is being killed may have threads that run on until a call of the
+    system returns: it runs until they are gone. Without ``/proc`` (macOS) the number alone counts.
+    """
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return of_others
+    except OSError:
+        return False
+    return not _has_ended(Path("/proc", str(pid)))
+
+
+def _has_ended(process: Path) -> bool:
+    try:
+        threads = [thread.name for thread in (process / "task").iterdir()]
+        state = (process / "stat").read_bytes().rpartition(b") ")[2][:1]
+    except OSError:
+        return False
+    return state in (b"Z", b"X") and threads == [process.name]
