@@ -134,10 +134,21 @@ def test_debug_is_switched_on_and_off_by_keyboard_and_is_shown(running, tab):
 def test_the_share_of_traced_messages_is_changed(running, tab):
     to_topology(tab)
     tab.locator(".tiles a[href$=traces]").click()
-    tab.get_by_role("spinbutton").fill("25")
+    tab.get_by_role("spinbutton", name="Trace").fill("25")
     tab.get_by_role("button", name="Set").click()
     tab.get_by_text("The share of traced messages is changed").wait_for()
     assert running.run.watch.order.trace_rate == 0.25
+
+
+def test_a_message_is_watched_for_a_time(running, tab):
+    to_topology(tab)
+    tab.locator(".tiles a[href$=traces]").click()
+    tab.get_by_label("Trace the next attempts of message").fill("<b>line-7")
+    tab.get_by_role("spinbutton", name="for").fill("20")
+    tab.get_by_role("button", name="Watch").click()
+    tab.get_by_text("The next attempts of <b>line-7 are traced, for 20 s.").wait_for()
+    assert running.handle.traces.watched.keys() == {"<b>line-7"}
+    assert running.handle.traces.watched["<b>line-7"] <= 20
 
 
 def with_engine_numbers(topology):

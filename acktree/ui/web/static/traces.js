@@ -90,6 +90,12 @@ export function tracesView(found, page, address, refresh, give) {
         event.preventDefault();
         give("trace", { rate: Number(event.target.elements.percent.value) / 100 }, "The share of traced messages is changed until the run ends.");
       } }, h("label", {}, "Trace ", h("input", { name: "percent", type: "number", min: 0, max: 100, step: "any", size: 8, required: true }), " % of the messages"), h("button", {}, "Set")) : null,
+      give ? h("form", { class: "row", onsubmit: (event) => {
+        event.preventDefault();
+        const fields = event.target.elements, id = fields.watched.value, secs = Number(fields.secs.value);
+        give("trace", { message_ids: [id], secs }, `The next attempts of ${id} are traced, for ${count(secs)} s.`);
+      } }, h("label", {}, "Trace the next attempts of message ", h("input", { name: "watched", size: 14, autocomplete: "off", required: true })),
+      h("label", {}, "for ", h("input", { name: "secs", type: "number", min: 1, max: 86400, value: 300, size: 6, required: true }), " s"), h("button", {}, "Watch")) : null,
       page.messages.length ? table("Traced messages", [["Message"], ["Emitted"], ["Verdict"], ["After", true], ["Tuples", true], ["Where"], ["Reason"]],
         page.messages.map((each) => [
           h("a", { class: "wrap", href: address(id, "trace", each.root) }, each.message_id === null ? `root ${each.root}` : each.message_id),
