@@ -143,7 +143,7 @@ def test_the_share_of_traced_messages_is_changed(running, tab):
 def test_a_message_is_watched_for_a_time(running, tab):
     to_topology(tab)
     tab.locator(".tiles a[href$=traces]").click()
-    tab.get_by_label("Trace the next attempts of message").fill("<b>line-7")
+    tab.get_by_label("Watch the next attempts of").fill("<b>line-7")
     tab.get_by_role("spinbutton", name="for").fill("20")
     tab.get_by_role("button", name="Watch").click()
     tab.get_by_text("The next attempts of <b>line-7 are traced, for 20 s.").wait_for()

@@ -94,7 +94,7 @@ export function tracesView(found, page, address, refresh, give) {
         event.preventDefault();
         const fields = event.target.elements, id = fields.watched.value, secs = Number(fields.secs.value);
         give("trace", { message_ids: [id], secs }, `The next attempts of ${id} are traced, for ${count(secs)} s.`);
-      } }, h("label", {}, "Trace the next attempts of message ", h("input", { name: "watched", size: 14, autocomplete: "off", required: true })),
+      } }, h("label", {}, "Watch the next attempts of ", h("input", { name: "watched", size: 14, autocomplete: "off", required: true })),
       h("label", {}, "for ", h("input", { name: "secs", type: "number", min: 1, max: 86400, value: 300, size: 6, required: true }), " s"), h("button", {}, "Watch")) : null,
       page.messages.length ? table("Traced messages", [["Message"], ["Emitted"], ["Verdict"], ["After", true], ["Tuples", true], ["Where"], ["Reason"]],
         page.messages.map((each) => [
