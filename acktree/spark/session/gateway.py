@@ -45,7 +45,19 @@ _SHOWN_AGAIN: Final = "acktree passes on what Spark prints after this line"
 """Written into the JVM's stderr, and read from there: what comes before it was printed before it."""
 _readers: Final[list[Thread]] = []
 """The thread that reads the stderr of the JVM that was started here."""
-_WORKER_GONE: Final = re.compile(r"BrokenPipeError: |ConnectionResetError: |EOFError")
+_PIPE_GONE: Final = re.compile(r"BrokenPipeError: |ConnectionResetError: |EOFError")
+_OF_SPARK: Final = re.compile(
+    '  File ".*/('
+    "pyspark/(daemon|serializers|util|sql/streaming/python_streaming_source_runner)"
+    '|python3[^/]*/socket)[.]py"'
+)
+"""Where Spark's own Python code speaks to the JVM: idle workers, and the process that reads the inbox."""
+_NOTHING: Final = re.compile(r"(?!)")
+_BLANK: Final = re.compile(r"\s*$")
+"""Spark prints an empty line after some of its messages."""
+_CHAINED: Final = re.compile(
+    r"$|During handling of the above exception|The above exception was the direct cause"
+)
 
 
 def launch(conf: SparkConf) -> Any:  # noqa: ANN401  # py4j has no types
@@ -194,28 +206,33 @@ def _pass_on(lines: Iterable[str]) -> None:
             sys.stderr.write(line)
 
 
+def _is_of_closed_pipe(traceback: list[str]) -> bool:
+    """Whether a traceback says no more than that Spark's own code lost the JVM it works for."""
+    places = [line for line in traceback if line.startswith("  File")]
+    return _PIPE_GONE.match(traceback[-1]) is not None and all(map(_OF_SPARK.match, places))
+
+
 def worth_reading(lines: Iterable[str]) -> Iterator[str]:
-    """The lines without Spark's routine messages and tracebacks of idle workers whose pipe was closed."""
+    """The lines without Spark's routine messages and the tracebacks of its own code whose pipe was closed."""
     held: list[str] = []
-    after_routine = False
+    left_out_too: re.Pattern[str] = _NOTHING  # what may follow upon the last thing that was left out
     for line in lines:
         if len(held) == 1 and not line.startswith(" "):
             held = []  # only the first line: the process was ended while it wrote
         if held:
             held.append(line)
             if not line.startswith(" "):
-                places = [text for text in held if text.startswith("  File")]
-                if not (_WORKER_GONE.match(line) and all("pyspark/daemon.py" in place for place in places)):
+                is_hidden = _is_of_closed_pipe(held)
+                left_out_too = _CHAINED if is_hidden else _NOTHING
+                if not is_hidden:
                     yield from held
                 held = []
         elif line.startswith(_TRACEBACK):
             held = [line]
         elif _ROUTINE.match(line):
-            after_routine = True
-        elif after_routine and not line.strip():
-            pass  # Spark prints an empty line after some of its messages
-        else:
-            after_routine = False
+            left_out_too = _BLANK
+        elif not left_out_too.match(line):
+            left_out_too = _NOTHING
             yield line
     if len(held) > 1:
         yield from held

@@ -36,6 +36,49 @@ def test_an_idle_worker_that_finds_its_pipe_closed_says_nothing_but_any_other_tr
     assert list(worth_reading([*idle, *other, "after\n"])) == [*other, "after\n"]
 
 
+RESET = """
+Traceback (most recent call last):
+  File "/site-packages/pyspark/sql/streaming/python_streaming_source_runner.py", line 265, in main
+    func_id = read_int(infile)
+              ^^^^^^^^^^^^^^^^
+  File "/site-packages/pyspark/serializers.py", line 602, in read_int
+    length = stream.read(4)
+             ^^^^^^^^^^^^^^
+  File "/lib/python3.11/socket.py", line 706, in readinto
+    return self._sock.recv_into(b)
+           ^^^^^^^^^^^^^^^^^^^^^^^
+ConnectionResetError: [Errno 104] Connection reset by peer
+
+During handling of the above exception, another exception occurred:
+
+"""
+CLOSED = """Traceback (most recent call last):
+  File "/site-packages/pyspark/sql/streaming/python_streaming_source_runner.py", line 302, in main
+    outfile.flush()
+BrokenPipeError: [Errno 32] Broken pipe
+"""
+
+
+@pytest.mark.parametrize("ended", [CLOSED, CLOSED.splitlines(keepends=True)[0], ""])
+def test_the_inboxs_reader_that_finds_its_socket_reset_says_nothing_however_far_it_comes(ended):
+    lines = [*(RESET + ended).splitlines(keepends=True), "said by a bolt\n", "\n", "and more\n"]
+    assert list(worth_reading(lines))[1:] == ["said by a bolt\n", "\n", "and more\n"]
+
+
+def test_what_user_code_raises_after_a_reset_is_said():
+    mine = ["Traceback (most recent call last):\n", '  File "topology.py", line 3\n', "ValueError: no\n"]
+    assert list(worth_reading([*RESET.splitlines(keepends=True), *mine]))[1:] == mine
+
+
+def test_a_chain_of_other_tracebacks_is_whole():
+    chain = [
+        "Traceback (most recent call last):\n", '  File "topology.py", line 3\n', "BrokenPipeError: no\n",
+        "\n", "During handling of the above exception, another exception occurred:\n", "\n",
+        "Traceback (most recent call last):\n", '  File "topology.py", line 5\n', "ValueError: no\n",
+    ]  # fmt: skip
+    assert list(worth_reading(chain)) == chain
+
+
 def test_a_traceback_that_is_cut_off_is_not_kept_back():
     cut = ["Traceback (most recent call last):\n", '  File "x.py", line 1\n']
     assert list(worth_reading(cut)) == cut
