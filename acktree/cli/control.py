@@ -6,8 +6,8 @@ import time
 from argparse import Namespace
 from dataclasses import replace
 
-from acktree.cli.answers import DONE, FAILED, Answer, Commands, door_of, new_command, seconds, table
-from acktree.errors import ConfigError
+from acktree.cli.answers import Answer, Commands, door_of, new_command, seconds, table
+from acktree.errors import AcktreeError, ConfigError
 from acktree.ui.client import DoorClient, Found, NobodyRunsError, find, status_of
 from acktree.ui.order_log import CLI
 from acktree.ui.places import Entry, entries
@@ -89,6 +89,7 @@ def _kill(given: Namespace) -> Answer:
     """Order it, and wait until the driver is gone and another one may have the checkpoint.
 
     Raises:
+        AcktreeError: Its driver died before it had stopped.
         TimeoutError: It still runs after ``--timeout``.
     """
     found = find(given.topology)
@@ -121,13 +122,12 @@ def _stopped(found: Found) -> Answer:
     last = found.last_snapshot()
     account = None if last is None else last.account()
     open_count = "" if account is None else f"; open: {account['open']:,}"
-    has_died = not _is_followed(found.entry) and status_of(found.entry, last, is_running=False) == "DIED"
-    became = "died before it was stopped" if has_died else "is stopped"
+    if not _is_followed(found.entry) and status_of(found.entry, last, is_running=False) == "DIED":
+        raise AcktreeError(
+            f"the driver of {found.entry.id} died before it had stopped", found.checkpoint,
+            "submit it again on this checkpoint; its last numbers: acktree stats",
+        )  # fmt: skip
     return Answer(
-        {
-            "topology": found.entry.topology, "id": found.entry.id, "done": "kill", "has_died": has_died,
-            "account": account,
-        },
-        f"{found.entry.id} {became}{open_count}. To continue, submit it again on {found.checkpoint}",
-        FAILED if has_died else DONE,
-    )  # fmt: skip
+        {"topology": found.entry.topology, "id": found.entry.id, "done": "kill", "account": account},
+        f"{found.entry.id} is stopped{open_count}. To continue, submit it again on {found.checkpoint}",
+    )

@@ -13,6 +13,8 @@ import pytest
 
 from acktree.processes import is_alive
 
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+
 
 @pytest.mark.parametrize("of_others", [True, False])
 def test_a_process_runs_until_it_is_killed_whenever_its_parent_waits_for_it(of_others):
@@ -39,7 +41,6 @@ ctypes.CDLL(None).pthread_exit(None)
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 def test_a_process_whose_first_thread_has_ended_runs_as_long_as_another_one():
     child = subprocess.Popen([sys.executable, "-c", LEADERLESS], stdout=subprocess.PIPE)
     child.stdout.readline()

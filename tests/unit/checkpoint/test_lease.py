@@ -113,6 +113,7 @@ def test_a_lease_that_cannot_be_read_keeps_others_out_for_its_time(remote, tmp_p
     Lease.take(remote, copy_of(tmp_path, "3")).check()
 
 
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc")
 def test_a_process_that_nobody_waited_for_is_dead(tmp_path):
     child = subprocess.Popen(["true"])
     holder = Holder("here", child.pid, module._machine(), str(tmp_path))
