@@ -95,9 +95,7 @@ class SubmittedTopology(RunningTopology):
     @property
     def message_timeout_secs(self) -> float:
         """The longest time a message may be open in any spout, and how long ``kill`` waits for one."""
-        plan = self._run.plan
-        own_secs = (timeout_ms / 1000 for timeout_ms in plan.timeout_of.values())
-        return max(plan.config.message_timeout_secs, *own_secs, 0.0)
+        return self._run.plan.longest_timeout_secs
 
     @property
     def is_warm(self) -> bool:

@@ -31,6 +31,8 @@ from acktree.topology.model import Component, Topology
 COMBINED_FROM: Final = 16
 """The number of partitions from which there is a combining stage. With fewer it costs more than it saves: see
 ``docs/decisions/0024-deltas-are-combined-from-16-partitions-up.md``."""
+LATE: Final = 2
+"""After how many message timeouts a tuple is late."""
 PARTITIONS_PER_COMBINER: Final = 8
 """How many partitions there are for each combining task: it does a fraction of what a level's task does, and
 each level sends it one row from every partition."""
@@ -179,6 +181,22 @@ class Plan:
             for task in spout.task_ids
         }
         return own | {-task: timeout_ms for task, timeout_ms in own.items()}
+
+    @cached_property
+    def longest_timeout_secs(self) -> float:
+        """The longest message timeout of any spout, whether or not messages time out."""
+        own_secs = (timeout_ms / 1000 for timeout_ms in self.timeout_of.values())
+        return max(self.config.message_timeout_secs, *own_secs, 0.0)
+
+    def late_ms(self, clock_ms: int) -> int | None:
+        """The moment before which a tuple is late; None when messages never time out.
+
+        A tuple is late when it came longer ago than :data:`LATE` times the longest message timeout. Its
+        messages have timed out, unless a bolt resets their timeouts.
+        """
+        if not self.config.enable_message_timeouts:
+            return None
+        return clock_ms - round(LATE * self.longest_timeout_secs * 1000)
 
     def host(self, task: int) -> int:
         """The one partition in which a task runs."""

@@ -202,14 +202,17 @@ class HeldTuples:
                 self.dropped.append((rows, row))
         self._saved.save()
 
-    def note_oldest(self) -> int | None:
+    def note_oldest(self, late_ms: int | None) -> int | None:
         """The clock of the micro-batch that brought the oldest tuple; None for none, or not known.
 
         Called after :meth:`save`. Names are given in order, so the smallest is the oldest. It is searched for
         among the first names. Later it is noted: it only grows, so each name is looked up once.
+
+        Args:
+            late_ms: A tuple that came before this clock is late: its messages are probably timed out.
         """
         self.oldest_open = ()
-        oldest = OldestHeld(self._store, self._held_open)
+        oldest = OldestHeld(self._store, self._held_open, late_ms)
         end = int(self._saved.get(_NEXT_ID, 0))
         if end <= MOST_SEARCHED:
             if not len(self):

@@ -103,15 +103,18 @@ class _Draft:
 class TaskMemory:
     """The remembered attributes of one task: restored after ``prepare``, saved when its micro-batch ends."""
 
-    def __init__(self, names: Sequence[str], store: StateStore, owner: object) -> None:
+    def __init__(
+        self, names: Sequence[str], store: StateStore, owner: object, late_ms: int | None = None
+    ) -> None:
         """Open the memory of a task.
 
         Args:
             names: The attributes that the component ``remembers``.
             store: The task's own part of the state store.
             owner: The collector that alone may ack the held tuples.
+            late_ms: A held tuple that came before this clock is late: its messages are probably timed out.
         """
-        self._names = names
+        self._names, self._late_ms = names, late_ms
         self._store = _Draft(store)
         self._held = HeldTuples(Below(self._store, "held/"), owner)
         self._attributes = _CountingStore(Below(self._store, "attribute/"), self._held)
@@ -194,7 +197,7 @@ class TaskMemory:
                 self._attributes.put(name, blob)
         self._held.save()
         try:
-            self.oldest_held_ms = self._held.note_oldest()
+            self.oldest_held_ms = self._held.note_oldest(self._late_ms)
         except Exception:  # noqa: BLE001  # it is for operators alone, and fails no tuple
             self.oldest_held_ms = None
 

@@ -2,11 +2,13 @@
 
 Rules of this file
 ------------------
-1. What is noted is bounded: :data:`MOST_TUPLES` tuples, and :data:`MOST_ROOTS` roots of each.
+1. What is noted is bounded: twice :data:`MOST_TUPLES` tuples, and :data:`MOST_ROOTS` roots of each.
 2. Names are given in order, so the smallest is the oldest. A tuple that was acked never becomes open again,
    and its roots do not change. So each name is looked at once, and again only when its tuple was touched.
-3. It is kept beside the table of held tuples. A table of an earlier release has no such note, and an earlier
-   release does not read it.
+3. A task does not know verdicts. The messages of *late* tuples are probably timed out, so late tuples have
+   places of their own: they leave the places of younger tuples free.
+4. It is kept beside the table of held tuples. A table of an earlier release has no such note. An earlier
+   release reads it, and takes all of it for tuples that are not late.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from acktree.core.state.store import StateStore
 __all__ = ["MOST_ROOTS", "MOST_TUPLES", "HeldOpen", "OldestHeld"]
 
 MOST_TUPLES: Final = 10
-"""The oldest open tuples of a task of which the messages are known."""
+"""The oldest open tuples of a task of which the messages are known; of late ones as many more."""
 MOST_ROOTS: Final = 10
 """How many roots of one tuple: one may be anchored to any number of messages."""
 _NOTE: Final = "oldest-open"
@@ -41,23 +43,25 @@ Look = Callable[[int], HeldOpen | None]
 class OldestHeld:
     """The oldest open tuples of one task's table, by name."""
 
-    def __init__(self, store: StateStore, look: Look) -> None:
+    def __init__(self, store: StateStore, look: Look, late_ms: int | None = None) -> None:
         """Read what is noted beside the table.
 
         Args:
             store: Where the table is.
             look: Reads the table.
+            late_ms: A tuple that came before this clock is late; None: none is.
         """
-        self._store, self._look = store, look
+        self._store, self._look, self._late_ms = store, look, late_ms
+        self._young: dict[int, HeldOpen] = {}
+        self._late: dict[int, HeldOpen] = {}
 
     def searched(self, names: Iterable[int]) -> Sequence[HeldOpen]:
         """Look at the names of a small table, until there is enough. Nothing is noted."""
-        found: dict[int, HeldOpen] = {}
         for name in sorted(names):
-            if len(found) == MOST_TUPLES:
+            if len(self._young) == MOST_TUPLES:
                 break
-            self._look_at(name, found)
-        return [*found.values()]
+            self._take(name, self._look(name))
+        return [*self._found().values()]
 
     def noted(self, first: int, end: int, touched: Container[int]) -> Sequence[HeldOpen]:
         """Look at the names of a large table that are new or may have changed, and note what is found.
@@ -69,26 +73,32 @@ class OldestHeld:
         """
         blob = self._store.get(_NOTE)
         then, known = (first, {}) if blob is None else _read(blob)
-        found: dict[int, HeldOpen] = {}
         for name, held in known.items():
             # An earlier release may have acked what is noted here, so the first one is always looked at.
-            if name in touched or not found:
-                self._look_at(name, found)
-            else:
-                found[name] = held
+            is_first = not (self._late or self._young)
+            self._take(name, self._look(name) if name in touched or is_first else held)
         then = max(then, first)
-        while then < end and len(found) < MOST_TUPLES:
-            self._look_at(then, found)
+        while then < end and len(self._young) < MOST_TUPLES:
+            self._take(then, self._look(then))
             then += 1
+        found = self._found()
         note = _written(then, found)
         if note != blob:
             self._store.put(_NOTE, note)
         return [*found.values()]
 
-    def _look_at(self, name: int, found: dict[int, HeldOpen]) -> None:
-        """Add what is held open under a name."""
-        if (held := self._look(name)) is not None:
-            found[name] = held
+    def _take(self, name: int, held: HeldOpen | None) -> None:
+        """Put what is held open under a name into its place, where there is one."""
+        if held is None:
+            return
+        is_late = self._late_ms is not None and held.came_ms is not None and held.came_ms < self._late_ms
+        places = self._late if is_late else self._young
+        if len(places) < MOST_TUPLES:
+            places[name] = held
+
+    def _found(self) -> dict[int, HeldOpen]:
+        """All that have a place, the oldest first."""
+        return dict(sorted((self._late | self._young).items()))
 
 
 def _written(then: int, found: dict[int, HeldOpen]) -> bytes:

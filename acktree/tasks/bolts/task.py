@@ -116,7 +116,8 @@ class BoltTask(ABC):
                     "this is a bug in acktree: please report it",
                 )
             mine = Below(store, f"task/{self.task}/")
-            self.memory = TaskMemory(self.component.remembers, mine, self.owner)
+            late_ms = self.plan.late_ms(self.outputs.clock_ms)
+            self.memory = TaskMemory(self.component.remembers, mine, self.owner, late_ms)
             self.memory.restore(self.bolt)
         guard = FlushGuard if self.flushes else Guard
         self.guard = guard(self.bolt, self.component.remembers, self.component.id)

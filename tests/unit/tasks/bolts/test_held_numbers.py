@@ -147,6 +147,36 @@ def test_the_one_open_tuple_among_many_that_are_kept_and_acked_is_found():
         assert secs >= 7
 
 
+class KeepsSome(Bolt):
+    """Keeps each tuple, acks none."""
+
+    outputs = []
+    remembers = ["kept"]
+
+    def prepare(self, config, context, collector):
+        self.kept = []
+
+    def execute(self, tup):
+        self.kept.append(tup)
+
+
+@pytest.mark.parametrize("searched", [0, 256])
+def test_tuples_of_messages_that_have_timed_out_take_no_place_of_open_ones(monkeypatch, searched):
+    monkeypatch.setattr(held_tuples, "MOST_SEARCHED", searched)
+    builder, feeder = TopologyBuilder("holds"), FeederSpout(["n"])
+    builder.set_spout("source", feeder, message_timeout_secs=10)
+    builder.set_bolt("keeps", KeepsSome()).shuffle_grouping("source")
+    with LocalCluster() as cluster:
+        running = cluster.submit(builder.create_topology(), config=Config(message_timeout_secs=5))
+        for begin in (0, 100, 200):  # each time twice as many as there are places
+            for n in range(begin, begin + 2 * oldest_held.MOST_TUPLES):
+                feeder.feed([n], message_id=n)
+            cluster.advance(1)
+            assert [*holders(running)] == [*range(begin, begin + oldest_held.MOST_TUPLES)]
+            cluster.advance(30)
+            assert not holders(running)
+
+
 class Gathers(Bolt):
     """Anchors one tuple to all that it has got, and then acks these."""
 
