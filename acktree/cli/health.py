@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from acktree.cli.answers import DONE, FAILED, Answer, Commands, door_of, new_command
 from acktree.cli.checks import Check, free_space, line_of
@@ -30,7 +30,7 @@ __all__ = ["add_to"]
 
 _OLD_SECS: Final = 10.0
 _LATE: Final = 2.0
-"""A message is stuck when it is open for longer than this number of message timeouts."""
+"""An attempt is stuck when it is open for longer than this number of message timeouts."""
 
 
 def add_to(commands: Commands) -> None:
@@ -120,13 +120,29 @@ def _connection(snapshot: Snapshot, spout: str) -> Check:
 
 def _stuck(snapshot: Snapshot) -> Iterator[Check]:
     config = snapshot.config
-    if not config.get("topology.enable.message.timeouts", True):
+    if not snapshot.has_acker or not config.get("topology.enable.message.timeouts", True):
         return
-    limit_secs = _LATE * float(config["topology.message.timeout.secs"])
+    default_secs = float(config["topology.message.timeout.secs"])
     for spout in snapshot.spouts:
-        oldest = snapshot.stats[spout].oldest_open_secs or 0.0
-        has_retry = snapshot.graph["components"][spout]["retry"] is not None
+        oldest_secs = snapshot.stats[spout].oldest_open_secs or 0.0
+        limit_secs = _longest_open_secs(snapshot.graph["components"][spout], default_secs)
         yield Check(
-            f"spout {spout}", has_retry or oldest <= limit_secs, f"oldest open message {oldest:.1f} s",
-            "see `acktree open`: messages are older than two timeouts",
+            f"spout {spout}", limit_secs is None or oldest_secs <= limit_secs,
+            f"oldest open message {oldest_secs:.1f} s",
+            f"see `acktree open`: no message should be open for more than {limit_secs or 0:,.0f} s, which is "
+            "twice the message timeout for each attempt, and the pauses of its retries",
         )  # fmt: skip
+
+
+def _longest_open_secs(spout: Mapping[str, Any], default_secs: float) -> float | None:
+    """After how long a message of a spout is stuck; None if an older driver does not say how it retries.
+
+    Args:
+        spout: What the graph says of it.
+        default_secs: The message timeout of spouts without one of their own.
+    """
+    attempts, pauses_secs = spout.get("retry_attempts"), spout.get("retry_pauses_secs")
+    if spout["retry"] is not None and attempts is None:
+        return None
+    timeout_secs = float(spout.get("message_timeout_secs") or default_secs)
+    return _LATE * timeout_secs * (attempts or 1) + (pauses_secs or 0.0)

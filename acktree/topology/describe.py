@@ -82,6 +82,9 @@ class Description:
         extra = [f"remembers {', '.join(about['remembers'])}"] if about["remembers"] else []
         extra += [f"ticks every {about['tick_secs']:g} s"] if about["tick_secs"] else []
         extra += [f"executes for at most {secs:g} s"] if (secs := about["execute_timeout_secs"]) else []
+        extra += (
+            [f"messages time out after {secs:g} s"] if (secs := about.get("message_timeout_secs")) else []
+        )
         extra += [about["retry"]] if about["retry"] else []
         lines = [
             f"{about['kind']} {component} ({about['class']}), {numbers}" + "".join(f", {e}" for e in extra)
@@ -146,6 +149,7 @@ def describe(
 
 
 def _about(component: Component) -> dict[str, Any]:
+    retry = component.retry
     return {
         "kind": component.kind,
         "class": code_name(component.user_object),
@@ -156,9 +160,10 @@ def _about(component: Component) -> dict[str, Any]:
         "tick_secs": component.tick_secs,
         "execute_timeout_secs": component.execute_timeout_secs,
         "at_once": component.at_once,
-        "retry": None
-        if component.retry is None
-        else f"retries up to {component.retry.max_attempts} attempts",
+        "message_timeout_secs": component.message_timeout_secs,
+        "retry": None if retry is None else f"retries up to {retry.max_attempts} attempts",
+        "retry_attempts": None if retry is None else retry.max_attempts,
+        "retry_pauses_secs": None if retry is None else retry.longest_pauses_secs,
     }
 
 

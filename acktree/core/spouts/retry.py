@@ -117,6 +117,19 @@ class Retry:
             pause *= 0.5 + 0.5 * _share_of(root)
         return round(pause)
 
+    @property
+    def longest_pauses_secs(self) -> float:
+        """The sum of all pauses of a message that fails at each attempt, without jitter.
+
+        >>> Retry(max_attempts=5, backoff_secs=(1, 5)).longest_pauses_secs
+        12.0
+        """
+        first, longest = self.backoff_secs
+        pauses, secs, pause = self.max_attempts - 1, 0.0, float(first)
+        while pauses and 0 < pause < longest:
+            pauses, secs, pause = pauses - 1, secs + pause, 2 * pause
+        return secs + pauses * min(pause, longest)
+
     def _is_final(self, failure: Failure) -> bool:
         """Whether one of ``final`` was raised: by type, or by name where the exception object is missing."""
         if not self.final or not failure.exception_types:

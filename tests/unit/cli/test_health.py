@@ -10,11 +10,16 @@ import sys
 import time
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from acktree import Retry, TopologyBuilder
+from acktree.cli import health
 from acktree.cli.main import main
 from acktree.errors import AcktreeError, ConnectorError
+from acktree.ui.snapshot import Snapshot, plain
 from tests.unit.cli.test_commands import said
-from tests.unit.ui.driver_without_spark import Numbers, started
+from tests.unit.ui.driver_without_spark import Double, Numbers, started
 
 GONE = ConnectorError("the connection\x1b is gone", "queue 'q'", "start the server", can_retry=True)
 
@@ -60,6 +65,54 @@ def test_a_spout_whose_queue_is_away_is_not_healthy_until_it_works_again(
         assert re.match(
             r"topology=numbers spout=source task=\d+ works again after \d+\.\d s; tried", again[0]
         )
+
+
+@pytest.mark.parametrize(
+    ("secs", "retry", "longest"),
+    [
+        (None, None, 60),  # 2 * 30
+        (300, None, 600),
+        (0.5, None, 1),
+        (None, Retry(3, backoff_secs=(1, 60)), 2 * 30 * 3 + 1 + 2),
+        (300, Retry(2, backoff_secs=(10, 10)), 2 * 300 * 2 + 10),
+    ],
+)
+def test_a_message_is_stuck_after_two_timeouts_of_its_spout_for_each_attempt(
+    tmp_path, capsys, monkeypatch, secs, retry, longest
+):
+    builder = TopologyBuilder("numbers")
+    builder.set_spout("source", Numbers(), message_timeout_secs=secs, retry=retry)
+    builder.set_bolt("double", Double()).shuffle_grouping("source")
+    with started(tmp_path / "cp", given=builder.create_topology()):
+        for age, is_ok in ((longest, True), (longest + 0.1, False)):
+            monkeypatch.setattr(health.DoorClient, "snapshot", aged(health.DoorClient.snapshot, age))
+            assert main(["health", "numbers", "--json"]) == (0 if is_ok else 1)
+            checks = json.loads(capsys.readouterr().out)["topologies"].popitem()[1]
+            (check,) = [check for check in checks if check["name"] == "spout source"]
+            assert check["is_ok"] == is_ok
+            assert f"for more than {longest:,.0f} s" in check["fix"]
+
+
+def aged(snapshot_of, secs):
+    """A snapshot whose oldest open message is this old."""
+
+    def snapshot(self, *given):
+        data = plain(snapshot_of(self, *given))
+        for window in data["windows"].values():
+            window["stats"]["components"]["source"]["oldest_open_secs"] = secs
+        return Snapshot.of(data)
+
+    return snapshot
+
+
+@settings(max_examples=200)
+@given(
+    st.integers(1, 40), st.floats(0, 1e3), st.one_of(st.just(0.0), st.floats(0, 1e6)),
+)  # fmt: skip
+def test_the_longest_pauses_are_the_sum_of_each(attempts, first, more):
+    retry = Retry(attempts, backoff_secs=(first, first + more), jitter=False)
+    pauses = sum(retry.pause_ms(attempt, root=0) for attempt in range(1, attempts)) / 1000
+    assert retry.longest_pauses_secs == pytest.approx(pauses, abs=0.001 * attempts)
 
 
 def until(condition):

@@ -133,7 +133,10 @@ def test_a_description_is_plain_data():
         "tick_secs": 5,
         "execute_timeout_secs": 2.5,
         "at_once": 1,
+        "message_timeout_secs": None,
         "retry": None,
+        "retry_attempts": None,
+        "retry_pauses_secs": None,
     }
     late = {"source": "split", "stream": "late", "subscriber": "audit", "grouping": "all"}
     assert late in data["subscriptions"]
