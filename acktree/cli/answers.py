@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -24,10 +25,13 @@ __all__ = [
     "Answer",
     "Answers",
     "Commands",
+    "UsageError",
+    "above_zero",
     "as_json",
     "as_text",
     "door_of",
     "duration",
+    "limit",
     "log_order",
     "new_command",
     "seconds",
@@ -64,6 +68,10 @@ Answers: TypeAlias = Answer | Iterable[Answer]
 Command: TypeAlias = Callable[[Namespace], Answers]
 
 
+class UsageError(AcktreeError):
+    """The arguments of a command are wrong, whatever the topology is."""
+
+
 class Commands(Protocol):
     """What ``ArgumentParser.add_subparsers`` returns."""
 
@@ -98,11 +106,31 @@ def new_command(
 
 
 def seconds(text: str) -> float:
-    """A time of the command line. ValueError, which argparse reports, for what is none."""
-    secs = float(text)
-    if not 0 <= secs < _MOST_SECS:  # no number is refused too
-        raise ValueError("a time is 0 or more")
-    return secs
+    """A time of the command line. ArgumentTypeError, which argparse reports, for what is none."""
+    with suppress(ValueError):
+        secs = float(text)
+        if 0 <= secs < _MOST_SECS:  # no number is refused too
+            return secs
+    raise ArgumentTypeError(f"{text!r:.60} is no time: give seconds, 0 or more")
+
+
+def above_zero(text: str) -> float:
+    """A time of the command line that is longer than 0. ArgumentTypeError for what is none."""
+    if secs := seconds(text):
+        return secs
+    raise ArgumentTypeError("a time here is longer than 0 seconds")
+
+
+def limit(most: int) -> Callable[[str], int]:
+    """Reads how many things a command shows. ArgumentTypeError for less than 1 and more than ``most``."""
+
+    def read(text: str) -> int:
+        with suppress(ValueError):
+            if 1 <= int(text) <= most:
+                return int(text)
+        raise ArgumentTypeError(f"{text!r:.60} is no number from 1 to {most:,}")
+
+    return read
 
 
 def door_of(found: Found, given: Namespace) -> DoorClient:

@@ -6,8 +6,9 @@ import time
 from argparse import Namespace
 from dataclasses import replace
 
-from acktree.cli.answers import Answer, Commands, door_of, new_command, seconds, table
+from acktree.cli.answers import Answer, Commands, UsageError, door_of, new_command, seconds, table
 from acktree.errors import AcktreeError, ConfigError
+from acktree.log_levels import level_number
 from acktree.ui.client import DoorClient, Found, NobodyRunsError, find, status_of
 from acktree.ui.order_log import CLI
 from acktree.ui.places import Entry, entries
@@ -74,15 +75,18 @@ def _log_levels(given: Namespace) -> Answer:
 
 
 def _level_named(said: str) -> tuple[str, dict[str, object]]:
-    """NAME=LEVEL[:SECS]. ConfigError if it is none."""
+    """NAME=LEVEL[:SECS]. UsageError if it is none."""
     name, equals, rest = said.partition("=")
     level, _, secs = rest.partition(":")
     try:
         if name and equals and level:
+            level_number(level.upper())
             return name, {"level": level, "secs": float(secs) if secs else None}
+    except ConfigError as error:
+        raise UsageError(error.what, "-l", error.fix) from error
     except ValueError:
         pass
-    raise ConfigError(f"{said!r:.60} names no level", "-l", "write NAME=LEVEL or NAME=LEVEL:SECS")
+    raise UsageError(f"{said!r:.60} names no level", "-l", "write NAME=LEVEL or NAME=LEVEL:SECS")
 
 
 def _kill(given: Namespace) -> Answer:

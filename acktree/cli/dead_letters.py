@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import base64
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from acktree.cli.answers import Answer, Commands, door_of, log_order, new_command, table
+from acktree.cli.answers import Answer, Commands, UsageError, door_of, limit, log_order, new_command, table
 from acktree.core.tracking.verdicts import FailureCause, FailureKind
 from acktree.dead_letters.store import DeadLetters
 from acktree.errors import AcktreeError, MisuseError, nearest
@@ -50,7 +50,7 @@ def add_to(commands: Commands) -> None:
     family = parent.add_subparsers(required=True, metavar="COMMAND", dest="command")
     to_list = _filtered(new_command(family, "list", "list them, lowest id first", _list))
     to_list.add_argument(
-        "--limit", type=int, default=50, metavar="N",
+        "--limit", type=limit(MOST_PAGE), default=50, metavar="N",
         help=f"show at most N letters (default: 50, at most {MOST_PAGE})",
     )  # fmt: skip
     to_list.add_argument("--after", type=int, default=0, metavar="ID", help="only ids above this one")
@@ -89,13 +89,15 @@ def _with_store(parser: ArgumentParser) -> ArgumentParser:
 
 
 def _time(text: str) -> int:
-    """Milliseconds since 1970. ValueError, which argparse reports, where the text is no time."""
+    """Milliseconds since 1970. ArgumentTypeError, which argparse reports, where the text is no time."""
     if is_number(text):
         return int(text)
-    at = datetime.fromisoformat(text)
-    if at.tzinfo is None:
-        raise ValueError("a time without a zone is ambiguous")
-    return int(at.timestamp() * 1000)
+    with suppress(ValueError):
+        at = datetime.fromisoformat(text)
+        if at.tzinfo is not None:
+            return int(at.timestamp() * 1000)
+        raise ArgumentTypeError(f"{text!r:.60} has no zone: end it with Z or +00:00")
+    raise ArgumentTypeError(f"{text!r:.60} is no time: write 2026-11-25T08:30:00Z, or ms since 1970")
 
 
 def _filters(given: Namespace) -> dict[str, Any]:
@@ -155,10 +157,19 @@ def _hint(given: Namespace, page: Mapping[str, Any]) -> None:
 
 def _show(given: Namespace) -> Answer:
     letter = _asked(given, f"dead-letters/{given.id}", {}, lambda store: letters.whole(store, given.id))
-    lines = [f"{name:<16} {value}" for name, value in letter.items() if name not in ("values", "traceback")]
+    lines = [
+        f"{name:<16} {_moment(value) if name.endswith('_ms') and value is not None else value}"
+        for name, value in letter.items()
+        if name not in ("values", "traceback")
+    ]
     lines += [f"{'value':<16} {name} = {_value(value)}" for name, value in letter["values"].items()]
     lines += (letter["traceback"] or "").splitlines()
     return Answer(letter, "\n".join(lines))
+
+
+def _moment(at_ms: int) -> str:
+    """A moment as it is stored, and as people read it."""
+    return f"{at_ms} ({_utc(at_ms)} UTC)"
 
 
 def _value(value: object) -> str:
@@ -187,7 +198,7 @@ def _redrive_by_next_run(given: Namespace, found: Found) -> Answer:
         ids = letters.ordered(store, order)
     done = order_redrive(found, ids)
     log_order("dead-letters/redrive", found.topology, found.checkpoint, order, done)
-    return Answer(done, f"{len(ids):,} are sent again when the topology runs next on {found.folder}")
+    return Answer(done, f"{done['ordered']:,} are sent again when the topology runs next on {found.folder}")
 
 
 def _purge(given: Namespace) -> Answer:
@@ -209,11 +220,12 @@ def _order(given: Namespace, count: Callable[[dict[str, Any]], int], question: s
     """An order by ids, or by filters with the count that the operator agrees to.
 
     Raises:
-        MisuseError: Neither ids nor filters nor ``--all``, or the operator does not agree.
+        UsageError: Neither ids nor filters nor ``--all``, or both.
+        MisuseError: The operator does not agree.
     """
     filters = _filters(given)
     if given.ids and filters:
-        raise MisuseError("ids and filters together are ambiguous", "dead-letters", "give one of them")
+        raise UsageError("ids and filters together are ambiguous", "dead-letters", "give one of them")
     if given.ids:
         query: dict[str, Any] = {"ids": given.ids}
         number = len(set(given.ids))
@@ -221,7 +233,7 @@ def _order(given: Namespace, count: Callable[[dict[str, Any]], int], question: s
         number = count(filters)
         query = filters | ({} if filters else {"all": True}) | {"expected_count": number}
     else:
-        raise MisuseError(
+        raise UsageError(
             "no letters are named", "dead-letters", "give ids, a filter such as --spout, or --all"
         )
     if not given.yes:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from argparse import ArgumentTypeError, Namespace
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 
-from acktree.cli.answers import Answer, Commands, door_of, new_command
-from acktree.errors import CheckpointError
+from acktree.cli.answers import Answer, Commands, door_of, limit, new_command
+from acktree.errors import CheckpointError, nearest
+from acktree.texts import printable
 from acktree.traces.events import FOLDER, Event, read_events
 from acktree.ui.client import Found, find
 
@@ -32,17 +35,18 @@ def add_to(commands: Commands) -> None:
     events = new_command(commands, "events", "the last tuples that were logged", _events)
     events.add_argument("component", nargs="?", metavar="COMPONENT", help="of this component alone")
     events.add_argument(
-        "--limit", type=int, default=50, metavar="N",
+        "--limit", type=limit(_MOST), default=50, metavar="N",
         help=f"show the last N tuples (default: 50, at most {_MOST:,})",
     )  # fmt: skip
     events.add_argument("--follow", action="store_true", help="go on with those that come")
 
 
 def _percent(text: str) -> float:
-    percent = float(text)
-    if not 0 < percent <= 100:  # noqa: PLR2004  # a percentage
-        raise ArgumentTypeError("a percentage is above 0, and at most 100")
-    return percent
+    with suppress(ValueError):
+        percent = float(text)
+        if 0 < percent <= 100:  # noqa: PLR2004  # a percentage
+            return percent
+    raise ArgumentTypeError(f"{text!r:.60} is no percentage above 0, and at most 100")
 
 
 def _debug(given: Namespace) -> Answer:
@@ -62,15 +66,18 @@ def _debug(given: Namespace) -> Answer:
 def _events(given: Namespace) -> Iterator[Answer]:
     found = find(given.topology)
     before: Counter[str] = Counter()
-    wanted, is_first = max(1, min(_MOST, given.limit)), True
+    wanted, is_first = given.limit, True
     if given.follow:  # all that may be asked for is known from the first read on
         given.limit = _MOST
     while True:
-        events = _read(found, given)
+        is_running = found.is_running and door_of(found, given).is_answering()
+        events = _read(found, given)  # what was logged last is read, where it has just stopped
         lines = Counter(each.to_json() for each in events)
         fresh = lines - before
         if is_first:
             events, is_first = events[-wanted:], False
+            if not events:
+                _say(_why_none(found, given))
         for event in events:
             line = event.to_json()
             if fresh[line]:
@@ -79,13 +86,32 @@ def _events(given: Namespace) -> Iterator[Answer]:
         before = lines
         if not given.follow:
             return
+        if not is_running:
+            _say(f"nobody runs topology {found.topology!r}: no more tuples are logged")
+            return
         time.sleep(_LOOK_SECS)
 
 
+def _say(text: str) -> None:
+    """Say something that is no event."""
+    sys.stderr.write(f"{printable(text)}\n")
+    sys.stderr.flush()
+
+
+def _why_none(found: Found, given: Namespace) -> str:
+    """Why no tuple is shown."""
+    snapshot = found.snapshot()
+    known = {} if snapshot is None else snapshot.graph["components"]
+    if given.component is not None and known and given.component not in known:
+        return f"the topology has no component {given.component!r:.60}: {nearest(given.component, known)}"
+    if snapshot is None or not found.is_running or snapshot.debug_percent(given.component or ""):
+        return "no tuple is logged yet" if found.is_running else "no tuple was logged"
+    return f"no tuple is logged: acktree debug {given.topology} on"
+
+
 def _read(found: Found, given: Namespace) -> list[Event]:
-    limit = max(1, min(_MOST, given.limit))
     if found.folder is not None and (found.folder / FOLDER).is_dir():
-        return read_events(found.folder / FOLDER, limit, given.component)
+        return read_events(found.folder / FOLDER, given.limit, given.component)
     if not found.is_running and found.folder is None:
         raise CheckpointError(
             "its checkpoint is at a URL, so its events were deleted with the working copy of its driver",
@@ -94,7 +120,7 @@ def _read(found: Found, given: Namespace) -> list[Event]:
         )
     if not found.is_running:
         return []
-    query = {"limit": limit, "component": given.component}
+    query = {"limit": given.limit, "component": given.component}
     events = door_of(found, given).get("events", query)["events"]
     return [Event(**{**each, "root": each["root"] and int(each["root"])}) for each in events]
 

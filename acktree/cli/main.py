@@ -53,10 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _print(given.run(given), is_json=given.json)
     except StoppedBySignal as stopped:
         return int(str(stopped.code))
-    except NobodyRunsError as error:
-        return _refuse(error, answers.NOBODY_RUNS, is_json=given.json)
     except AcktreeError as error:
-        return _refuse(error, answers.FAILED, is_json=given.json)
+        return _refuse(error, _code_of(error), is_json=given.json)
     except TimeoutError as error:
         over = AcktreeError(str(error), f"acktree {given.command}", "ask again, or give a longer --timeout")
         return _refuse(over, answers.TIME_OVER, is_json=given.json)
@@ -89,6 +87,12 @@ def _drop_output() -> None:
 
 def _each(said: Answers) -> Iterable[Answer]:
     return [said] if isinstance(said, Answer) else said
+
+
+def _code_of(error: AcktreeError) -> int:
+    if isinstance(error, NobodyRunsError):
+        return answers.NOBODY_RUNS
+    return answers.USAGE if isinstance(error, answers.UsageError) else answers.FAILED
 
 
 def _refuse(error: AcktreeError, code: int, *, is_json: bool) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from contextlib import suppress
+from pathlib import Path
 
 from acktree.cli.answers import Answer, Commands, log_order, new_command
 from acktree.errors import ConfigError, MisuseError
@@ -82,10 +83,11 @@ def _reset_state(given: Namespace) -> Answer:
 
 def _log(order: str, place: str, given: Namespace) -> None:
     shown = {name: value for name in COMMANDS[order] if (value := getattr(given, name))}
-    topology = None
+    topology, folder = None, str(Path(place).absolute())
     with suppress(ConfigError):
-        topology = find(place).topology
-    log_order(order, topology, place, shown, {})
+        found = find(place)
+        topology, folder = found.topology, found.checkpoint
+    log_order(order, topology, folder, shown, {})
 
 
 def _done(place: str, what: str) -> Answer:

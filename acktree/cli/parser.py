@@ -11,6 +11,8 @@ from acktree.errors import closest
 
 __all__ = ["NamingParser"]
 
+_SIMILAR: Final = 0.7
+"""How similar a word must be to what was probably meant: of short options many are half alike."""
 _INVALID_CHOICE: Final = re.compile(r"invalid choice: '(?P<given>.*?)' \(choose from (?P<known>.*)\)$")
 
 
@@ -42,5 +44,5 @@ class NamingParser(ArgumentParser):
 
 
 def _meant(given: str, known: Sequence[str]) -> str:
-    close = closest(given, known)
+    close = closest(given, known, _SIMILAR)
     return "" if close is None else f"; did you mean {close!r}?"

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from acktree.checkpoint.location import location_of
-from acktree.cli.answers import Answer, Commands, new_command
+from acktree.cli.answers import Answer, Commands, UsageError, new_command
 from acktree.config import Config
 from acktree.driver.handle import SubmittedTopology
 from acktree.driver.importing import importing
@@ -153,21 +153,24 @@ def config_of(settings: Iterable[str]) -> Config:
     """The settings that ``-c key=value`` gives; a value is JSON, or else a text.
 
     Raises:
-        ConfigError: A setting that does not exist, or a value that it cannot have.
+        UsageError: A setting that does not exist, or a value that it cannot have.
     """
     dotted: dict[str, Any] = {}
     named: dict[str, Any] = {}
     for setting in settings:
         key, equals, text = setting.partition("=")
         if not equals:
-            raise ConfigError(f"{setting!r} is no setting", "-c", "write -c key=value")
+            raise UsageError(f"{setting!r} is no setting", "-c", "write -c key=value")
         try:
             value = json.loads(text)
         except ValueError:
             value = text
         (dotted if "." in key else named)[key] = value
-    config = Config.from_mapping(dotted)
-    return replace(config, **named) if named else config
+    try:
+        config = Config.from_mapping(dotted)
+        return replace(config, **named) if named else config
+    except ConfigError as error:
+        raise UsageError(error.what, error.where, error.fix) from error
 
 
 def _run(given: Namespace) -> Iterable[Answer]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from acktree.cli.answers import Answer, Commands, door_of, new_command, table
+from acktree.cli.answers import Answer, Commands, UsageError, above_zero, door_of, limit, new_command, table
 from acktree.errors import ConfigError
 from acktree.tasks.spouts.watched_ids import WATCH_SECS
 from acktree.ui import tracing
@@ -37,10 +37,10 @@ def add_to(commands: Commands) -> None:
         " shows it; may be given several times",
     )  # fmt: skip
     parser.add_argument(
-        "--secs", type=float, metavar="N", help=f"watch for N seconds (default: {WATCH_SECS:.0f})"
+        "--secs", type=above_zero, metavar="N", help=f"watch for N seconds (default: {WATCH_SECS:.0f})"
     )
     parser.add_argument(
-        "--limit", type=int, default=20, metavar="N",
+        "--limit", type=limit(MOST_PAGE), default=20, metavar="N",
         help=f"show at most N messages (default: 20, at most {MOST_PAGE})",
     )  # fmt: skip
 
@@ -53,17 +53,18 @@ def _root(text: str) -> str:
 
 
 def _rate(text: str) -> float:
-    rate = float(text)
-    if not 0 <= rate <= 1:
-        raise ArgumentTypeError("a share is 0 to 1")
-    return rate
+    with suppress(ValueError):
+        rate = float(text)
+        if 0 <= rate <= 1:
+            return rate
+    raise ArgumentTypeError(f"{text!r:.60} is no share from 0 to 1")
 
 
 def _trace(given: Namespace) -> Answer:
     if given.secs is not None and given.watch is None:
-        raise ConfigError("no message is watched", "trace --secs", "name messages: --watch ID --secs N")
+        raise UsageError("no message is watched", "trace --secs", "name messages: --watch ID --secs N")
     if given.rate is not None and given.watch is not None:
-        raise ConfigError("these are two orders", "trace --rate --watch", "give one after the other")
+        raise UsageError("these are two orders", "trace --rate --watch", "give one after the other")
     found = find(given.topology)
     if given.rate is not None:
         done = door_of(found, given).order("trace", {"rate": given.rate})
@@ -88,25 +89,41 @@ def _trace(given: Namespace) -> Answer:
         raise ConfigError(
             f"no trace of message {given.message_id!r:.60}",
             found.checkpoint,
-            f"one message in {_one_in(page['rate'])} is traced; acktree open lists open ones"
-            if page["rate"]
-            else "it was not traced, or nobody runs the topology and it was deleted",
+            _why_not_traced(found, given, page),
         )
-    return Answer(page, _listed(page))
+    return Answer(page, _listed(page) if page["messages"] else _none_listed(found, given, page))
 
 
 def _watched(found: Found, given: Namespace) -> Answer:
     """Give the order to watch messages."""
     order = {"message_ids": given.watch} | ({} if given.secs is None else {"secs": given.secs})
-    done = door_of(found, given).order("trace", order)
+    door = door_of(found, given)
+    done = door.order("trace", order)
     secs = WATCH_SECS if given.secs is None else given.secs
     named = "the message" if len(given.watch) == 1 else f"the {len(given.watch):,} messages"
-    text = f"{found.checkpoint}: the next attempts of {named} are traced, for {secs:g} s"
-    return Answer(done, f"{text}; `acktree trace {given.topology} --message-id ID` finds them")
+    watched = ", ".join(f"{each} for {left:,.0f} s" for each, left in done["watched"].items())
+    lines = (
+        f"{door.entry.id}: the next attempts of {named} are traced, for {secs:g} s",
+        f"watched now: {watched}",
+        f"`acktree trace {given.topology} --message-id ID` finds what is traced of them",
+    )
+    return Answer(done, "\n".join(lines))
 
 
-def _one_in(rate: float) -> str:
-    return f"{1 / rate:,.0f}"
+def _why_not_traced(found: Found, given: Namespace, page: Mapping[str, Any]) -> str:
+    """What to do about a message that is not among those that are traced."""
+    if not found.is_running:
+        return "it was not traced, or its trace was deleted for newer ones"
+    watch = f"trace its next attempts: acktree trace {given.topology} --watch ID"
+    return f"one message in {1 / page['rate']:,.0f} is traced; {watch}" if page["rate"] else watch
+
+
+def _none_listed(found: Found, given: Namespace, page: Mapping[str, Any]) -> str:
+    """That no traced message matches, and why where nothing is traced."""
+    none = f"no traced message matches; {page['count']:,} are stored"
+    if not found.is_running or page["rate"]:
+        return none
+    return f"{none}. No share of the messages is traced: acktree trace {given.topology} --rate 0.01"
 
 
 def _drawn(found: Found, given: Namespace, root: str) -> Answer:
@@ -136,8 +153,6 @@ def _ask(found: Found, given: Namespace, path: str, query: Mapping[str, str]) ->
 
 
 def _listed(page: Mapping[str, Any]) -> str:
-    if not page["messages"]:
-        return f"no traced message matches; {page['count']:,} are stored"
     head = ("emitted", "message id", "root", "attempt", "verdict", "took s", "tuples", "where", "reason")
     rows = [
         (

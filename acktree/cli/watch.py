@@ -10,7 +10,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from acktree.cli.answers import Answer, Commands, door_of, duration, new_command, seconds, table
+from acktree.cli.answers import Answer, Commands, door_of, duration, limit, new_command, seconds, table
 from acktree.core.stats.counters import WHATS
 from acktree.core.stats.numbers import AckerNumbers, TraceNumbers
 from acktree.errors import CheckpointError, ConfigError, nearest
@@ -26,7 +26,7 @@ from acktree.ui.client import (
 )
 from acktree.ui.known_names import MOST_OPEN
 from acktree.ui.places import forget_gone
-from acktree.ui.snapshot import ALL_TIME, RECENT, RUN, WINDOWS, Snapshot, plain
+from acktree.ui.snapshot import ALL_TIME, RECENT, RUN, WINDOWS, Snapshot, Window, plain
 
 __all__ = ["add_to"]
 
@@ -66,7 +66,7 @@ def add_to(commands: Commands) -> None:
     new_command(commands, "get-errors", "the last errors, with their tracebacks", _errors)
     to_open = new_command(commands, "open", "the oldest messages without a final verdict", _open)
     to_open.add_argument(
-        "--limit", type=int, default=20, metavar="N",
+        "--limit", type=limit(MOST_OPEN), default=20, metavar="N",
         help=f"show at most N messages (default: 20, at most {MOST_OPEN:,})",
     )  # fmt: skip
 
@@ -212,6 +212,7 @@ def _stats(given: Namespace) -> Answer:
     covers = f"the numbers of {of}; they cover {window.secs:,.0f} s in which a driver ran:"
     lines = [_as_of(found, snapshot), covers, window.stats.table() + _lost(snapshot.stats.traces)]
     lines += [f"{_ACCOUNTS[of]}: {_account_line(account)}" for of, account in snapshot.accounts.items()]
+    lines += _not_asked_lines(window, snapshot.spouts)
     lines.append(_phases_line(window.stats.acker))
     if snapshot.has_acker:
         lines.append(_acker_line(window.stats.acker))
@@ -220,6 +221,16 @@ def _stats(given: Namespace) -> Answer:
 
 def _account_line(account: Mapping[str, int | None]) -> str:
     return "  ".join(f"{what} {n:,}" for what, n in account.items() if n is not None)
+
+
+def _not_asked_lines(window: Window, spouts: Iterable[str]) -> Iterator[str]:
+    """Of each spout for how long it was not asked for messages, and why; nothing where it always was."""
+    for spout in spouts:
+        found = window.stats.components.get(spout)
+        secs = {} if found is None else found.not_asked_secs
+        said = ", ".join(f"{why.replace('_', ' ')} {each:,.1f} s" for why, each in secs.items() if each)
+        if said:
+            yield f"spout {spout} was not asked for messages: {said}"
 
 
 def _phases_line(numbers: AckerNumbers) -> str:
@@ -339,6 +350,10 @@ def _counted(snapshot: Snapshot, component: str, stream: str, what: str) -> int:
 def _errors(given: Namespace) -> Answer:
     found, snapshot = _seen(given)
     lines, shown = [_as_of(found, snapshot)], set[str]()
+    if len(snapshot.errors) > _ERRORS:
+        lines.append(
+            f"the last {_ERRORS} of the {len(snapshot.errors):,} that are kept; --json has all of these"
+        )
     for error in snapshot.errors[-_ERRORS:]:
         at = f"{datetime.fromtimestamp(error.at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
         task = "" if error.task_id is None else f" task {error.task_id}"
@@ -363,7 +378,9 @@ def _open(given: Namespace) -> Answer:
     rows = [(*(message[name] for name in names), _held_by(message)) for message in messages]
     text = table(head, rows) if rows else "no message is open"
     if rows and len(rows) < count:
-        more = "; further ones: a larger --limit" if len(rows) == given.limit < MOST_OPEN else ""
+        more = "; the others were emitted a moment ago"  # and are not handed over yet, so they have no root
+        if len(rows) == given.limit:
+            more = "; further ones: a larger --limit" if given.limit < MOST_OPEN else ""
         text += f"\nthe oldest {len(rows):,} of {count:,}{more}"
     if held:
         of_tasks = [(each["bolt"], each["task_id"], each["held"], each["oldest_held_secs"]) for each in held]

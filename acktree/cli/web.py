@@ -6,7 +6,7 @@ from argparse import Namespace
 from collections.abc import Iterable
 from typing import Final
 
-from acktree.cli.answers import Answer, Commands, new_command
+from acktree.cli.answers import Answer, Commands, UsageError, new_command
 from acktree.errors import ConfigError
 
 __all__ = ["add_to"]
@@ -56,7 +56,7 @@ def _ui(given: Namespace) -> Iterable[Answer]:
         ) from error
     host, _, port = given.listen.rpartition(":")
     if not port.isdecimal() or int(port) > _MOST_PORT:
-        raise ConfigError(f"{given.listen!r} is no address", "--listen", "write HOST:PORT, or PORT")
+        raise UsageError(f"{given.listen!r} is no address", "--listen", "write HOST:PORT, or PORT")
     options = Options(
         host=host.strip("[]") or "127.0.0.1", port=int(port), is_read_only=given.read_only,
         token_file=given.token_file, certificate=given.tls_cert, key=given.tls_key,

@@ -138,10 +138,11 @@ def _held(checkpoint: str | Path) -> Iterator[tuple[Checkpoint, Shape]]:
 def _remembering(shape: Shape, component: str) -> Part:
     part = shape.parts.get(component)
     if part is None:
+        stateful = [name for name, part in shape.parts.items() if part.kind == "bolt" and part.remembers]
         raise ConfigError(
-            f"the checkpoint knows no component {component!r}",
+            f"the checkpoint has no memory of a component {component!r}",
             "--component",
-            nearest(component, [name for name, part in shape.parts.items() if part.kind == "bolt"]),
+            nearest(component, stateful),
         )
     if part.kind != "bolt" or not part.remembers:
         raise ConfigError(

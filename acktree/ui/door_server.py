@@ -112,8 +112,8 @@ class _Handler(BaseHTTPRequestHandler):
             body = make()
         except RefusedError as refused:
             status, body = refused.status, json_of(refused.said)
-        except letters.CountChangedError as changed:
-            status, body = 409, json_of(_error_of(changed))
+        except letters.LettersChangedError as changed:
+            status, body = changed.status, json_of(_error_of(changed))
         except AcktreeError as error:
             status, body = 400, json_of(_error_of(error))
         except (ValueError, TypeError) as error:

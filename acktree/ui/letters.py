@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import islice
-from typing import Any, Final, cast
+from typing import Any, ClassVar, Final, cast
 
 from acktree.dead_letters.export import plain_value
 from acktree.dead_letters.letter import DeadLetter
@@ -24,7 +24,10 @@ from acktree.texts import bounded
 from acktree.ui.known_names import FILTERS, MOST_PAGE, ORDERS, QUESTIONS, refuse_unknown
 from acktree.ui.snapshot import plain
 
-__all__ = ["CountChangedError", "filters_of", "page", "purge", "redrive", "shown", "whole"]
+__all__ = [
+    "CountChangedError", "LettersChangedError", "NoLetterError", "filters_of", "page", "purge", "redrive",
+    "shown", "whole",
+]  # fmt: skip
 
 _USUAL_PAGE: Final = 50
 _MOST_NUMBER: Final = (1 << 63) - 1
@@ -36,8 +39,26 @@ _TIMES: Final = ("before", "since")
 _TRUTHS: Final = {"true": True, "false": False, True: True, False: False}
 
 
-class CountChangedError(MisuseError):
+class LettersChangedError(MisuseError):
+    """The letters are not as the operator has seen them; nothing was done.
+
+    Attributes:
+        status: Of HTTP.
+    """
+
+    status: ClassVar[int]
+
+
+class CountChangedError(LettersChangedError):
     """There are more or fewer letters than the operator has seen; nothing was done."""
+
+    status = 409
+
+
+class NoLetterError(LettersChangedError):
+    """There is no letter of this number, or not any more."""
+
+    status = 404
 
 
 def filters_of(given: Mapping[str, Any]) -> Filters:
@@ -96,8 +117,11 @@ def page(store: DeadLetters, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def whole(store: DeadLetters, number: int) -> dict[str, Any]:
-    """One letter with its traceback. MisuseError if there is none of this number."""
-    (letter,) = store.get([number])
+    """One letter with its traceback. NoLetterError if there is none of this number."""
+    try:
+        (letter,) = store.get([number])
+    except MisuseError as error:
+        raise NoLetterError(error.what, error.where, error.fix) from error
     return shown(letter) | {"traceback": letter.traceback}
 
 

@@ -95,8 +95,8 @@ def _on_timeout(_: Request, error: Exception) -> Response:
 def _on_refused(_: Request, error: Exception) -> Response:
     assert isinstance(error, AcktreeError), "it is called for these alone"
     status = 409
-    if isinstance(error, DoorError):
+    if isinstance(error, DoorError | letters.LettersChangedError):
         status = error.status
-    elif not isinstance(error, NobodyRunsError | letters.CountChangedError):
+    elif not isinstance(error, NobodyRunsError):
         status = 400
     return error_answer(status, "Refused", error.what, where=error.where, fix=error.fix)

@@ -19,7 +19,7 @@ from acktree.errors import AcktreeError
 from acktree.traces.events import FOLDER, read_events
 from acktree.ui import history, letters, tracing
 from acktree.ui.client import NobodyRunsError
-from acktree.ui.known_names import ORDERS, QUESTIONS, refuse_unknown
+from acktree.ui.known_names import ORDERS, QUESTIONS
 from acktree.ui.stopped import history_of, letters_of, redrives_ordered, traces_of
 from acktree.ui.web import metrics, ours
 from acktree.ui.web.guard import COOKIE
@@ -206,7 +206,6 @@ class OwnRoutes(Handlers):
     def _order(self, order: str) -> Callable[[Request], Any]:
         async def answer(request: Request) -> Response:
             given = await body_of(request)
-            refuse_unknown(given, ORDERS[order], order)
             seen = await run_in_threadpool(self.one, request)
             return JSONResponse(await run_in_threadpool(self.ordered, seen, order, given))
 

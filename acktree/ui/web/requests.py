@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 
 from acktree.errors import ConfigError, MisuseError
 from acktree.ui.client import Found
-from acktree.ui.known_names import refuse_unknown
+from acktree.ui.known_names import ORDERS, refuse_unknown
 from acktree.ui.order_log import PAGE, Order
 from acktree.ui.snapshot import ALL_TIME, WINDOWS
 from acktree.ui.stopped import LETTER_ORDERS
@@ -101,6 +101,7 @@ def error_answer(status: int, name: str, message: str, **more: object) -> JSONRe
 
 
 def _carried_out(found: Found, order: str, given: Mapping[str, object]) -> dict[str, Any]:
+    refuse_unknown(given, ORDERS[order], order)
     if not found.is_running and order in LETTER_ORDERS:
         return LETTER_ORDERS[order](found, given)
     return replace(found.door, by=PAGE).order(order, given)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -91,13 +92,40 @@ def test_a_list_that_is_cut_says_how_to_see_the_rest(running, capsys, monkeypatc
         assert ("the oldest 4 of 10; further ones: a larger --limit" in capsys.readouterr().out) == cut
     monkeypatch.setattr("acktree.ui.door_routes.MOST_OPEN", 4)
     monkeypatch.setattr("acktree.cli.watch.MOST_OPEN", 4)
-    for count in ("4", "11"):  # a larger one would change nothing
-        assert main(["open", "numbers", "--limit", count]) == 0
-        assert capsys.readouterr().out.endswith("the oldest 4 of 10\n")
+    assert main(["open", "numbers", "--limit", "4"]) == 0
+    assert capsys.readouterr().out.endswith("the oldest 4 of 10\n")
     record(running.run.traces)
     for count, cut in ((4, True), (11, False)):
         assert main(["trace", "numbers", "--limit", str(count)]) == 0
         assert ("the newest 4; further ones: a larger --limit" in capsys.readouterr().out) == cut
+
+
+def test_only_the_last_errors_are_printed_and_that_is_said(running, capsys):
+    for number in range(25):
+        running.run.errors.add(ReportedError("double", 1, f"error {number}", 60_000 * number, ""))
+    running.door._observer.forget()
+    assert main(["get-errors", "numbers"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[1] == "the last 20 of the 25 that are kept; --json has all of these"
+    assert [line.rpartition(" ")[2] for line in printed[2:]] == [*map(str, range(5, 25))]
+    assert len(said(capsys, "get-errors", "numbers")["errors"]) == 25
+
+
+def test_why_a_spout_was_not_asked_is_among_the_numbers(running, capsys):
+    counters = Counters()
+    counters.add_not_asked("source", 1, "inactive", 12.34)
+    counters.add_not_asked("source", 1, "pending_full", 1.0)
+    running.run.results._count(counters)
+    running.door._observer.forget()
+    assert main(["stats", "numbers", "--window", ":run"]) == 0
+    said = r"spout source was not asked for messages: inactive 12\.\d s, pending full \d\.\d s\n"
+    assert re.search(said, capsys.readouterr().out)
+
+
+def test_a_letter_shows_its_moments_as_people_read_them(with_letters, capsys):
+    assert main(["dead-letters", "show", "numbers", "1"]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("dead_ms")]
+    assert re.fullmatch(r"dead_ms +\d+ \(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\)", line)
 
 
 def test_a_traceback_is_printed_once(running, capsys):
@@ -238,7 +266,7 @@ def test_a_module_that_submits_when_it_is_imported_is_refused(tmp_path, capsys, 
 )
 def test_a_setting_that_does_not_exist_is_refused(settings, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert main(["run", "program", "--checkpoint", "cp", *settings]) == 1
+    assert main(["run", "program", "--checkpoint", "cp", *settings]) == 2
     assert "fix:" in capsys.readouterr().err
 
 
@@ -352,7 +380,47 @@ def test_a_time_that_is_none_is_usage(command, capsys):
     with pytest.raises(SystemExit) as stopped:
         main(command)
     assert stopped.value.code == 2
-    assert "invalid" in capsys.readouterr().err
+    assert "is no time: give seconds, 0 or more" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "open x --limit 0",
+        "open x --limit 1001",
+        "trace x --limit -1",
+        "trace x --limit many",
+        "events x --limit 1001",
+        "dead-letters list x --limit 501",
+        "dead-letters list x --since yesterday",
+        "dead-letters list x --since 2026-11-25T08:30:00",
+        "trace x --rate much",
+        "trace x --watch y --secs 0",
+        "debug x on a much",
+    ],
+)
+def test_an_argument_that_is_out_of_range_is_usage_and_the_error_says_the_range(command, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(command.split())
+    assert stopped.value.code == 2
+    (error,) = [line for line in capsys.readouterr().err.splitlines() if ": error: " in line]
+    assert not re.search(r"invalid|_\w+ value", error)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "trace numbers --secs 5",
+        "trace numbers --rate 1 --watch x",
+        "dead-letters redrive numbers",
+        "dead-letters purge numbers 1 --all --spout source",
+        "set-log-level numbers -l x",
+        "set-log-level numbers -l x=LOUD",
+    ],
+)
+def test_arguments_that_do_not_fit_each_other_are_usage(command, running, capsys):
+    assert main(command.split()) == 2
+    assert "fix:" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["a" * 300, "a/b" * 2000])
@@ -445,7 +513,7 @@ def test_a_submit_of_what_has_ended_says_so_and_is_no_error(tmp_path, capsys):
 @pytest.mark.parametrize("address", ["127.0.0.1:99999", "²", "127.0.0.1:http"])
 def test_a_page_at_no_address_is_refused(address, capsys):
     pytest.importorskip("starlette")
-    assert main(["ui", "--listen", address]) == 1
+    assert main(["ui", "--listen", address]) == 2
     assert "is no address" in capsys.readouterr().err
 
 

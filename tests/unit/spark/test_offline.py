@@ -208,7 +208,10 @@ def test_memory_whose_file_is_gone_is_not_forgotten_in_silence(tmp_path: Path) -
 
 REFUSED = [
     (lambda folder: rebalance(folder / "typo"), "there is no checkpoint"),
-    (lambda folder: reset_state(folder, component="cuont"), r"knows no component 'cuont'\n.*\n.*'count'"),
+    (
+        lambda folder: reset_state(folder, component="cuont"),
+        r"has no memory of a component 'cuont'\n.*\n.*'count'",
+    ),
     (lambda folder: reset_state(folder, component="numbers"), "spout 'numbers' is not a stateful bolt"),
     (
         lambda folder: rebalance(folder, component="show", parallelism=3),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
-from itertools import islice
 
 import pytest
 
@@ -158,15 +157,38 @@ def test_the_command_line_gives_the_order_and_shows_the_events(tmp_path, capsys,
     assert main(["debug", str(tmp_path / "cp"), "on"]) == 3
 
 
-def test_following_begins_with_the_last_events_and_goes_on_with_new_ones_alone(tmp_path, monkeypatch):
+def test_following_begins_with_the_last_events_goes_on_with_new_ones_and_ends_with_the_run(
+    tmp_path, monkeypatch, capsys
+):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    with started(tmp_path / "cp"):
-        pass
     files = EventFiles(tmp_path / "cp" / "events")
-    files.log([event(number) for number in range(30)])
-    given = Namespace(topology=str(tmp_path / "cp"), limit=3, follow=True, component=None)
-    printed = (answer.text for answer in islice(_events(given), 5))
-    assert [next(printed).split("word ")[1].split("'")[0] for _ in range(3)] == ["27", "28", "29"]
-    files.log([event(30), event(31)])
-    assert ["word 30" in next(printed), "word 31" in next(printed)] == [True, True]
+    given = Namespace(topology=str(tmp_path / "cp"), limit=3, follow=True, component=None, timeout=None)
+    with started(tmp_path / "cp"):
+        files.log([event(number) for number in range(30)])
+        printed = (answer.text for answer in _events(given))
+        assert [next(printed).split("word ")[1].split("'")[0] for _ in range(3)] == ["27", "28", "29"]
+        files.log([event(30), event(31)])
+        assert ["word 30" in next(printed), "word 31" in next(printed)] == [True, True]
+        files.log([event(32)])
+    assert ["word 32" in text for text in printed] == [True]
+    assert capsys.readouterr().err == "nobody runs topology 'numbers': no more tuples are logged\n"
     files.close()
+
+
+def test_an_answer_without_events_says_why(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+    def why(*words):
+        assert main(["events", "numbers", *words]) == 0
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        return printed.err
+
+    with started(tmp_path / "cp") as running:
+        assert why() == "no tuple is logged: acktree debug numbers on\n"
+        assert why("duble") == "the topology has no component 'duble': did you mean 'double'?\n"
+        running.handle.debug(on=True, component="double")
+        running.door._observer.forget()
+        assert why("double") == "no tuple is logged yet\n"
+        assert why("source") == "no tuple is logged: acktree debug numbers on\n"
+    assert why() == "no tuple was logged\n"

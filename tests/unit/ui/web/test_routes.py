@@ -76,6 +76,7 @@ def test_what_is_not_there_is_404_and_what_is_not_allowed_says_so(page, topology
         "/api/v1/topology/none",
         f"/api/v1/topology/{topology_id}/component/none",
         "/api/v1/nothing",
+        f"/api/acktree/v1/topologies/{topology_id}/dead-letters/999",
     ):
         status, _, said = page.ask(path)
         assert status == 404
