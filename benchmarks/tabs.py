@@ -13,7 +13,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -24,23 +23,6 @@ from urllib.parse import parse_qs, urlsplit
 
 _START_SECS: Final = 30
 _SCRAPE_SECS: Final = 1.0
-_FOLDERS: Final = ("XDG_RUNTIME_DIR", "XDG_STATE_HOME")
-
-
-@contextmanager
-def runtime_folder_of_its_own() -> Iterator[None]:
-    """In the block, a page shows the topologies of this process alone, and none that ran here before."""
-    before = {name: os.environ.get(name) for name in _FOLDERS}
-    with tempfile.TemporaryDirectory(prefix="acktree-benchmark-") as folder:
-        os.environ.update(dict.fromkeys(_FOLDERS, folder))
-        try:
-            yield
-        finally:
-            for name, value in before.items():
-                if value is None:
-                    del os.environ[name]
-                else:
-                    os.environ[name] = value
 
 
 @contextmanager

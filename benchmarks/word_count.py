@@ -30,7 +30,7 @@ from benchmarks import machine
 from benchmarks.meter import Meter
 from benchmarks.report import Report, add_keep_argument, print_line, quantiles_ms, throughput
 from benchmarks.sessions import HERE, Place, session_on
-from benchmarks.tabs import read_by, runtime_folder_of_its_own
+from benchmarks.tabs import read_by
 from benchmarks.work import BOLTS, MEMORIES, PROTECTIONS, SPOUTS, WORDS, Variant
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ Counted = Callable[["SubmittedTopology"], int]
 _POLL_SECS: Final = 0.01
 _LEAST_BATCHES: Final = 3
 _SILENCE_SECS: Final = 0.03
+_RUNTIME_FOLDERS: Final = ("XDG_RUNTIME_DIR", "XDG_STATE_HOME")
 
 
 def add_variant_arguments(parser: argparse.ArgumentParser) -> None:
@@ -89,13 +90,29 @@ def variant_of(args: argparse.Namespace) -> Variant:
 
 
 @contextmanager
+def _runtime_folder_of_its_own() -> Iterator[None]:
+    """In the block, a page shows the topologies of this process alone, and none that ran here before."""
+    before = {name: os.environ.get(name) for name in _RUNTIME_FOLDERS}
+    with tempfile.TemporaryDirectory(prefix="acktree-benchmark-") as folder:
+        os.environ.update(dict.fromkeys(_RUNTIME_FOLDERS, folder))
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
+
+
+@contextmanager
 def in_a_fresh_checkpoint(
     topology: Topology, config: Config, place: Place = HERE
 ) -> Iterator[SubmittedTopology]:
     """The topology on Spark, warm; its checkpoint is deleted afterwards, unless the place names it."""
     with (
         tempfile.TemporaryDirectory(prefix="acktree-benchmark-") as folder,
-        runtime_folder_of_its_own(),
+        _runtime_folder_of_its_own(),
         submit(
             topology, checkpoint=place.checkpoint or folder, config=config, spark=place.session
         ) as running,

@@ -107,6 +107,27 @@ def test_the_page_has_no_outline_after_a_link_and_a_control_has_one(running, tab
     assert tab.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
 
 
+def held(tab, address):
+    """The first request of such an address, which waits until it is continued."""
+    first = []
+    tab.route(address, lambda route: route.continue_() if first else first.append(route))
+    return first
+
+
+def test_a_control_keeps_the_focus_when_the_view_is_loaded_after_it_was_drawn(running, tab):
+    """The link asks for the history, whose answer is late; meanwhile the stream draws the view."""
+    histories, streams = held(tab, "**/history?*"), held(tab, "**/stream?topology=*")
+    with tab.expect_request("**/history?*"), tab.expect_request("**/stream?topology=*"):
+        tab.get_by_role("link", name="numbers", exact=True).first.click()
+    streams[0].continue_()
+    tab.locator("svg .name").first.wait_for()
+    tab.get_by_role("button", name="Debug").focus()
+    with tab.expect_response("**/history?*"):
+        histories[0].continue_()
+    tab.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done, 100)))")
+    assert tab.evaluate("document.activeElement.textContent") == "Debug"
+
+
 def test_debug_is_switched_on_and_off_by_keyboard_and_is_shown(running, tab):
     to_topology(tab)
     tab.get_by_role("button", name="Debug").focus()
