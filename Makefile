@@ -1,12 +1,12 @@
 # Every recipe installs what it needs; `make` alone lists them.
 #   VENV=.venv      the virtual environment        PYTHON=python3   the Python that makes it
 #   ARGS=...        passed to pytest or the example: make test-unit ARGS="-k ledger -x"
-#   PROCESSES=2     how many processes share the tests; each with Spark takes about 3 GB
+#   PROCESSES=N     how many processes share the tests, 2 or with 16 GB of memory 3; each with Spark takes about 3 GB
 
 VENV ?= .venv
 PYTHON ?= python3
 ARGS ?=
-PROCESSES ?= 2
+PROCESSES ?= $(shell awk '/^MemTotal/ { print ($$2 > 15000000) ? 3 : 2 }' /proc/meminfo 2>/dev/null || echo 2)
 BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 # A test that hangs fails after 600 s. The tests of one file run in one process, in their order.

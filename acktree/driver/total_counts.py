@@ -45,9 +45,9 @@ from acktree.core.buckets import bucket_of
 from acktree.core.data.fields import DEFAULT_STREAM
 from acktree.core.ids import Int64s
 from acktree.core.stats.count_table import CountTable, PackedTable
-from acktree.core.stats.counters import Counters, What
+from acktree.core.stats.counters import Counters
 from acktree.core.stats.histograms import Histogram
-from acktree.core.tracking.verdicts import FailureKind
+from acktree.core.tracking.verdicts import Failure, FailureCause, FailureKind
 from acktree.errors import CheckpointError
 from acktree.logs import logger
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
@@ -217,14 +217,22 @@ class TotalCounts:
                 continue
             component, spout = self._spouts[task]
             self._now.add(component, task, DEFAULT_STREAM, "acked", batch.acked_rows)
-            judged: dict[What, list[Int64s]] = {"acked": [batch.acked]}
+            for stream, n in spout.sent.counts(batch.acked).items():
+                self._now.add(component, task, stream, "acked", n)
+            failed: dict[FailureCause | None, list[Int64s]] = {}
             for sequences, failure in batch.failed:  # there may be as many as messages
-                judged.setdefault(_verdict(failure.kind), []).append(sequences)
-            for verdict, groups in judged.items():
+                failed.setdefault(_cause(failure), []).append(sequences)
+            for cause, groups in failed.items():
                 for stream, n in spout.sent.counts(np.concatenate(groups)).items():
-                    self._now.add(component, task, stream, verdict, n)
+                    self._add_failed(component, task, stream, cause, n)
             for roots, failure in batch.failed_rows:
-                self._now.add(component, task, DEFAULT_STREAM, _verdict(failure.kind), len(roots))
+                self._add_failed(component, task, DEFAULT_STREAM, _cause(failure), len(roots))
+
+    def _add_failed(self, component: str, task: int, stream: str, cause: FailureCause | None, n: int) -> None:
+        if cause is None:
+            self._now.add(component, task, stream, "timed_out", n)
+        else:
+            self._now.add_failed(component, task, stream, cause, n)
 
     def keep(self, batch_id: int) -> None:
         """A micro-batch is about to be committed: store its counts, and count them."""
@@ -303,8 +311,9 @@ def _table_in(packed: bytes, head: Mapping[str, Any]) -> Counters:
     return CountTable.unpacked(PackedTable(keys, counts))
 
 
-def _verdict(kind: FailureKind) -> What:
-    return "timed_out" if kind is FailureKind.TIMED_OUT else "failed"
+def _cause(failure: Failure) -> FailureCause | None:
+    """Of which cause messages failed; None where they timed out."""
+    return None if failure.kind is FailureKind.TIMED_OUT else failure.cause
 
 
 def _read(spout: CountedSpout) -> tuple[Counters, Histogram]:

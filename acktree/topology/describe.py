@@ -16,6 +16,7 @@ from itertools import pairwise
 from typing import Any
 
 from acktree.core.data.groupings import Fields, Grouping, PartialKey
+from acktree.core.spouts.retry import longest_pauses_secs
 from acktree.topology.component import Component
 from acktree.topology.declared import code_name
 from acktree.topology.drawing import html_of
@@ -163,7 +164,7 @@ def _about(component: Component) -> dict[str, Any]:
         "message_timeout_secs": component.message_timeout_secs,
         "retry": None if retry is None else f"retries up to {retry.max_attempts} attempts",
         "retry_attempts": None if retry is None else retry.max_attempts,
-        "retry_pauses_secs": None if retry is None else retry.longest_pauses_secs,
+        "retry_pauses_secs": None if retry is None else longest_pauses_secs(retry),
     }
 
 

@@ -22,7 +22,7 @@ from typing import Final
 from acktree.core.tracking.verdicts import Failure, qualified_name
 from acktree.errors import ConfigError, naming_keywords
 
-__all__ = ["GiveUp", "Retry", "RetryAt"]
+__all__ = ["GiveUp", "Retry", "RetryAt", "longest_pauses_secs"]
 
 _WHERE: Final = "Retry(...), as given to set_spout"
 _MOST_DOUBLINGS: Final = 1023  # 2.0 ** 1024 overflows; every pause is at its maximum well before
@@ -117,19 +117,6 @@ class Retry:
             pause *= 0.5 + 0.5 * _share_of(root)
         return round(pause)
 
-    @property
-    def longest_pauses_secs(self) -> float:
-        """The sum of all pauses of a message that fails at each attempt, without jitter.
-
-        >>> Retry(max_attempts=5, backoff_secs=(1, 5)).longest_pauses_secs
-        12.0
-        """
-        first, longest = self.backoff_secs
-        pauses, secs, pause = self.max_attempts - 1, 0.0, float(first)
-        while pauses and 0 < pause < longest:
-            pauses, secs, pause = pauses - 1, secs + pause, 2 * pause
-        return secs + pauses * min(pause, longest)
-
     def _is_final(self, failure: Failure) -> bool:
         """Whether one of ``final`` was raised: by type, or by name where the exception object is missing."""
         if not self.final or not failure.exception_types:
@@ -168,6 +155,19 @@ def _are_exception_types(value: object) -> bool:
     if not isinstance(value, tuple):
         return False
     return all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in value)
+
+
+def longest_pauses_secs(retry: Retry) -> float:
+    """The sum of all pauses of a message that fails at each attempt, without jitter.
+
+    >>> longest_pauses_secs(Retry(max_attempts=5, backoff_secs=(1, 5)))
+    12.0
+    """
+    first, longest = retry.backoff_secs
+    pauses, secs, pause = retry.max_attempts - 1, 0.0, float(first)
+    while pauses and 0 < pause < longest:
+        pauses, secs, pause = pauses - 1, secs + pause, 2 * pause
+    return secs + pauses * min(pause, longest)
 
 
 def _refused(argument: str, value: object, wanted: str) -> ConfigError:

@@ -37,6 +37,7 @@ __all__ = [
     "ACKER_INIT",
     "ACKER_RESET",
     "ACKER_TASK",
+    "FAILED_BY",
     "LATENCIES",
     "NOT_ASKED",
     "NO_STREAM",
@@ -74,6 +75,8 @@ SYSTEM: Final = "__system"
 SYSTEM_TASK: Final = -1
 """Storm's number of its task."""
 WORKERS_LOST: Final = "workers_lost"
+FAILED_BY: Final = "failed_by_"
+"""How the keys begin that say how many of the failed messages of a spout failed of which cause."""
 NOT_ASKED: Final = "not_asked_us_"
 """How the keys of times begin for which a spout was not asked; the reason follows."""
 PHASE: Final = "phase_us_"
@@ -148,6 +151,11 @@ class Counters(Mapping[Key, int]):
         if what not in WHATS:
             raise _broken(f"{what!r} is not counted")
         self._grow((component, int(task), stream, what), n)
+
+    def add_failed(self, component: str, task: int, stream: str, cause: str, n: int) -> None:
+        """Count ``n`` more messages of a spout that failed, and of which cause."""
+        self.add(component, task, stream, "failed", n)
+        self._grow((component, int(task), stream, f"{FAILED_BY}{cause}"), n)
 
     def add_latency(
         self, component: str, task: int, stream: str, latency: Latency, total_ms: float, samples: int

@@ -112,6 +112,9 @@ class ComponentStats(TaskStats):
     """The same from ``execute`` to the ack."""
     awaiting_retry: int | None = None
     """The open messages of a spout that wait for their next attempt; None for a bolt."""
+    failed_by: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """How many messages of a spout failed of which cause, by stream. Those that timed out are not among them;
+    of runs of an earlier release the causes are not known."""
 
     def __repr__(self) -> str:
         is_open = "" if self.open is None else f"open={self.open}, "

@@ -23,6 +23,7 @@ from acktree.core.stats.counters import (
     ACKER_FAIL,
     ACKER_INIT,
     ACKER_RESET,
+    FAILED_BY,
     NO_STREAM,
     NOT_ASKED,
     PHASE,
@@ -204,6 +205,7 @@ def _component(
         execute_spread=_spread_of(own, "execute_ms"),
         process_spread=_spread_of(own, "process_ms"),
         not_asked_secs=_not_asked_secs(own),
+        failed_by=_failed_by(by_stream),
         metrics={name: summed(several) for name, several in sorted(by_name.items())},
         held=sum(count for count, _ in held.values()) if held else None,
         oldest_held_secs=max((secs for _, secs in held.values() if secs is not None), default=None),
@@ -262,6 +264,16 @@ def _secs_of(tally: Mapping[str, int], begin: str) -> dict[str, float]:
         for key, total_us in sorted(tally.items())
         if key.startswith(begin)
     }
+
+
+def _failed_by(by_stream: Mapping[str, Iterable[_Tally]]) -> dict[str, dict[str, int]]:
+    """By stream how many messages failed of which cause; without streams on which none did."""
+    found: dict[str, dict[str, int]] = {}
+    for stream, tallies in sorted(by_stream.items()):
+        for key, n in sorted(_added(tallies).items()):
+            if key.startswith(FAILED_BY):
+                found.setdefault(stream, {})[key.removeprefix(FAILED_BY)] = n
+    return found
 
 
 def _spread_of(tally: Mapping[str, int], name: str) -> dict[int, int]:

@@ -21,8 +21,7 @@ from acktree.core.data.fields import DEFAULT_STREAM
 from acktree.core.data.reading import decoded
 from acktree.core.data.values import batch_to_bytes
 from acktree.core.spouts.retry import Retry, RetryAt
-from acktree.core.stats.counters import What
-from acktree.core.tracking.verdicts import Failure, FailureKind
+from acktree.core.tracking.verdicts import Failure
 from acktree.dataframe_spout import DataFrameSpout
 from acktree.errors import MisuseError
 from acktree.tasks.chunk import Chunk, in_parts
@@ -118,8 +117,7 @@ class DataFrameTask(SpoutTask):
             self._parts.reporter.count_verdicts(DEFAULT_STREAM, "acked", verdict_batch.acked_rows)
             self._host.note_acked(self.component.id, verdict_batch.acked_rows, now_ms)
         for roots, failure in verdict_batch.failed_rows:
-            what: What = "timed_out" if failure.kind is FailureKind.TIMED_OUT else "failed"
-            self._parts.reporter.count_verdicts(DEFAULT_STREAM, what, len(roots))
+            self._parts.reporter.count_failed(DEFAULT_STREAM, failure, len(roots))
             self._delivery.note_failed(len(roots), (), failure)
         if self.component.retry is not None and verdict_batch.failed_rows:
             for part in in_parts(

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from acktree.core.spouts.pending import Closed
-from acktree.core.stats.counters import What
-from acktree.core.tracking.verdicts import Failure, FailureKind
+from acktree.core.tracking.verdicts import Failure
 from acktree.tasks.failures import failure_of
 from acktree.tasks.spouts.given_up import GivenUp
 from acktree.tasks.spouts.parts import SpoutParts
@@ -47,8 +46,7 @@ class Delivery:
         """Messages of one segment failed, or timed out: try them again, or give them up."""
         parts = self._parts
         stream = parts.chunks.stream_of(closed.chunk)
-        what: What = "timed_out" if failure.kind is FailureKind.TIMED_OUT else "failed"
-        parts.reporter.count_verdicts(stream, what, len(closed.message_ids))
+        parts.reporter.count_failed(stream, failure, len(closed.message_ids))
         self.note_failed(len(closed.message_ids), _named(closed), failure)
         if parts.component.retry is None:
             failures = [
@@ -90,8 +88,8 @@ class Delivery:
         for message in unfit:
             parts.reporter.error(message.error)
             if message.message_id is not None:
-                parts.reporter.count(message.stream, "failed", 1)
                 failure = replace(failure_of(message.error, parts.component.id), final=True)
+                parts.reporter.count_failed(message.stream, failure, 1, is_own=True)
                 parts.reporter.call(parts.spout.fail_batch, [(message.message_id, failure)])
 
 

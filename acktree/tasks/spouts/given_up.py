@@ -88,7 +88,7 @@ class GivenUp:
     def spend(self, now_ms: int, attempt: Attempt, failure: Failure) -> None:
         """Give up a message whose attempts ended, one after the other, with their driver or connection."""
         sequence = np.array([self._hand_over.sequences(1)], dtype=np.int64)
-        for what in ("emitted", "failed"):
-            self._parts.reporter.count(attempt.stream, what, 1)
+        self._parts.reporter.count(attempt.stream, "emitted", 1)
+        self._parts.reporter.count_failed(attempt.stream, failure, 1, is_own=True)
         attempt = replace(attempt, first_emitted_ms=now_ms)
         self._retries.give_up(attempt, failure, int(self._parts.recovery.roots_of(sequence)[0]))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from acktree.core.stats.counters import NO_STREAM, Counters, What
 from acktree.core.stats.histograms import Histogram
-from acktree.core.tracking.verdicts import Failure
+from acktree.core.tracking.verdicts import Failure, FailureKind
 from acktree.tasks.failures import failure_of
 
 __all__ = ["Reporter"]
@@ -40,6 +40,18 @@ class Reporter:
     def count_verdicts(self, stream: str, what: What, n: int) -> None:
         """Count messages whose verdict was delivered. The sink has counted them with their micro-batch."""
         self.counters.add(self._component, self._task, stream, what, n)
+
+    def count_failed(self, stream: str, failure: Failure, n: int, *, is_own: bool = False) -> None:
+        """Count messages that failed or timed out.
+
+        Args:
+            is_own: They never reached a micro-batch. The sink has counted all others with theirs.
+        """
+        for counters in (self.counters, self.own) if is_own else (self.counters,):
+            if failure.kind is FailureKind.TIMED_OUT:
+                counters.add(self._component, self._task, stream, "timed_out", n)
+            else:
+                counters.add_failed(self._component, self._task, stream, failure.cause, n)
 
     def add_complete_latency(self, stream: str, total_ms: float, count: int) -> None:
         """Add messages that took this time together from their emit to their ack."""

@@ -19,6 +19,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from acktree.core.stats.numbers import Numbers
+from acktree.core.tracking.verdicts import FailureCause
 from acktree.ui.snapshot import Snapshot
 from acktree.ui.web.engine_metrics import engine_families
 from acktree.ui.web.sources import Seen
@@ -27,7 +28,9 @@ from acktree.ui.web.user_metrics import user_families
 __all__ = ["exposed"]
 
 _STATUSES: Final = ("STARTING", "ACTIVE", "INACTIVE", "KILLED")
-_MESSAGES: Final = ("acked", "failed", "timed_out", "retried", "dead_lettered")
+_MESSAGES: Final = ("acked", "timed_out", "retried", "dead_lettered")
+_CAUSES: Final = tuple(str(cause) for cause in FailureCause if cause is not FailureCause.TIMEOUT)
+"""They are shown before anything fails: a series that begins above 0 has no rate at first."""
 _EMITTED: Final = ("emitted", "transferred")
 _READ: Final = ("executed", "acked", "failed")
 
@@ -113,6 +116,7 @@ class _Snapshots(Collector):
                         created=snapshot.began_ms / 1000,
                     )  # fmt: skip
             yield family
+        yield self._failed()
         for name, text, attribute in (
             ("acktree_messages_open", "Messages without a final verdict.", "open"),
             ("acktree_messages_awaiting_retry", "Those that wait for their next attempt.", "awaiting_retry"),
@@ -137,6 +141,21 @@ class _Snapshots(Collector):
                 secs = 0.0 if outage is None else max(0.0, (snapshot.taken_ms - outage.since_ms) / 1000)
                 away.add_metric([snapshot.topology, spout], secs)
         yield away
+
+    def _failed(self) -> Metric:
+        """What failed, by cause; those of an earlier release, which counted no causes, have an empty one."""
+        family = CounterMetricFamily(
+            "acktree_messages_failed", "Messages of spouts: failed.",
+            labels=["topology", "spout", "stream", "cause"],
+        )  # fmt: skip
+        for snapshot, name, stream, numbers in self._streams():
+            if name in snapshot.spouts:
+                causes = {**dict.fromkeys(_CAUSES, 0), **snapshot.stats[name].failed_by.get(stream, {})}
+                unknown = numbers.failed - sum(causes.values())
+                for cause, n in (causes | ({"": unknown} if unknown > 0 else {})).items():
+                    where = [snapshot.topology, name, stream, cause]
+                    family.add_metric(where, n, created=snapshot.began_ms / 1000)
+        return family
 
     def _traces(self) -> Iterator[Metric]:
         """What became of traces and events."""

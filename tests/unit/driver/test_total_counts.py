@@ -20,7 +20,7 @@ from acktree.checkpoint.table_log import FileCountLog
 from acktree.core.stats import count_table
 from acktree.core.stats.counters import Counters
 from acktree.core.stats.histograms import Histogram
-from acktree.core.tracking.verdicts import FailureKind
+from acktree.core.tracking.verdicts import FailureCause, FailureKind
 from acktree.driver.total_counts import TotalCounts, Totals
 from acktree.errors import CheckpointError
 from acktree.private_files import Disk
@@ -36,8 +36,8 @@ def spout(*streams):
     return SimpleNamespace(own=Counters(), complete_ms=Histogram(), sent=sent)
 
 
-def failed(kind):
-    return SimpleNamespace(kind=kind)
+def failed(kind, cause=FailureCause.EXCEPTION):
+    return SimpleNamespace(kind=kind, cause=cause)
 
 
 def counted(n, what="executed"):
@@ -124,6 +124,7 @@ def test_rows_of_a_dataframe_are_counted_by_their_number(tmp_path):
     totals.keep(0)
     now = totals.now().counters
     assert (now.total("acked", stream="default"), now.total("failed", stream="default")) == (4, 3)
+    assert now["rows", 1, "default", "failed_by_EXCEPTION"] == 3
 
 
 def test_a_write_that_was_not_committed_leaves_the_one_before_it(tmp_path):

@@ -125,3 +125,47 @@ def test_retries_dead_letters_and_what_waits_are_counted_by_spout():
         assert (given_up.awaiting_retry, given_up.open) == (0, 0)
         assert (given_up.total.retried, given_up.total.dead_lettered) == (2, 1)
         assert given_up.streams["default"].dead_lettered == len(running.dead_letters)
+
+
+class FailsInItsWay(Bolt):
+    """Acks, fails or raises as the tuple says; what says "keeps" it forgets."""
+
+    outputs = []
+
+    def prepare(self, config, context, collector):
+        self.collector = collector
+
+    def execute(self, tup):
+        match tup["way"]:
+            case "acks":
+                self.collector.ack(tup)
+            case "fails":
+                self.collector.fail(tup)
+            case "raises":
+                raise ValueError
+
+
+CAUSES = {"fails": "FAILED_BY_BOLT", "raises": "EXCEPTION"}
+
+
+@settings(max_examples=40)
+@given(st.lists(st.sampled_from(["acks", "fails", "raises", "keeps"]), max_size=30), st.booleans())
+def test_messages_that_fail_are_counted_by_their_cause(ways, has_retry):
+    """Those that time out are not among them. Each attempt counts, as everywhere."""
+    feeder, builder = FeederSpout(["way"]), TopologyBuilder("causes")
+    retry = Retry(max_attempts=2, backoff_secs=(0, 0)) if has_retry else None
+    builder.set_spout("source", feeder, retry=retry)
+    builder.set_bolt("bolt", FailsInItsWay()).shuffle_grouping("source")
+    with LocalCluster() as cluster:
+        running = cluster.submit(builder.create_topology(), config=Config(message_timeout_secs=5))
+        for number, way in enumerate(ways):
+            feeder.feed([way], message_id=number)
+        cluster.advance(1)
+        cluster.advance(60)
+        cluster.advance(60)
+        source = running.stats()["source"]
+        attempts = 2 if has_retry else 1
+        wanted = {cause: attempts * ways.count(way) for way, cause in CAUSES.items() if way in ways}
+        assert source.failed_by == ({"default": wanted} if wanted else {})
+        assert source.total.failed == sum(wanted.values())
+        assert source.total.timed_out == attempts * ways.count("keeps")

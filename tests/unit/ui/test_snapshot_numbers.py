@@ -20,7 +20,7 @@ from tests.unit.ui.driver_without_spark import started
 NEW = {
     "numbers": ("retried", "dead_lettered"),
     "task": ("held", "oldest_held_secs", "not_asked_secs"),
-    "component": ("execute_spread", "process_spread", "awaiting_retry"),
+    "component": ("execute_spread", "process_spread", "awaiting_retry", "failed_by"),
 }
 
 

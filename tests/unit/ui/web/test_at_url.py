@@ -119,7 +119,7 @@ def test_the_page_shows_and_orders_a_topology_that_runs_at_a_url(at_url, page):
     answers = asked_by_rest(page, about["id"], ["source", "double"])
     ours = f"/api/acktree/v1/topologies/{about['id']}"
     assert {path: status for path, (status, _) in answers.items() if status != 200} == {
-        f"{ours}/dead-letters/1": 400  # there is none
+        f"{ours}/dead-letters/1": 404  # there is none
     }
     (traced,) = page.json(f"{ours}/traces?verdict=FAILED")["messages"]
     assert page.json(f"{ours}/traces/{traced['root']}")["tree"]["lines"]

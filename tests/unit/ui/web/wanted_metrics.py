@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from acktree.core.tracking.verdicts import FailureCause
 from acktree.ui.snapshot import Snapshot
 
 EMITTED = ("emitted", "transferred")
@@ -33,7 +34,20 @@ def _streams(snapshot: Snapshot) -> Iterator[Sample]:
             for what in READ if colon else EMITTED:
                 yield f"tuples_{what}_total", getattr(numbers, what), labels
             for what in MESSAGES if component == "source" else ():
-                yield f"messages_{what}_total", getattr(numbers, what), {"spout": component, "stream": stream}
+                where = {"spout": component, "stream": stream}
+                if what == "failed":
+                    yield from _failed(numbers.failed, stats.failed_by.get(stream, {}), where)
+                else:
+                    yield f"messages_{what}_total", getattr(numbers, what), where
+
+
+def _failed(failed: int, by_cause: Mapping[str, int], where: dict[str, str]) -> Iterator[Sample]:
+    known = sum(by_cause.values())
+    causes = {str(cause): 0 for cause in FailureCause if cause != "TIMEOUT"} | dict(by_cause)
+    for cause, n in causes.items():
+        yield "messages_failed_total", n, {**where, "cause": cause}
+    if failed > known:
+        yield "messages_failed_total", failed - known, {**where, "cause": ""}
 
 
 def _spout(snapshot: Snapshot) -> Iterator[Sample]:
