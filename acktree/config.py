@@ -190,7 +190,7 @@ class Config:
     batch_interval_secs: float = 2
     """The target duration of a micro-batch under load: it admits as many messages as the last ones processed
     in that time. Without load a micro-batch is as short as Spark allows."""
-    inbox_max_messages: int = 2_000_000
+    inbox_max_messages: int = 4_000_000
     """The most messages in the inbox, emitted by spouts and not yet read by Spark; ``next_tuple`` is not
     called while it is full. The inbox is also full with twice the messages that a micro-batch admits."""
     inbox_max_bytes: int = 256 * 2**20

@@ -15,7 +15,7 @@ messages can be emitted, acked and failed in batches; a spout can say that it ha
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from acktree.core.data.fields import DEFAULT_STREAM, Outputs
@@ -155,11 +155,14 @@ class Spout(ABC):
         ``collector.lost``.
         """
 
-    def lag(self) -> int | None:
+    def lag(self) -> int | Mapping[str, int] | None:
         """How many messages wait at the source; None if it is not known.
 
         Called every few seconds on the spout's thread; ``running.stats()`` shows the last answer. Return
         at once: prefer a number that was noted earlier to a request to the server.
+
+        Returns:
+            Their number; or by the name of each partition of the source how many wait there.
         """
         return None
 

@@ -18,7 +18,7 @@ from typing import Final
 from acktree.config import Config
 from acktree.core.stats.counters import Counters
 from acktree.core.stats.histograms import Histogram
-from acktree.core.stats.numbers import SpoutNumbers, longest_outage
+from acktree.core.stats.numbers import Lag, SpoutNumbers, added, longest_outage
 from acktree.dead_letters.letter import DeadLetter
 from acktree.driver.spout_waits import idle_secs, not_asked_secs
 from acktree.errors import AcktreeError, CheckpointError, ConnectorError, SpoutError
@@ -57,7 +57,7 @@ class Numbers:
     counters: Counters
     open_count: int
     oldest_ms: int | None
-    lag: int | None = None
+    lag: Lag | None = None
     complete_ms: Histogram = field(default_factory=Histogram)
 
 
@@ -334,14 +334,14 @@ class Threads:
         ages = [each.oldest_ms for each in numbers if each.oldest_ms is not None]
         rows = rows_open() if any(thread.task.component.is_dataframe for thread in mine) else 0
         oldest_secs = (now_ms() - min(ages)) / 1000 if ages else None
-        lags = [each.lag for each in numbers if each.lag is not None]
         count = sum(each.open_count for each in numbers) + rows
         complete_ms = Histogram()
         for each in numbers:
             complete_ms.merge(each.complete_ms)
         outage = longest_outage(thread.task.outage for thread in mine)
         awaiting = sum(thread.task.awaiting_count for thread in mine)
-        return SpoutNumbers(count, oldest_secs, sum(lags) if lags else None, complete_ms, outage, awaiting)
+        lag, by_partition = added(each.lag for each in numbers)
+        return SpoutNumbers(count, oldest_secs, lag, complete_ms, outage, awaiting, by_partition)
 
     def wake_task(self, task: int) -> None:
         """Let one of them be asked again at once."""

@@ -13,7 +13,7 @@ from acktree.config import Config
 from acktree.core.data.frames import WireRow
 from acktree.core.micro_batch import MicroBatch
 from acktree.core.stats.histograms import Histogram
-from acktree.core.stats.numbers import ReportedError, SpoutNumbers, longest_outage
+from acktree.core.stats.numbers import ReportedError, SpoutNumbers, added, longest_outage
 from acktree.core.stats.statistics import Stats, summary
 from acktree.core.stats.table import html_of
 from acktree.core.tracking.verdicts import Failure
@@ -384,14 +384,14 @@ class LocalTopology(RunningTopology):
         mine = [self._tasks[task] for task in tasks]
         ages = [age for task in mine if (age := task.oldest_ms()) is not None]
         oldest = (self.now_ms - min(ages)) / 1000 if ages else None
-        lags = [task.lag for task in mine if task.lag is not None]
         complete_ms = Histogram()
         for task in mine:
             complete_ms.merge(task.complete_ms)
         open_count = sum(task.open_count for task in mine)
         outage = longest_outage(task.outage for task in mine)
         awaiting = sum(task.awaiting_count for task in mine)
-        return SpoutNumbers(open_count, oldest, sum(lags) if lags else None, complete_ms, outage, awaiting)
+        lag, by_partition = added(task.lag for task in mine)
+        return SpoutNumbers(open_count, oldest, lag, complete_ms, outage, awaiting, by_partition)
 
 
 def _call_at(place: Place, call: Callable[[], None]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
@@ -16,7 +17,7 @@ from acktree.errors import ConfigError
 from acktree.tasks.spouts.open_listing import OpenMessage
 from acktree.texts import short_repr
 from acktree.ui import history, letters, trace_orders, tracing
-from acktree.ui.known_names import MOST_OPEN, ORDERS, QUESTIONS, refuse_unknown
+from acktree.ui.known_names import MOST_OPEN, MOST_ORDERS, ORDERS, QUESTIONS, refuse_unknown
 from acktree.ui.log_levels import LogLevels
 from acktree.ui.observer import Observer
 from acktree.ui.order_log import SOCKET, Order
@@ -45,6 +46,7 @@ class Routes:
 
     def __init__(self, running: SubmittedTopology, run: Run, observer: Observer, levels: LogLevels) -> None:
         self._running, self.run, self._observer, self._levels = running, run, observer, levels
+        self._orders: deque[Mapping[str, Any]] = deque(maxlen=MOST_ORDERS)
 
     @property
     def id(self) -> str:
@@ -62,7 +64,7 @@ class Routes:
             return json_of({"open": self._oldest_open(most), "count": count})
         if path == "/v1/log-levels":
             return json_of(self._levels.shown())
-        if path in {"/v1/events", "/v1/history"} or path.startswith("/v1/traces"):
+        if path in {"/v1/audit", "/v1/events", "/v1/history"} or path.startswith("/v1/traces"):
             return json_of(self._recorded(path, query))
         if path == "/v1/dead-letters":
             return json_of(letters.page(self.run.dead_letters, query))
@@ -87,7 +89,10 @@ class Routes:
         return found
 
     def _recorded(self, path: str, query: Mapping[str, str]) -> dict[str, Any]:
-        """The history, traces and logged tuples."""
+        """The history, traces, logged tuples and orders."""
+        if path == "/v1/audit":
+            most = max(1, min(MOST_ORDERS, int(query.get("limit", 50))))
+            return {"orders": list(reversed(self._orders.copy()))[:most]}
         if path == "/v1/history":
             return history.page(self._observer.history.store, query)
         if path == "/v1/events":
@@ -116,7 +121,7 @@ class Routes:
             by: The door by which it came.
         """
         place = str(self.run.checkpoint.place)
-        order = Order(path.removeprefix("/v1/"), by, self.run.name, place, given)
+        order = Order(path.removeprefix("/v1/"), by, self.run.name, place, given, self._orders.append)
         try:
             return json_of(order.carry_out(lambda: self._order(path, given)))
         finally:

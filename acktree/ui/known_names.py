@@ -10,12 +10,24 @@ from typing import Final
 
 from acktree.errors import ConfigError, nearest
 
-__all__ = ["COMMANDS", "FILTERS", "MOST_OPEN", "MOST_PAGE", "ORDERS", "QUESTIONS", "refuse_unknown"]
+__all__ = [
+    "COMMANDS",
+    "FILTERS",
+    "MOST_OPEN",
+    "MOST_ORDERS",
+    "MOST_PAGE",
+    "ORDERS",
+    "QUESTIONS",
+    "refuse_unknown",
+]
 
 MOST_OPEN: Final = 1000
 """The most open messages in an answer."""
 MOST_PAGE: Final = 500
 """The most dead letters, traces or logged tuples in an answer."""
+
+MOST_ORDERS: Final = 500
+"""How many orders of a run are kept."""
 
 FILTERS: Final = (
     "ids", "topology", "spout", "component", "kind", "cause", "redriven", "settled", "before", "since",
@@ -26,6 +38,7 @@ _LETTER_ORDER: Final = (*FILTERS, "expected_count", "all")
 QUESTIONS: Final = {
     "snapshot": ("most_age_secs",),
     "open": ("limit",),
+    "audit": ("limit",),
     "log-levels": (),
     "history": ("since", "before", "limit"),
     "events": ("limit", "component"),

@@ -9,6 +9,7 @@ Rules of this file
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
@@ -32,6 +33,11 @@ _MOST_TEXT: Final = 200
 _MOST_SHOWN: Final = 10
 """How many items of a list are shown."""
 
+
+def _nowhere(_: Mapping[str, Any]) -> None:
+    """The default: an order is logged, and not kept."""
+
+
 Done = TypeVar("Done", bound=Mapping[str, Any])
 
 
@@ -50,6 +56,7 @@ class Order:
         topology: The topology's name; None where it is not known.
         place: The folder or URL of its checkpoint, or the URL of its dead letters.
         given: What came with it.
+        keep: Is given what is logged, as values.
     """
 
     name: str
@@ -57,6 +64,7 @@ class Order:
     topology: str | None
     place: str
     given: Mapping[str, Any] = field(default_factory=dict)
+    keep: Callable[[Mapping[str, Any]], None] = _nowhere
 
     def carry_out(self, how: Callable[[], Done]) -> Done:
         """Carry it out, and log what came of it. Returns the answer, or raises what refused it."""
@@ -75,10 +83,13 @@ class Order:
 
     def _log(self, outcome: str) -> None:
         place = masked_url(self.place) if is_url(self.place) else self.place
+        given = self._given()
         log.info(
             "topology=%s order=%s by=%s checkpoint=%s given=%s outcome=%s",
-            self.topology or "?", self.name, self.by, place, self._given(), outcome,
+            self.topology or "?", self.name, self.by, place, given, outcome,
         )  # fmt: skip
+        at_ms = time.time_ns() // 1_000_000
+        self.keep({"at_ms": at_ms, "order": self.name, "by": self.by, "given": given, "outcome": outcome})
 
     def _given(self) -> str:
         known = (ORDERS | COMMANDS).get(self.name, ())

@@ -13,7 +13,7 @@ from acktree import ConnectorError, TopologyBuilder
 from acktree.core.data.frames import Kind, WireRow
 from acktree.core.data.instruments import Increment
 from acktree.core.stats.counters import Counters
-from acktree.core.stats.numbers import ReportedError
+from acktree.core.stats.numbers import Lag, ReportedError
 from tests.browser import browsers
 from tests.unit.dead_letters.letters import LETTER
 from tests.unit.ui.driver_without_spark import Double, Numbers, started, wide
@@ -273,6 +273,24 @@ class Away(Numbers):
 
     def next_tuple(self):
         raise ConnectorError("no connection", "the queue", "start it", can_retry=True)
+
+
+def test_a_spout_s_page_says_why_messages_failed_and_which_partitions_they_wait_in(running, tab):
+    counters = Counters()
+    counters.add_failed("source", 3, "default", "EXCEPTION", 1200)
+    counters.add_failed("source", 3, "default", NASTY, 1)
+    running.run.threads.by_task[3].task.counters.merge(counters)
+    running.run.threads.by_task[3].task.lag = Lag(7, {"orders-0": 3, NASTY: 4})
+    running.door._observer.forget()
+    to_topology(tab)
+    tab.locator("svg a.spout").click()
+    tab.get_by_label("Window").select_option(":run")
+    causes = tab.locator("tbody[aria-label=Causes] tr")
+    causes.first.wait_for()
+    assert causes.all_inner_texts() == [f"default\t{NASTY}\t1", "default\tEXCEPTION\t1,200"]
+    lags = tab.locator("tbody[aria-label=Lag] tr")
+    assert lags.all_inner_texts() == [f"{NASTY}\t4", "orders-0\t3"]
+    assert tab.locator("img").count() == 0
 
 
 def test_an_outage_of_a_spout_is_shown(tab, tmp_path):

@@ -112,14 +112,15 @@ class Member:
             list(topics), on_assign=self._assign, on_revoke=self._revoke, on_lost=self._forget
         )
 
-    def lag(self) -> int | None:
-        """How many records were not read yet, as far as the client knows."""
-        known = []
+    def lag(self) -> dict[str, int] | None:
+        """By ``topic-partition`` how many records were not read yet, as far as the client knows."""
+        known = {}
         for key, partition in self.partitions.items():
             with suppress(KafkaException):
                 low, high = self._consumer.get_watermark_offsets(TopicPartition(*key), cached=True)
-                known.append(max(0, high - max(low, partition.position)) if high >= 0 else 0)
-        return sum(known) if known else None
+                topic, number = key
+                known[f"{topic}-{number}"] = max(0, high - max(low, partition.position)) if high >= 0 else 0
+        return known or None
 
     def close(self) -> None:
         """Commit, and leave the group. ``on_lost`` is not called."""

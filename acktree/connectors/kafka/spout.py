@@ -181,8 +181,8 @@ class KafkaSpout(Spout):
                 again = ((run, index, attempts[run.first_id + index] + 1) for index in indices.tolist())
                 self._again.extend(again)
 
-    def lag(self) -> int | None:
-        """How many records were not read yet, as far as the client knows."""
+    def lag(self) -> dict[str, int] | None:
+        """By ``topic-partition`` how many records were not read yet, as far as the client knows."""
         return None if self._member is None else self._member.lag()
 
     def close(self) -> None:

@@ -12,12 +12,14 @@ from acktree.core.stats.user_metrics import UserMetric
 __all__ = [
     "AckerNumbers",
     "ComponentStats",
+    "Lag",
     "Numbers",
     "Outage",
     "ReportedError",
     "SpoutNumbers",
     "TaskStats",
     "TraceNumbers",
+    "added",
     "longest_outage",
 ]
 
@@ -71,6 +73,35 @@ class Outage:
 
 
 @dataclass(frozen=True, slots=True)
+class Lag:
+    """How many messages wait at the source of a spout.
+
+    Attributes:
+        total: All of them.
+        by_partition: Those of each partition; empty where the spout names none.
+    """
+
+    total: int
+    by_partition: Mapping[str, int] = field(default_factory=dict)
+
+
+def added(lags: Iterable[Lag | None]) -> tuple[int | None, Mapping[str, int]]:
+    """What waits for some tasks together, and by partition; None where none of them knows.
+
+    >>> added([Lag(3, {"a": 1, "b": 2}), None, Lag(4, {"b": 4})])
+    (7, {'a': 1, 'b': 6})
+    """
+    known = [lag for lag in lags if lag is not None]
+    if not known:
+        return None, {}
+    by_partition: dict[str, int] = {}
+    for lag in known:
+        for partition, n in lag.by_partition.items():
+            by_partition[partition] = by_partition.get(partition, 0) + n
+    return sum(lag.total for lag in known), by_partition
+
+
+@dataclass(frozen=True, slots=True)
 class TaskStats:
     """One task: in total, and by stream (a bolt's inputs are written ``component:stream``)."""
 
@@ -101,6 +132,8 @@ class ComponentStats(TaskStats):
     """The age of the oldest open message; None if there is none."""
     lag: int | None = None
     """How many messages wait at the source, if the spout reports it (``Spout.lag``); seconds old."""
+    lag_by_partition: Mapping[str, int] = field(default_factory=dict)
+    """Those of each partition of the source; empty where the spout names none."""
     complete_ms: Histogram | None = None
     """How the complete latencies of a spout's acked messages are spread, in milliseconds; None for a bolt."""
     outage: Outage | None = None
@@ -131,6 +164,7 @@ class SpoutNumbers:
     complete_ms: Histogram | None = None
     outage: Outage | None = None
     awaiting_retry: int = 0
+    lag_by_partition: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

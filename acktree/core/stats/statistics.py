@@ -199,6 +199,7 @@ def _component(
         open=spout.count if spout else None,
         oldest_open_secs=spout.oldest_secs if spout else None,
         lag=spout.lag if spout else None,
+        lag_by_partition=spout.lag_by_partition if spout else {},
         complete_ms=spout.complete_ms if spout else None,
         outage=spout.outage if spout else None,
         awaiting_retry=spout.awaiting_retry if spout else None,

@@ -29,7 +29,7 @@ import numpy as np
 from acktree.core import durable
 from acktree.core.data.context import Clock
 from acktree.core.data.instruments import Increment
-from acktree.core.stats.numbers import Outage
+from acktree.core.stats.numbers import Lag, Outage
 from acktree.errors import ConnectorError, SpoutError
 from acktree.log_lines import Place
 from acktree.spout import EndOfStream, Spout
@@ -83,7 +83,7 @@ class SpoutTask:
         self.is_open = False
         self.is_asking = False
         """Whether ``next_tuple`` is being called."""
-        self.lag: int | None = None
+        self.lag: Lag | None = None
         """How many messages waited at the source when the spout was last asked; None: not known."""
         self._host = spout_host
         self._services = task_services()

@@ -5,13 +5,13 @@ Times are arguments, in milliseconds of the clock that the caller has: the drive
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Final
 
 from acktree.core.spouts.open_messages import OpenMessages
-from acktree.core.stats.numbers import Outage
+from acktree.core.stats.numbers import Lag, Outage
 from acktree.errors import AcktreeError, MisuseError
 from acktree.texts import MOST_REASON, bounded, error_text, printable
 
@@ -123,18 +123,25 @@ class OpenNow(OpenMessages):
         return list(self.emitted_by(self.now_ms - round(secs * 1000)))
 
 
-def checked_lag(lag: object, where: str) -> int | None:
-    """What a spout's ``lag`` returned, as a number; None where it is not known.
+def checked_lag(lag: object, where: str) -> Lag | None:
+    """What a spout's ``lag`` returned; None where it is not known.
 
     Raises:
-        MisuseError: It is neither a number from 0 on nor None.
+        MisuseError: It is neither a number from 0 on, nor a mapping to such numbers, nor None.
     """
     if lag is None:
         return None
+    if isinstance(lag, Mapping):
+        by_partition = {str(name): _checked(each, where) for name, each in lag.items()}
+        return Lag(sum(by_partition.values()), by_partition)
+    return Lag(_checked(lag, where))
+
+
+def _checked(lag: object, where: str) -> int:
     if isinstance(lag, bool) or not isinstance(lag, Integral) or int(lag) < 0:
         raise MisuseError(
             f"lag() returned {lag!r:.60}, which is no number of messages",
             where,
-            "return a whole number from 0 on, or None where it is not known",
+            "return a whole number from 0 on, such numbers by partition, or None where it is not known",
         )
     return int(lag)

@@ -121,7 +121,6 @@ class _Snapshots(Collector):
             ("acktree_messages_open", "Messages without a final verdict.", "open"),
             ("acktree_messages_awaiting_retry", "Those that wait for their next attempt.", "awaiting_retry"),
             ("acktree_message_oldest_open_seconds", "Age of the oldest of them.", "oldest_open_secs"),
-            ("acktree_spout_lag", "Messages that wait at the source.", "lag"),
         ):
             gauge = GaugeMetricFamily(name, text, labels=["topology", "spout"])
             for snapshot in self._snapshots:
@@ -130,6 +129,7 @@ class _Snapshots(Collector):
                     if value is not None:
                         gauge.add_metric([snapshot.topology, spout], value)
             yield gauge
+        yield self._lag()
         away = GaugeMetricFamily(
             "acktree_spout_outage_seconds",
             "For how long the spout's queue, or the store of dead letters, does not answer; 0 if it does.",
@@ -141,6 +141,21 @@ class _Snapshots(Collector):
                 secs = 0.0 if outage is None else max(0.0, (snapshot.taken_ms - outage.since_ms) / 1000)
                 away.add_metric([snapshot.topology, spout], secs)
         yield away
+
+    def _lag(self) -> Metric:
+        """By partition of the source; an empty one where the spout names none."""
+        lag = GaugeMetricFamily(
+            "acktree_spout_lag",
+            "Messages that wait at the source.",
+            labels=["topology", "spout", "partition"],
+        )
+        for snapshot in self._snapshots:
+            for spout in snapshot.spouts:
+                numbers = snapshot.stats[spout]
+                if numbers.lag is not None:
+                    for partition, n in (numbers.lag_by_partition or {"": numbers.lag}).items():
+                        lag.add_metric([snapshot.topology, spout, partition], n)
+        return lag
 
     def _failed(self) -> Metric:
         """What failed, by cause; those of an earlier release, which counted no causes, have an empty one."""

@@ -101,6 +101,7 @@ def _now(seen: Seen, name: str) -> Row:
         "open": total.open,
         "oldest_open_secs": total.oldest_open_secs,
         "lag": total.lag,
+        "lag_by_partition": dict(total.lag_by_partition),
         "outage": plain(total.outage) if seen.is_running else None,
         "errors": sum(error.component == name for error in snapshot.errors),
     }
@@ -201,6 +202,7 @@ def component(seen: Seen, name: str, window: str) -> Row:
         "secs": chosen.secs,
         "now": _now(seen, name),
         "total": plain(numbers.total),
+        "failed_by": plain(numbers.failed_by),
         "capacity": snapshot.capacity(chosen, name),
         "streams": plain(numbers.streams),
         "tasks": {

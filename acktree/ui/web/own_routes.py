@@ -75,6 +75,7 @@ class OwnRoutes(Handlers):
             Path(f"{one}/open", self._open, takes=QUESTIONS["open"]),
             Path(f"{one}/history", self._history, takes=QUESTIONS["history"]),
             Path(f"{one}/errors", self._errors, takes=()),
+            Path(f"{one}/audit", self._audit, takes=QUESTIONS["audit"]),
             Path(f"{one}/dead-letters", self._letters, takes=QUESTIONS["dead-letters"]),
             Path(f"{one}/dead-letters/{{letter:int}}", self._letter, takes=QUESTIONS["dead-letter"]),
             Path(f"{one}/traces", self._traces, takes=QUESTIONS["traces"]),
@@ -154,6 +155,10 @@ class OwnRoutes(Handlers):
     def _errors(self, request: Request) -> Response:
         seen = self.one(request)
         return JSONResponse({"errors": ours.topology(seen)["errors"]})
+
+    def _audit(self, request: Request) -> Response:
+        seen, query = self.one(request), dict(request.query_params)
+        return JSONResponse(seen.found.door.get("audit", query) if seen.is_running else {"orders": []})
 
     def _history(self, request: Request) -> Response:
         seen, query = self.one(request), dict(request.query_params)

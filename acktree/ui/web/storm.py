@@ -298,9 +298,12 @@ def lag(seen: Seen) -> Row:
     """``topology/{id}/lag``: of the spouts that report it."""
     rows = {}
     for name in seen.snapshot.spouts:
-        waiting = seen.snapshot.stats[name].lag
-        if waiting is not None:
-            partition = {"consumerCommittedOffset": 0, "logHeadOffset": waiting, "lag": waiting}
+        numbers = seen.snapshot.stats[name]
+        if numbers.lag is not None:
+            partitions = {
+                partition: {"consumerCommittedOffset": 0, "logHeadOffset": waiting, "lag": waiting}
+                for partition, waiting in (numbers.lag_by_partition or {"0": numbers.lag}).items()
+            }
             kind = str(seen.snapshot.graph["components"][name]["class"])
-            rows[name] = {"spoutId": name, "spoutType": kind, "spoutLagResult": {name: {"0": partition}}}
+            rows[name] = {"spoutId": name, "spoutType": kind, "spoutLagResult": {name: partitions}}
     return rows

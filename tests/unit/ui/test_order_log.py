@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 
 import pytest
@@ -53,6 +54,25 @@ def test_the_driver_logs_each_order_with_its_door_and_outcome(running, lines, tm
         f"{head}dead-letters/purge by=cli {place} given=(all=True, expected_count=4) outcome=done purged=4",
         f"{head}kill by=cli {place} given=(wait_secs=0.0) outcome=done wait_secs=0.0",
     ]
+
+
+def test_the_orders_of_a_run_are_kept_with_what_was_logged_of_them(running, lines):
+    door = find("numbers").door
+    door.order("deactivate")
+    with pytest.raises(DoorError):
+        door.order("kill", {"wait_secs": -1})
+    with pytest.raises(DoorError):
+        door.order("nonsense")
+    kept = door.get("audit")["orders"]
+    head = f"topology=numbers order={{order}} by={{by}} checkpoint={find('numbers').checkpoint} "
+    said = [(head + "given={given} outcome={outcome}").format(**order) for order in reversed(kept)]
+    assert said == lines()
+    assert [order["order"] for order in kept] == ["nonsense", "kill", "deactivate"]
+    assert all(abs(order["at_ms"] / 1000 - time.time()) < 60 for order in kept)
+    assert door.get("audit", {"limit": 1})["orders"] == kept[:1]
+    for _ in range(600):
+        door.order("activate")
+    assert len(door.get("audit", {"limit": 1000})["orders"]) == 500
 
 
 def test_an_order_that_is_refused_is_logged_with_the_reason_and_without_what_no_order_takes(running, lines):

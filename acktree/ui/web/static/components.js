@@ -54,7 +54,7 @@ export function componentView(found, detail, tools) {
       tile("Acked", count(total.acked)), tile("Failed", count(total.failed), total.failed > 0), isSpout ? tile("Timed out", count(total.timed_out), total.timed_out > 0) : null, tile("Errors", count(total.errors), total.errors > 0),
       holds(detail) ? [tile("Held", count(detail.now.held)), tile("Oldest held", secs(detail.now.oldest_held_secs))] : null),
     taskSection(detail, isSpout),
-    isSpout ? waitSection(detail) : null,
+    isSpout ? [causeSection(detail.failed_by || {}), lagSection(detail.now.lag_by_partition || {}), waitSection(detail)] : null,
     latencySection(detail.latencies, isSpout && tools.window !== ":run" && tools.window !== ":all-time"),
     streamSections(found, detail, isSpout, tools.address),
     metricSection(detail.metrics || {}),
@@ -72,6 +72,17 @@ function taskSection(detail, isSpout) {
     `task ${task}`, count(each.emitted), count(each.transferred), ...(isSpout ? [] : [count(each.executed), share(each.capacity)]), count(each.acked), count(each.failed),
     ...(isSpout ? [count(each.timed_out), millis(each.complete_ms)] : [millis(each.execute_ms), millis(each.process_ms)]),
     ...(held ? [count(each.held), secs(each.oldest_held_secs)] : [])])));
+}
+
+// Of which cause messages failed. Those that timed out are not among them.
+function causeSection(byStream) {
+  const rows = Object.entries(byStream).flatMap(([stream, causes]) => Object.entries(causes).map(([cause, n]) => [stream, cause, count(n)]));
+  return rows.length ? h("section", { "data-key": "causes" }, h("h2", {}, "Why messages failed"), table("Causes", [["Stream"], ["Cause"], ["Failed", true]], rows)) : null;
+}
+
+function lagSection(lags) {
+  const rows = Object.entries(lags).sort((a, b) => b[1] - a[1]).map(([partition, n]) => [partition, count(n)]);
+  return rows.length ? h("section", { "data-key": "lags" }, h("h2", {}, "What waits at the source"), table("Lag", [["Partition"], ["Messages", true]], rows)) : null;
 }
 
 // For how long, and which share of the time of its tasks, a spout was not asked for messages.

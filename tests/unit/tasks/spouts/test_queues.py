@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from acktree import Config, EndOfStream, Retry
+from acktree.core.stats.numbers import Lag
 from acktree.core.tracking.verdicts import FailureCause
 from acktree.errors import ConnectorError, MisuseError, SpoutError
 from acktree.tasks.chunk import Chunk
@@ -501,18 +502,28 @@ def test_a_spouts_own_limit_of_open_messages_counts(own, common, most):
     assert harness.task.open_count == (most or 8)
 
 
-@pytest.mark.parametrize("lag", ["many", -1, 2.5, True, float("nan")], ids=repr)
+@pytest.mark.parametrize("lag", ["many", -1, 2.5, True, float("nan"), {"p": -1}, {"p": None}], ids=repr)
 def test_a_lag_that_is_no_number_of_messages_is_reported_and_not_shown(lag):
     spout = Source()
     spout.lag = iter([7, lag]).__next__
     harness = Harness(spout)
     harness.run()
     harness.task.step(5000)
-    assert harness.task.lag == 7
+    assert harness.task.lag == Lag(7)
     harness.task.step(10_000)
     assert harness.task.lag is None
     [(_, _, failure)] = harness.reports
-    assert f"lag() returned {lag!r}" in failure.reason
+    wrong = lag["p"] if isinstance(lag, dict) else lag
+    assert f"lag() returned {wrong!r}" in failure.reason
+
+
+def test_a_lag_by_partition_is_added_up():
+    spout = Source()
+    spout.lag = lambda: {"orders-0": 3, 1: 4}
+    harness = Harness(spout)
+    harness.run()
+    harness.task.step(5000)
+    assert harness.task.lag == Lag(7, {"orders-0": 3, "1": 4})
 
 
 def test_the_lag_is_asked_for_every_few_seconds():
@@ -523,7 +534,7 @@ def test_the_lag_is_asked_for_every_few_seconds():
     assert harness.task.lag is None
     harness.task.step(5000)
     harness.task.step(6000)
-    assert harness.task.lag == 7
+    assert harness.task.lag == Lag(7)
     harness.task.step(10_000)
     assert harness.task.lag is None
 

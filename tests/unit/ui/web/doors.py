@@ -18,7 +18,7 @@ STREAM = "/api/acktree/v1/stream"
 ROUTES = (
     "/", "/metrics", "/api/acktree/v1/healthz", "/api/acktree/v1/readyz", STREAM, f"{STREAM}?topology={{id}}",
     "/api/acktree/v1/page", "/api/acktree/v1/snapshot", "/api/acktree/v1/topologies", OURS,
-    f"{OURS}/open", f"{OURS}/history", f"{OURS}/errors", f"{OURS}/dead-letters",
+    f"{OURS}/open", f"{OURS}/history", f"{OURS}/errors", f"{OURS}/audit", f"{OURS}/dead-letters",
     f"{OURS}/dead-letters/1", f"{OURS}/traces", f"{OURS}/events", "/api/v1/cluster/summary",
     "/api/v1/cluster/configuration", "/api/v1/nimbus/summary", "/api/v1/supervisor/summary",
     "/api/v1/history/summary", "/api/v1/topology/summary", ONE, f"{ONE}/metrics", f"{ONE}/visualization",

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.services.prometheus import RULES, Prometheus
 
 BOARD = RULES.with_name("grafana.json")
-OF_SOME = {"acktree_spout_lag": {"topology", "spout"}}
+OF_SOME = {"acktree_spout_lag": {"topology", "spout", "partition"}}
 """Of spouts that report it alone."""
 METRIC = re.compile(r"\b(acktree_\w+)(?:\{([^}]*)\})?")
 

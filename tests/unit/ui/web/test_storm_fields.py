@@ -17,7 +17,7 @@ from acktree import Config
 from acktree.cli.main import main
 from acktree.core.data.frames import Kind, WireRow
 from acktree.core.stats.counters import Counters
-from acktree.core.stats.numbers import ReportedError
+from acktree.core.stats.numbers import Lag, ReportedError
 
 DECIMAL = re.compile(r"\d+\.\d{3}")
 NONE = type(None)
@@ -251,10 +251,26 @@ def counted(running, page):
     running.run.results.note({Kind.STATISTICS: [row]}, 0)
     running.run.results.totals.keep(running.run.results.progress.batch_id)
     running.run.errors.add(ReportedError("double", 1, "why", 1_795_331_842_000, "a traceback"))
-    running.run.threads.by_task[3].task.lag = 5
+    running.run.threads.by_task[3].task.lag = Lag(5)
     (about,) = page.json("/api/v1/topology/summary")["topologies"]
     page.ask(f"/api/v1/topology/{about['id']}/activate", "POST", b"")  # what is asked next is new
     return running
+
+
+def test_a_lag_by_partition_is_at_every_door(page, topology_id, counted):
+    counted.run.threads.by_task[3].task.lag = Lag(7, {"orders-0": 3, "orders-1": 4})
+    page.ask(f"/api/v1/topology/{topology_id}/activate", "POST", b"")  # what is asked next is new
+    try:
+        lags = page.json(f"/api/v1/topology/{topology_id}/lag")["source"]["spoutLagResult"]["source"]
+        assert {partition: each["lag"] for partition, each in lags.items()} == {"orders-0": 3, "orders-1": 4}
+        now = page.json(f"/api/acktree/v1/topologies/{topology_id}/components/source")["now"]
+        assert (now["lag"], now["lag_by_partition"]) == (7, {"orders-0": 3, "orders-1": 4})
+        scraped = page.ask("/metrics")[2].decode()
+        where = '{partition="orders-1",spout="source",topology="numbers"}'
+        assert f"acktree_spout_lag{where} 4.0\n" in scraped
+    finally:
+        counted.run.threads.by_task[3].task.lag = Lag(5)
+        page.ask(f"/api/v1/topology/{topology_id}/activate", "POST", b"")
 
 
 @pytest.mark.parametrize("route", FIELDS)
