@@ -9,8 +9,8 @@ ARGS ?=
 PROCESSES ?= $(shell awk '/^MemTotal/ { print ($$2 > 15000000) ? 3 : 2 }' /proc/meminfo 2>/dev/null || echo 2)
 BIN = $(VENV)/bin
 READY = $(VENV)/.ready
-# A test that hangs fails after 600 s. The tests of one file run in one process, in their order.
-PYTEST = $(BIN)/python -m pytest --timeout=600 -n $(PROCESSES) --dist loadfile
+# A test that hangs fails after 600 s. The tests of one file run in one process, in their order; conftest.py orders the files.
+PYTEST = $(BIN)/python -m pytest --timeout=600 -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 # The whole suite measures how much of core it covers; a part of it, chosen with ARGS, does not.
 CORE_IS_WHOLE = $(if $(ARGS),,--cov --cov-report=term-missing:skip-covered --cov-fail-under=99)
 # Where `make test-newest` puts a Debian.

@@ -18,7 +18,18 @@ os.environ.setdefault("ACKTREE_CLASS_ARCHIVE", "off")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background: children would ignore it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-SPARK_TESTS = Path(__file__).parent / "tests" / "spark"
+HERE = Path(__file__).parent
+SPARK_TESTS = HERE / "tests" / "spark"
+LONG = (
+    "tests/simulator",
+    "tests/unit/tasks/bolts/test_interruptions.py",
+    "tests/unit/spark/session/test_shipping.py",
+    "tests/chaos",
+    "tests/spark",
+    "tests/browser",
+    "examples",
+)
+"""What takes minutes, and is begun first: no process of a parallel run is left alone with it at the end."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -27,10 +38,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs Spark, so that nobody can forget to."""
+    """Mark what needs Spark, so that nobody can forget to, and begin with what takes long."""
+    items.sort(key=_turn)
     for item in items:
         if SPARK_TESTS in item.path.parents or "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
+
+
+def _turn(item: pytest.Item) -> int:
+    """The place of a test's file among those that take long, or after them."""
+    path = item.path.as_posix().removeprefix(f"{HERE.as_posix()}/")
+    return next((turn for turn, begin in enumerate(LONG) if path.startswith(begin)), len(LONG))
 
 
 @pytest.fixture(scope="session")
