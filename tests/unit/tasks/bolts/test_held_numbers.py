@@ -147,7 +147,7 @@ def test_the_one_open_tuple_among_many_that_are_kept_and_acked_is_found():
         assert secs >= 7
 
 
-class KeepsSome(Bolt):
+class KeepsOpen(Bolt):
     """Keeps each tuple, acks none."""
 
     outputs = []
@@ -165,7 +165,7 @@ def test_tuples_of_messages_that_have_timed_out_take_no_place_of_open_ones(monke
     monkeypatch.setattr(held_tuples, "MOST_SEARCHED", searched)
     builder, feeder = TopologyBuilder("holds"), FeederSpout(["n"])
     builder.set_spout("source", feeder, message_timeout_secs=10)
-    builder.set_bolt("keeps", KeepsSome()).shuffle_grouping("source")
+    builder.set_bolt("keeps", KeepsOpen()).shuffle_grouping("source")
     with LocalCluster() as cluster:
         running = cluster.submit(builder.create_topology(), config=Config(message_timeout_secs=5))
         for begin in (0, 100, 200):  # each time twice as many as there are places
@@ -193,17 +193,6 @@ class Gathers(Bolt):
             for each in self.kept:
                 self.collector.ack(each)
             self.kept = []
-
-
-class KeepsOpen(Bolt):
-    outputs = []
-    remembers = ["kept"]
-
-    def prepare(self, config, context, collector):
-        self.kept = []
-
-    def execute(self, tup):
-        self.kept.append(tup)
 
 
 def test_of_a_tuple_that_belongs_to_many_messages_ten_are_named():
