@@ -20,14 +20,16 @@ __all__ = ["Facts", "redrives_ordered_in"]
 _NAME: Final = "acktree.json"
 
 
-def redrives_ordered_in(folder: Path) -> int:
-    """How many dead letters the next run on a checkpoint sends again; 0 where its facts cannot be read.
+def redrives_ordered_in(folder: Path) -> dict[int, int]:
+    """The dead letters that are ordered for the next run, and when; none where the facts cannot be read.
 
-    It takes no lock: for display, while nobody runs the topology.
+    It takes no lock: for display, while nobody runs the topology. A run that was stopped may have settled
+    some of them since.
     """
     with suppress(OSError, ValueError, AttributeError, TypeError):
-        return len(json.loads((folder / _NAME).read_bytes()).get("redrive", ()))
-    return 0
+        ordered = json.loads((folder / _NAME).read_bytes()).get("redrive", {})
+        return {int(letter): int(at_ms) for letter, at_ms in ordered.items()}
+    return {}
 
 
 class Facts:

@@ -31,6 +31,7 @@ __all__ = [
     "as_text",
     "door_of",
     "duration",
+    "letter_id",
     "limit",
     "log_order",
     "new_command",
@@ -119,6 +120,13 @@ def above_zero(text: str) -> float:
     if secs := seconds(text):
         return secs
     raise ArgumentTypeError("a time here is longer than 0 seconds")
+
+
+def letter_id(text: str) -> int:
+    """The number of a dead letter. ArgumentTypeError for what is none."""
+    if not text.isdecimal() or not int(text):
+        raise ArgumentTypeError(f"{text!r:.60} is no number of a dead letter: see acktree dead-letters list")
+    return int(text)
 
 
 def limit(most: int) -> Callable[[str], int]:

@@ -15,7 +15,17 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from acktree.cli.answers import Answer, Commands, UsageError, door_of, limit, log_order, new_command, table
+from acktree.cli.answers import (
+    Answer,
+    Commands,
+    UsageError,
+    door_of,
+    letter_id,
+    limit,
+    log_order,
+    new_command,
+    table,
+)
 from acktree.core.tracking.verdicts import FailureCause, FailureKind
 from acktree.dead_letters.store import DeadLetters
 from acktree.errors import AcktreeError, MisuseError, nearest
@@ -55,13 +65,15 @@ def add_to(commands: Commands) -> None:
     )  # fmt: skip
     to_list.add_argument("--after", type=int, default=0, metavar="ID", help="only ids above this one")
     to_show = _with_store(new_command(family, "show", "all of one, with its traceback", _show))
-    to_show.add_argument("id", type=int, metavar="ID", help="the letter, as `list` shows it")
+    to_show.add_argument("id", type=letter_id, metavar="ID", help="the letter, as `list` shows it")
     to_export = _filtered(new_command(family, "export", "write them to a .parquet or .jsonl file", _export))
     to_export.add_argument("file", help="a new file")
     to_redrive = new_command(family, "redrive", "send them again, as new messages", _redrive)
     to_purge = new_command(family, "purge", "delete them", _purge)
     for parser in (to_redrive, to_purge):
-        parser.add_argument("ids", nargs="*", type=int, metavar="ID", help="letters, as `list` shows them")
+        parser.add_argument(
+            "ids", nargs="*", type=letter_id, metavar="ID", help="letters, as `list` shows them"
+        )
         parser.add_argument("--all", action="store_true", help="all of them, if no filter is given")
         parser.add_argument("--yes", action="store_true", help="do not ask")
         _filtered(parser)

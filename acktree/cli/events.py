@@ -12,7 +12,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 
 from acktree.cli.answers import Answer, Commands, door_of, limit, new_command
-from acktree.errors import CheckpointError, nearest
+from acktree.errors import CheckpointError, ConfigError, nearest
 from acktree.texts import printable
 from acktree.traces.events import FOLDER, Event, read_events
 from acktree.ui.client import Found, find
@@ -87,7 +87,7 @@ def _events(given: Namespace) -> Iterator[Answer]:
         if not given.follow:
             return
         if not is_running:
-            _say(f"nobody runs topology {found.topology!r}: no more tuples are logged")
+            _say(f"no driver of topology {found.topology!r} answers any more")
             return
         time.sleep(_LOOK_SECS)
 
@@ -99,12 +99,19 @@ def _say(text: str) -> None:
 
 
 def _why_none(found: Found, given: Namespace) -> str:
-    """Why no tuple is shown."""
+    """Why no tuple is shown. ConfigError where the topology has no such component."""
     snapshot = found.snapshot()
     known = {} if snapshot is None else snapshot.graph["components"]
     if given.component is not None and known and given.component not in known:
-        return f"the topology has no component {given.component!r:.60}: {nearest(given.component, known)}"
-    if snapshot is None or not found.is_running or snapshot.debug_percent(given.component or ""):
+        raise ConfigError(
+            f"the topology has no component {given.component!r:.60}",
+            "events",
+            nearest(given.component, known),
+        )
+    logs = snapshot is not None and any(
+        snapshot.debug_percent(each) for each in ([given.component] if given.component else known)
+    )
+    if not found.is_running or logs:
         return "no tuple is logged yet" if found.is_running else "no tuple was logged"
     return f"no tuple is logged: acktree debug {given.topology} on"
 

@@ -125,9 +125,10 @@ def _stuck(snapshot: Snapshot) -> Iterator[Check]:
     default_secs = float(config["topology.message.timeout.secs"])
     for spout in snapshot.spouts:
         oldest_secs = snapshot.stats[spout].oldest_open_secs or 0.0
+        run_secs = min(oldest_secs, snapshot.uptime_secs)  # nothing is late because nobody ran it
         limit_secs = _longest_open_secs(snapshot.graph["components"][spout], default_secs)
         yield Check(
-            f"spout {spout}", limit_secs is None or oldest_secs <= limit_secs,
+            f"spout {spout}", limit_secs is None or run_secs <= limit_secs,
             f"oldest open message {oldest_secs:.1f} s",
             f"see `acktree open`: no message should be open for more than {limit_secs or 0:,.0f} s, which is "
             "twice the message timeout for each attempt, and the pauses of its retries",

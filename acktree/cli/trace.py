@@ -65,6 +65,10 @@ def _trace(given: Namespace) -> Answer:
         raise UsageError("no message is watched", "trace --secs", "name messages: --watch ID --secs N")
     if given.rate is not None and given.watch is not None:
         raise UsageError("these are two orders", "trace --rate --watch", "give one after the other")
+    if given.root is not None and (given.rate is not None or given.watch is not None):
+        raise UsageError(
+            "a root is shown, and an order is about other messages", "trace ROOT", "leave one out"
+        )
     found = find(given.topology)
     if given.rate is not None:
         done = door_of(found, given).order("trace", {"rate": given.rate})

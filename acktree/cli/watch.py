@@ -8,6 +8,7 @@ from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from math import inf
 from typing import Any, Final
 
 from acktree.cli.answers import Answer, Commands, door_of, duration, limit, new_command, seconds, table
@@ -168,10 +169,7 @@ def _show(given: Namespace) -> Answer:
         _described(snapshot),
         *(f"setting {key} = {value}" for key, value in sorted(changed.items())),
     ]
-    lines += [
-        f"held by {row['bolt']} task {row['task_id']}: {row['held']:,}{_age(row['oldest_held_secs'])}"
-        for row in _held(snapshot)
-    ]
+    lines += _held_lines(snapshot)
     if snapshot.stopped_by:
         lines.append(f"stopped by: {snapshot.stopped_by}")
     return Answer(data, "\n".join(lines))
@@ -212,6 +210,7 @@ def _stats(given: Namespace) -> Answer:
     covers = f"the numbers of {of}; they cover {window.secs:,.0f} s in which a driver ran:"
     lines = [_as_of(found, snapshot), covers, window.stats.table() + _lost(snapshot.stats.traces)]
     lines += [f"{_ACCOUNTS[of]}: {_account_line(account)}" for of, account in snapshot.accounts.items()]
+    lines += _held_lines(snapshot)
     lines += _not_asked_lines(window, snapshot.spouts)
     lines.append(_phases_line(window.stats.acker))
     if snapshot.has_acker:
@@ -261,14 +260,19 @@ def _snapshots(given: Namespace) -> Iterator[Snapshot]:
 
     Raises:
         NobodyRunsError: The driver is gone.
+        TimeoutError: ``--timeout`` is over.
     """
     door, seen = door_of(find(given.topology), given), 0
+    end = inf if given.timeout is None else time.monotonic() + given.timeout
     while True:
         yield door.snapshot(min(1.0, given.interval / 2))
         seen += 1
         if given.count is not None and seen >= given.count:
             return
-        time.sleep(given.interval)
+        left_secs = end - time.monotonic()
+        time.sleep(max(0.0, min(given.interval, left_secs)))
+        if left_secs <= given.interval:
+            raise TimeoutError(f"{given.timeout:g} s are over")
 
 
 def _top(given: Namespace) -> Iterable[Answer]:
@@ -378,7 +382,7 @@ def _open(given: Namespace) -> Answer:
     rows = [(*(message[name] for name in names), _held_by(message)) for message in messages]
     text = table(head, rows) if rows else "no message is open"
     if rows and len(rows) < count:
-        more = "; the others were emitted a moment ago"  # and are not handed over yet, so they have no root
+        more = "; the others are not handed over yet, or are rows of a DataFrame"  # they have no root
         if len(rows) == given.limit:
             more = "; further ones: a larger --limit" if given.limit < MOST_OPEN else ""
         text += f"\nthe oldest {len(rows):,} of {count:,}{more}"
@@ -397,6 +401,13 @@ def _held_by(message: Mapping[str, Any]) -> str:
     if message.get("forgotten_by"):
         where.append(f"forgotten by {message['forgotten_by']}")
     return "; ".join(where)
+
+
+def _held_lines(snapshot: Snapshot) -> list[str]:
+    return [
+        f"held by {row['bolt']} task {row['task_id']}: {row['held']:,}{_age(row['oldest_held_secs'])}"
+        for row in _held(snapshot)
+    ]
 
 
 def _held(snapshot: Snapshot) -> list[dict[str, Any]]:

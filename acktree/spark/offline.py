@@ -148,7 +148,7 @@ def _remembering(shape: Shape, component: str) -> Part:
         raise ConfigError(
             f"{part.kind} {component!r} is not a stateful bolt",
             "--component",
-            "change it in the topology and submit that: what may change so, docs/running.md lists",
+            "name a bolt that remembers; others keep nothing here, and change with the topology",
         )
     return part
 

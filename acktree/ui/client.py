@@ -288,7 +288,9 @@ def find(named: str) -> Found:
     raise ConfigError(
         f"there is no topology and no checkpoint {masked_url(named) if is_url(named) else named!r}",
         "topologies of this user on this machine",
-        nearest(named, {entry.topology for entry in known}),
+        nearest(named, {entry.topology for entry in known})
+        if known
+        else "submit one, or name its checkpoint: none has run as this user on this machine",
     )
 
 

@@ -15,7 +15,7 @@ from acktree.checkpoint.facts import redrives_ordered_in
 from acktree.checkpoint.folder import Checkpoint
 from acktree.dead_letters.store import IN_MEMORY as LETTERS_IN_MEMORY
 from acktree.dead_letters.store import DeadLetters
-from acktree.errors import CheckpointError, ConfigError
+from acktree.errors import AcktreeError, CheckpointError, ConfigError
 from acktree.traces.traces import Traces
 from acktree.ui import letters
 from acktree.ui.client import Found, nobody_runs
@@ -121,8 +121,19 @@ def order_redrive(found: Found, ids: list[int]) -> dict[str, Any]:
 
 
 def redrives_ordered(found: Found) -> int:
-    """How many letters the next run sends again; 0 while one runs."""
-    return 0 if found.is_running or found.folder is None else redrives_ordered_in(found.folder)
+    """How many letters the next run sends again; 0 while one runs.
+
+    An order is kept until the next run sees that its letter is settled, or is not there any more.
+    """
+    ordered = {} if found.is_running or found.folder is None else redrives_ordered_in(found.folder)
+    if not ordered:
+        return 0
+    try:
+        with letters_of(found) as store:
+            known = [(each.settled_ms, ordered[each.id]) for each in store.find(ids=ordered) if each.id]
+            return sum(settled_ms is None or settled_ms < at_ms for settled_ms, at_ms in known)
+    except AcktreeError:  # they are in a database, which is not asked
+        return len(ordered)
 
 
 def _redrive(found: Found, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -212,7 +212,14 @@ class HeldTuples:
             late_ms: A tuple that came before this clock is late: its messages are probably timed out.
         """
         self.oldest_open = ()
-        oldest = OldestHeld(self._store, self._held_open, late_ms)
+
+        def is_late(name: int) -> bool:
+            if name not in self._saved:
+                return True
+            came_ms = self._came_ms(name)
+            return late_ms is not None and came_ms is not None and came_ms < late_ms
+
+        oldest = OldestHeld(self._store, self._held_open, is_late)
         end = int(self._saved.get(_NEXT_ID, 0))
         if end <= MOST_SEARCHED:
             if not len(self):

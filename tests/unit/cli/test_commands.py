@@ -111,6 +111,31 @@ def test_only_the_last_errors_are_printed_and_that_is_said(running, capsys):
     assert len(said(capsys, "get-errors", "numbers")["errors"]) == 25
 
 
+@pytest.mark.parametrize("command", ["top", "monitor"])
+def test_what_goes_on_for_ever_ends_when_its_time_is_over(command, running, capsys):
+    began = time.monotonic()
+    assert main([command, "numbers", "-i", "0.1", "--timeout", "0.5"]) == 4
+    assert time.monotonic() - began < 5
+    printed = capsys.readouterr()
+    assert printed.out.count("numbers") >= 2
+    assert "0.5 s are over" in printed.err
+
+
+def test_redrives_that_were_carried_out_wait_for_no_run(tmp_path, capsys):
+    """Their order is kept until the next run looks at it."""
+    with started(tmp_path / "cp") as topology:
+        mine = replace(LETTER, topology="numbers", spout="source")
+        topology.letters.put([replace(mine, root=root) for root in range(1, 6)])
+    assert main(["dead-letters", "redrive", "numbers", "1", "2", "3", "--yes"]) == 0
+    with DeadLetters(tmp_path / "cp" / "dead_letters.sqlite") as store:
+        store.mark_settled([1], time.time_ns() // 1_000_000 + 5000)
+        store.mark_settled([2], 7)  # before the order: it is sent again
+        store.purge(ids=[3])
+    capsys.readouterr()
+    assert main(["dead-letters", "list", "numbers"]) == 0
+    assert capsys.readouterr().out.endswith("\n1 redrive waits for the next run\n")
+
+
 def test_why_a_spout_was_not_asked_is_among_the_numbers(running, capsys):
     counters = Counters()
     counters.add_not_asked("source", 1, "inactive", 12.34)
@@ -397,6 +422,9 @@ def test_a_time_that_is_none_is_usage(command, capsys):
         "trace x --rate much",
         "trace x --watch y --secs 0",
         "debug x on a much",
+        "dead-letters show x -5",
+        "dead-letters redrive x 0",
+        "dead-letters purge x one",
     ],
 )
 def test_an_argument_that_is_out_of_range_is_usage_and_the_error_says_the_range(command, capsys):
@@ -412,6 +440,8 @@ def test_an_argument_that_is_out_of_range_is_usage_and_the_error_says_the_range(
     [
         "trace numbers --secs 5",
         "trace numbers --rate 1 --watch x",
+        "trace numbers 77 --rate 1",
+        "trace numbers 77 --watch x",
         "dead-letters redrive numbers",
         "dead-letters purge numbers 1 --all --spout source",
         "set-log-level numbers -l x",
@@ -466,7 +496,9 @@ def test_monitor_counts_what_a_bolt_reads_and_refuses_a_stream_that_there_is_not
         running.count(counters)
         running.door._observer.forget()  # on a slow machine it rests longer than the two looks are apart
 
-    monkeypatch.setattr("acktree.cli.watch.time", SimpleNamespace(sleep=lambda _: counted(7)))
+    monkeypatch.setattr(
+        "acktree.cli.watch.time", SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: counted(7))
+    )
     for what in ("executed", "errors"):
         command = ["monitor", "numbers", "-m", "double", "-w", what, "-n", "2", "-i", "0"]
         assert said(capsys, *command)[what] == 7

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from acktree import Retry, TopologyBuilder
+from acktree import Config, Retry, TopologyBuilder
 from acktree.cli import health
 from acktree.cli.main import main
 from acktree.core.spouts.retry import longest_pauses_secs
@@ -22,6 +22,7 @@ from acktree.ui.snapshot import Snapshot, plain
 from tests.unit.cli.test_commands import said
 from tests.unit.ui.driver_without_spark import Double, Numbers, started
 
+SNAPSHOT_OF = health.DoorClient.snapshot
 GONE = ConnectorError("the connection\x1b is gone", "queue 'q'", "start the server", can_retry=True)
 
 
@@ -86,7 +87,7 @@ def test_a_message_is_stuck_after_two_timeouts_of_its_spout_for_each_attempt(
     builder.set_bolt("double", Double()).shuffle_grouping("source")
     with started(tmp_path / "cp", given=builder.create_topology()):
         for age, is_ok in ((longest, True), (longest + 0.1, False)):
-            monkeypatch.setattr(health.DoorClient, "snapshot", aged(health.DoorClient.snapshot, age))
+            monkeypatch.setattr(health.DoorClient, "snapshot", aged(SNAPSHOT_OF, age))
             assert main(["health", "numbers", "--json"]) == (0 if is_ok else 1)
             checks = json.loads(capsys.readouterr().out)["topologies"].popitem()[1]
             (check,) = [check for check in checks if check["name"] == "spout source"]
@@ -94,16 +95,43 @@ def test_a_message_is_stuck_after_two_timeouts_of_its_spout_for_each_attempt(
             assert f"for more than {longest:,.0f} s" in check["fix"]
 
 
-def aged(snapshot_of, secs):
-    """A snapshot whose oldest open message is this old."""
+def aged(snapshot_of, secs, **changed):
+    """A snapshot of a run of many years whose oldest open message is this old."""
 
     def snapshot(self, *given):
-        data = plain(snapshot_of(self, *given))
+        data = plain(snapshot_of(self, *given)) | {"began_ms": 0} | changed
         for window in data["windows"].values():
             window["stats"]["components"]["source"]["oldest_open_secs"] = secs
         return Snapshot.of(data)
 
     return snapshot
+
+
+def test_no_message_is_stuck_because_nobody_ran_it_or_nothing_judges_it(tmp_path, capsys, monkeypatch):
+    now_ms = time.time_ns() // 1_000_000
+    for config, changed in (
+        (Config(), {"began_ms": now_ms - 5000}),  # it was away for long
+        (Config(acker_executors=0), {}),
+        (Config(enable_message_timeouts=False), {}),
+    ):
+        with started(
+            tmp_path / f"cp{len(changed)}{config.acker_executors}{config.enable_message_timeouts}",
+            config=config,
+        ):
+            monkeypatch.setattr(health.DoorClient, "snapshot", aged(SNAPSHOT_OF, 1e6, **changed))
+            assert main(["health", "numbers"]) == 0, capsys.readouterr().out
+
+
+def test_of_an_older_driver_that_does_not_say_how_it_retries_nothing_is_stuck(tmp_path, monkeypatch):
+    def snapshot(self, *given):
+        data = plain(SNAPSHOT_OF(self, *given)) | {"began_ms": 0}
+        del data["graph"]["components"]["source"]["retry_attempts"]
+        data["windows"][":run"]["stats"]["components"]["source"]["oldest_open_secs"] = 1e6
+        return Snapshot.of(data)
+
+    with started(tmp_path / "cp"):  # its spout has a Retry
+        monkeypatch.setattr(health.DoorClient, "snapshot", snapshot)
+        assert main(["health", "numbers"]) == 0
 
 
 @settings(max_examples=200)

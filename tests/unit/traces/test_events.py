@@ -171,12 +171,13 @@ def test_following_begins_with_the_last_events_goes_on_with_new_ones_and_ends_wi
         assert ["word 30" in next(printed), "word 31" in next(printed)] == [True, True]
         files.log([event(32)])
     assert ["word 32" in text for text in printed] == [True]
-    assert capsys.readouterr().err == "nobody runs topology 'numbers': no more tuples are logged\n"
+    assert capsys.readouterr().err == "no driver of topology 'numbers' answers any more\n"
     files.close()
 
 
 def test_an_answer_without_events_says_why(tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    for folder in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME"):
+        monkeypatch.setenv(folder, str(tmp_path))
 
     def why(*words):
         assert main(["events", "numbers", *words]) == 0
@@ -186,9 +187,12 @@ def test_an_answer_without_events_says_why(tmp_path, capsys, monkeypatch):
 
     with started(tmp_path / "cp") as running:
         assert why() == "no tuple is logged: acktree debug numbers on\n"
-        assert why("duble") == "the topology has no component 'duble': did you mean 'double'?\n"
+        assert main(["events", "numbers", "duble"]) == 1
+        refused = capsys.readouterr().err
+        assert "the topology has no component 'duble'" in refused
+        assert "fix:   did you mean 'double'?" in refused
         running.handle.debug(on=True, component="double")
         running.door._observer.forget()
-        assert why("double") == "no tuple is logged yet\n"
+        assert why("double") == why() == "no tuple is logged yet\n"
         assert why("source") == "no tuple is logged: acktree debug numbers on\n"
     assert why() == "no tuple was logged\n"

@@ -208,12 +208,74 @@ def test_of_a_tuple_that_belongs_to_many_messages_ten_are_named():
         assert len(holders(running)) == oldest_held.MOST_ROOTS
 
 
+def never(_):
+    return False
+
+
+class Table:
+    """Held tuples by name, beside which the oldest are found again and again by looking at all of them."""
+
+    def __init__(self):
+        self.came_ms, self.acked, self.end = {}, set(), 0
+
+    def open_under(self, name):
+        is_open = name in self.came_ms and name not in self.acked
+        return HeldOpen(self.came_ms[name], (name,)) if is_open else None
+
+    def found(self, late_ms):
+        """The oldest of all, and the oldest that are not late."""
+        names = [name for name in sorted(self.came_ms) if name not in self.acked]
+        in_time = [name for name in names if self.came_ms[name] >= late_ms]
+        return sorted({*names[:MOST], *in_time[:MOST]})
+
+
+micro_batches = st.lists(
+    st.tuples(
+        st.integers(0, 8), st.lists(st.integers(0, 40)), st.lists(st.integers(0, 40)), st.integers(0, 3)
+    ),
+    max_size=20,
+)
+
+
+@settings(max_examples=300)
+@given(micro_batches, st.booleans(), st.sampled_from([1, 5, 4096]))
+def test_the_oldest_and_the_oldest_in_time_are_found_beside_any_number_of_late_ones(
+    script, is_searched, passed
+):
+    table, store, now_ms = Table(), MemoryStore(), 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(oldest_held, "MOST_TUPLES", MOST)
+        patch.setattr(oldest_held, "_MOST_PASSED", passed)
+        for new, released, acked, later_ms in script:
+            for name in range(table.end, table.end + new):
+                table.came_ms[name] = now_ms
+            table.end += new
+            touched = {name for name in (*released, *acked) if name in table.came_ms}
+            table.acked.update(touched.intersection(acked))
+            for name in touched.intersection(released):
+                del table.came_ms[name]
+            now_ms += later_ms
+            late_ms = now_ms - 4
+            first = min(table.came_ms, default=table.end)
+
+            def is_late(name, late_ms=late_ms):
+                return table.came_ms.get(name, -1) < late_ms
+
+            oldest = OldestHeld(store, table.open_under, is_late)
+            for _ in range(table.end + 1 if passed < table.end else 1):  # it goes on where it stopped
+                if is_searched:
+                    found = oldest.searched(table.came_ms)
+                else:
+                    found = oldest.noted(first, table.end, touched)
+            assert [each.roots[0] for each in found] == table.found(late_ms)
+
+
 def test_what_an_earlier_release_acked_meanwhile_is_dropped_from_the_note():
     store, table = MemoryStore(), {name: HeldOpen(name, (name,)) for name in range(40)}
-    assert len(OldestHeld(store, table.get).noted(0, 40, ())) == 10
+    assert len(OldestHeld(store, table.get, never).noted(0, 40, ())) == 10
     for name in range(12):
         del table[name]  # its note stays as it is
-    found = OldestHeld(store, table.get).noted(12, 40, ())
+    found = OldestHeld(store, table.get, never).noted(12, 40, ())
     assert [each.roots for each in found] == [(name,) for name in range(12, 22)]
 
 

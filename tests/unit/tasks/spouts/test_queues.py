@@ -195,6 +195,8 @@ def test_a_message_whose_attempts_ended_with_their_driver_is_given_up_without_be
     [(_, message_id, _, attempt, is_final)] = harness.spout.delivered()
     assert (message_id, attempt, is_final) == ("a", 3, True)
     assert harness.task.open_count == 1
+    own = {what: n for (_, _, _, what), n in harness.task.own.items() if what.startswith("failed")}
+    assert own == {"failed": 1, "failed_by_GAVE_UP": 1}  # no micro-batch counts it
 
 
 @pytest.mark.parametrize("attempt", [0, -1, 2**31, 1.5, "2"])

@@ -90,6 +90,15 @@ def test_what_is_not_there_is_404_and_what_is_not_allowed_says_so(page, topology
     assert page.ask(f"/api/v1/topology/{topology_id}/kill/soon", "POST", b"")[0] == 400
 
 
+def test_an_order_with_a_field_that_it_does_not_take_is_refused_and_logged(page, topology_id, caplog):
+    caplog.set_level("INFO", "acktree")
+    path = f"/api/acktree/v1/topologies/{topology_id}/activate"
+    assert page.ask(path, "POST", b'{"x": "S3cr3t"}')[0] == 400
+    logged = [each.getMessage() for each in caplog.records if "order=activate" in each.getMessage()]
+    assert ["by=page" in line and "(1 unknown name) outcome=refused: " in line for line in logged] == [True]
+    assert "S3cr3t" not in logged[0]
+
+
 def test_a_metric_of_the_users_own_has_one_value_at_every_door(page, running, topology_id, capsys):
     running.measure(
         "double", 1, {"lines": Increment("counter", count=41), "took": Increment("timer", 1, 1500)}
