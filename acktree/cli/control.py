@@ -9,6 +9,7 @@ from dataclasses import replace
 from acktree.cli.answers import Answer, Commands, UsageError, door_of, new_command, seconds, table
 from acktree.errors import AcktreeError, ConfigError
 from acktree.log_levels import level_number
+from acktree.processes import is_alive
 from acktree.ui.client import DoorClient, Found, NobodyRunsError, find, status_of
 from acktree.ui.order_log import CLI
 from acktree.ui.places import Entry, entries
@@ -98,7 +99,12 @@ def _kill(given: Namespace) -> Answer:
     """
     found = find(given.topology)
     door = replace(found.door, by=CLI)
-    wait_secs = float(door.order("kill", {"wait_secs": given.wait})["wait_secs"])
+    try:
+        wait_secs = float(door.order("kill", {"wait_secs": given.wait})["wait_secs"])
+    except NobodyRunsError:
+        if is_alive(door.entry.pid, of_others=False):
+            raise
+        return _stopped(found)  # it died, or came to its end, before it could answer
     most_secs = wait_secs + _STOP_SECS if given.timeout is None else given.timeout
     deadline = time.monotonic() + most_secs
     while _still_runs(found, door):
