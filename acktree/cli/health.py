@@ -146,4 +146,6 @@ def _longest_open_secs(spout: Mapping[str, Any], default_secs: float) -> float |
     if spout["retry"] is not None and attempts is None:
         return None
     timeout_secs = float(spout.get("message_timeout_secs") or default_secs)
-    return _LATE * timeout_secs * (attempts or 1) + (pauses_secs or 0.0)
+    longest_secs = _LATE * timeout_secs * (attempts or 1) + (pauses_secs or 0.0)
+    max_age_secs = spout.get("retry_max_age_secs")
+    return longest_secs if max_age_secs is None else min(longest_secs, max_age_secs + _LATE * timeout_secs)

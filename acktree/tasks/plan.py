@@ -184,19 +184,21 @@ class Plan:
 
     @cached_property
     def longest_timeout_secs(self) -> float:
-        """The longest message timeout of any spout, whether or not messages time out."""
+        """The longest message timeout of any spout and of the settings, whether or not messages time out."""
         own_secs = (timeout_ms / 1000 for timeout_ms in self.timeout_of.values())
         return max(self.config.message_timeout_secs, *own_secs, 0.0)
 
     def late_ms(self, clock_ms: int) -> int | None:
         """The moment before which a tuple is late; None when messages never time out.
 
-        A tuple is late when it came longer ago than :data:`LATE` times the longest message timeout. Its
-        messages have timed out, unless a bolt resets their timeouts.
+        A tuple is late when it came longer ago than :data:`LATE` times the longest message timeout of any
+        spout. Its messages have timed out, unless a bolt resets their timeouts.
         """
         if not self.config.enable_message_timeouts:
             return None
-        return clock_ms - round(LATE * self.longest_timeout_secs * 1000)
+        default_secs = self.config.message_timeout_secs
+        secs = [spout.message_timeout_secs or default_secs for spout in self.topology.spouts]
+        return clock_ms - round(LATE * max(secs, default=default_secs) * 1000)
 
     def host(self, task: int) -> int:
         """The one partition in which a task runs."""

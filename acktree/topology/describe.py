@@ -165,6 +165,7 @@ def _about(component: Component) -> dict[str, Any]:
         "retry": None if retry is None else f"retries up to {retry.max_attempts} attempts",
         "retry_attempts": None if retry is None else retry.max_attempts,
         "retry_pauses_secs": None if retry is None else longest_pauses_secs(retry),
+        "retry_max_age_secs": None if retry is None else retry.max_age_secs,
     }
 
 

@@ -25,6 +25,8 @@ from acktree.errors import ConfigError, naming_keywords
 __all__ = ["GiveUp", "Retry", "RetryAt", "longest_pauses_secs"]
 
 _WHERE: Final = "Retry(...), as given to set_spout"
+_LONGEST_SECS: Final = 1e15
+"""More than any topology runs, and JSON has it: infinity it has not."""
 _MOST_DOUBLINGS: Final = 1023  # 2.0 ** 1024 overflows; every pause is at its maximum well before
 
 
@@ -167,7 +169,7 @@ def longest_pauses_secs(retry: Retry) -> float:
     pauses, secs, pause = retry.max_attempts - 1, 0.0, float(first)
     while pauses and 0 < pause < longest:
         pauses, secs, pause = pauses - 1, secs + pause, 2 * pause
-    return secs + pauses * min(pause, longest)
+    return min(_LONGEST_SECS, secs + min(pauses, _LONGEST_SECS) * min(pause, longest))
 
 
 def _refused(argument: str, value: object, wanted: str) -> ConfigError:

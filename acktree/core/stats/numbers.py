@@ -90,6 +90,11 @@ def added(lags: Iterable[Lag | None]) -> tuple[int | None, Mapping[str, int]]:
 
     >>> added([Lag(3, {"a": 1, "b": 2}), None, Lag(4, {"b": 4})])
     (7, {'a': 1, 'b': 6})
+
+    What a task does not name by partition is under "", beside others that do:
+
+    >>> added([Lag(3, {"a": 3}), Lag(5)])
+    (8, {'a': 3, '': 5})
     """
     known = [lag for lag in lags if lag is not None]
     if not known:
@@ -98,7 +103,10 @@ def added(lags: Iterable[Lag | None]) -> tuple[int | None, Mapping[str, int]]:
     for lag in known:
         for partition, n in lag.by_partition.items():
             by_partition[partition] = by_partition.get(partition, 0) + n
-    return sum(lag.total for lag in known), by_partition
+    total = sum(lag.total for lag in known)
+    if by_partition and (unnamed := total - sum(by_partition.values())):
+        by_partition[""] = by_partition.get("", 0) + unnamed
+    return total, by_partition
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ Times are arguments, in milliseconds of the clock that the caller has: the drive
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
@@ -13,7 +14,7 @@ from typing import Final
 from acktree.core.spouts.open_messages import OpenMessages
 from acktree.core.stats.numbers import Lag, Outage
 from acktree.errors import AcktreeError, MisuseError
-from acktree.texts import MOST_REASON, bounded, error_text, printable
+from acktree.texts import MOST_REASON, bounded, error_text, printable, short_repr
 
 FIRST_PAUSE_MS: Final = 100
 """After the first ``ConnectorError`` that may pass; twice as long after each further one."""
@@ -123,6 +124,12 @@ class OpenNow(OpenMessages):
         return list(self.emitted_by(self.now_ms - round(secs * 1000)))
 
 
+_MOST_LAG: Final = 1 << 63
+_MOST_NAME: Final = 200
+_MOST_PARTITIONS: Final = 10_000
+"""Of more partitions the sum alone is shown: each is in every snapshot."""
+
+
 def checked_lag(lag: object, where: str) -> Lag | None:
     """What a spout's ``lag`` returned; None where it is not known.
 
@@ -132,15 +139,18 @@ def checked_lag(lag: object, where: str) -> Lag | None:
     if lag is None:
         return None
     if isinstance(lag, Mapping):
-        by_partition = {str(name): _checked(each, where) for name, each in lag.items()}
-        return Lag(sum(by_partition.values()), by_partition)
+        by_partition: Counter[str] = Counter()
+        for name, each in lag.items():
+            by_partition[bounded(printable(str(name)), _MOST_NAME)] += _checked(each, where)
+        is_shown = len(by_partition) <= _MOST_PARTITIONS
+        return Lag(sum(by_partition.values()), dict(by_partition) if is_shown else {})
     return Lag(_checked(lag, where))
 
 
 def _checked(lag: object, where: str) -> int:
-    if isinstance(lag, bool) or not isinstance(lag, Integral) or int(lag) < 0:
+    if isinstance(lag, bool) or not isinstance(lag, Integral) or not 0 <= int(lag) < _MOST_LAG:
         raise MisuseError(
-            f"lag() returned {lag!r:.60}, which is no number of messages",
+            f"lag() returned {short_repr(lag)}, which is no number of messages",
             where,
             "return a whole number from 0 on, such numbers by partition, or None where it is not known",
         )

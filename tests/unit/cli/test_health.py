@@ -77,6 +77,8 @@ def test_a_spout_whose_queue_is_away_is_not_healthy_until_it_works_again(
         (0.5, None, 1),
         (None, Retry(3, backoff_secs=(1, 60)), 2 * 30 * 3 + 1 + 2),
         (300, Retry(2, backoff_secs=(10, 10)), 2 * 300 * 2 + 10),
+        (None, Retry(10**9, max_age_secs=600), 600 + 2 * 30),
+        (None, Retry(2, backoff_secs=(1, 1), max_age_secs=10**6), 2 * 30 * 2 + 1),
     ],
 )
 def test_a_message_is_stuck_after_two_timeouts_of_its_spout_for_each_attempt(
@@ -142,6 +144,17 @@ def test_the_longest_pauses_are_the_sum_of_each(attempts, first, more):
     retry = Retry(attempts, backoff_secs=(first, first + more), jitter=False)
     pauses = sum(retry.pause_ms(attempt, root=0) for attempt in range(1, attempts)) / 1000
     assert longest_pauses_secs(retry) == pytest.approx(pauses, abs=0.001 * attempts)
+
+
+@pytest.mark.parametrize(
+    "retry", [Retry(10**400, backoff_secs=(0, 0)), Retry(10**400, backoff_secs=(1e308, 1e308))]
+)
+def test_pauses_without_end_are_a_number_that_json_has(retry):
+    builder = TopologyBuilder("numbers")
+    builder.set_spout("source", Numbers(), retry=retry)
+    builder.set_bolt("double", Double()).shuffle_grouping("source")
+    data = builder.create_topology().describe(2).data
+    assert json.loads(json.dumps(data, allow_nan=False)) == data
 
 
 def until(condition):

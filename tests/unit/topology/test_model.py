@@ -137,6 +137,7 @@ def test_a_description_is_plain_data():
         "retry": None,
         "retry_attempts": None,
         "retry_pauses_secs": None,
+        "retry_max_age_secs": None,
     }
     late = {"source": "split", "stream": "late", "subscriber": "audit", "grouping": "all"}
     assert late in data["subscriptions"]

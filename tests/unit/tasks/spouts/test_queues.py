@@ -504,7 +504,9 @@ def test_a_spouts_own_limit_of_open_messages_counts(own, common, most):
     assert harness.task.open_count == (most or 8)
 
 
-@pytest.mark.parametrize("lag", ["many", -1, 2.5, True, float("nan"), {"p": -1}, {"p": None}], ids=repr)
+@pytest.mark.parametrize(
+    "lag", ["many", -1, 2.5, True, float("nan"), 1 << 63, {"p": -1}, {"p": None}], ids=repr
+)
 def test_a_lag_that_is_no_number_of_messages_is_reported_and_not_shown(lag):
     spout = Source()
     spout.lag = iter([7, lag]).__next__
@@ -521,11 +523,26 @@ def test_a_lag_that_is_no_number_of_messages_is_reported_and_not_shown(lag):
 
 def test_a_lag_by_partition_is_added_up():
     spout = Source()
-    spout.lag = lambda: {"orders-0": 3, 1: 4}
+    lags = iter(
+        [
+            {"orders-0": 3, 1: 4},
+            {1: 4, "1": 5, "a\x1b\ud800": 1, "y" * 500: 2},
+            dict.fromkeys(range(10_001), 2),
+        ]
+    )
+    spout.lag = lambda: next(lags)
     harness = Harness(spout)
     harness.run()
     harness.task.step(5000)
     assert harness.task.lag == Lag(7, {"orders-0": 3, "1": 4})
+    harness.task.step(10_000)
+    assert harness.task.lag.total == sum(harness.task.lag.by_partition.values()) == 12
+    assert harness.task.lag.by_partition["1"] == 9  # they are called the same
+    for name in harness.task.lag.by_partition:
+        assert name.isprintable()
+        assert len(name.encode()) < 1000
+    harness.task.step(15_000)
+    assert harness.task.lag == Lag(20_002)  # so many are not shown one by one
 
 
 def test_the_lag_is_asked_for_every_few_seconds():
