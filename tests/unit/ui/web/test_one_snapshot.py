@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -99,7 +100,8 @@ def test_monitor_shows_what_a_snapshot_has_more_than_the_one_before(
             frozen_running.count(grown)
             frozen.go_on()
 
-        monkeypatch.setattr("acktree.cli.watch.time", SimpleNamespace(sleep=later))
+        clock = SimpleNamespace(monotonic=time.monotonic, sleep=later)
+        monkeypatch.setattr("acktree.cli.watch.time", clock)
         assert main(["monitor", NAME, "-m", "double", "-w", what, "-n", "2", "--json"]) == 0
         first, second = (json.loads(line) for line in capsys.readouterr().out.splitlines())
         assert (first[what], first["time_diff_ms"]) == (0, 0)
