@@ -125,7 +125,7 @@ def _stuck(snapshot: Snapshot) -> Iterator[Check]:
     default_secs = float(config["topology.message.timeout.secs"])
     for spout in snapshot.spouts:
         oldest_secs = snapshot.stats[spout].oldest_open_secs or 0.0
-        run_secs = min(oldest_secs, snapshot.uptime_secs)  # nothing is late because nobody ran it
+        run_secs = min(oldest_secs, snapshot.uptime_secs)  # the time in which nobody ran it does not count
         limit_secs = _longest_open_secs(snapshot.graph["components"][spout], default_secs)
         yield Check(
             f"spout {spout}", limit_secs is None or run_secs <= limit_secs,

@@ -18,7 +18,7 @@ from typing import Final
 from acktree.config import Config
 from acktree.core.stats.counters import Counters
 from acktree.core.stats.histograms import Histogram
-from acktree.core.stats.numbers import Lag, SpoutNumbers, added, longest_outage
+from acktree.core.stats.numbers import Lag, SpoutNumbers, added_lags, longest_outage
 from acktree.dead_letters.letter import DeadLetter
 from acktree.driver.spout_waits import idle_secs, not_asked_secs
 from acktree.errors import AcktreeError, CheckpointError, ConnectorError, SpoutError
@@ -340,7 +340,7 @@ class Threads:
             complete_ms.merge(each.complete_ms)
         outage = longest_outage(thread.task.outage for thread in mine)
         awaiting = sum(thread.task.awaiting_count for thread in mine)
-        lag, by_partition = added(each.lag for each in numbers)
+        lag, by_partition = added_lags(each.lag for each in numbers)
         return SpoutNumbers(count, oldest_secs, lag, complete_ms, outage, awaiting, by_partition)
 
     def wake_task(self, task: int) -> None:

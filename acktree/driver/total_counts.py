@@ -224,15 +224,9 @@ class TotalCounts:
                 failed.setdefault(_cause(failure), []).append(sequences)
             for cause, groups in failed.items():
                 for stream, n in spout.sent.counts(np.concatenate(groups)).items():
-                    self._add_failed(component, task, stream, cause, n)
+                    self._now.add_failed(component, task, stream, cause, n)
             for roots, failure in batch.failed_rows:
-                self._add_failed(component, task, DEFAULT_STREAM, _cause(failure), len(roots))
-
-    def _add_failed(self, component: str, task: int, stream: str, cause: FailureCause | None, n: int) -> None:
-        if cause is None:
-            self._now.add(component, task, stream, "timed_out", n)
-        else:
-            self._now.add_failed(component, task, stream, cause, n)
+                self._now.add_failed(component, task, DEFAULT_STREAM, _cause(failure), len(roots))
 
     def keep(self, batch_id: int) -> None:
         """A micro-batch is about to be committed: store its counts, and count them."""

@@ -13,7 +13,7 @@ from acktree.config import Config
 from acktree.core.data.frames import WireRow
 from acktree.core.micro_batch import MicroBatch
 from acktree.core.stats.histograms import Histogram
-from acktree.core.stats.numbers import ReportedError, SpoutNumbers, added, longest_outage
+from acktree.core.stats.numbers import ReportedError, SpoutNumbers, added_lags, longest_outage
 from acktree.core.stats.statistics import Stats, summary
 from acktree.core.stats.table import html_of
 from acktree.core.tracking.verdicts import Failure
@@ -390,7 +390,7 @@ class LocalTopology(RunningTopology):
         open_count = sum(task.open_count for task in mine)
         outage = longest_outage(task.outage for task in mine)
         awaiting = sum(task.awaiting_count for task in mine)
-        lag, by_partition = added(task.lag for task in mine)
+        lag, by_partition = added_lags(task.lag for task in mine)
         return SpoutNumbers(open_count, oldest, lag, complete_ms, outage, awaiting, by_partition)
 
 

@@ -152,8 +152,11 @@ class Counters(Mapping[Key, int]):
             raise _broken(f"{what!r} is not counted")
         self._grow((component, int(task), stream, what), n)
 
-    def add_failed(self, component: str, task: int, stream: str, cause: str, n: int) -> None:
-        """Count ``n`` more messages of a spout that failed, and of which cause."""
+    def add_failed(self, component: str, task: int, stream: str, cause: str | None, n: int) -> None:
+        """Count ``n`` more messages of a spout that failed, and of which cause; None: they timed out."""
+        if cause is None:
+            self.add(component, task, stream, "timed_out", n)
+            return
         self.add(component, task, stream, "failed", n)
         self._grow((component, int(task), stream, f"{FAILED_BY}{cause}"), n)
 

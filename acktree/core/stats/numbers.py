@@ -19,7 +19,7 @@ __all__ = [
     "SpoutNumbers",
     "TaskStats",
     "TraceNumbers",
-    "added",
+    "added_lags",
     "longest_outage",
 ]
 
@@ -85,15 +85,15 @@ class Lag:
     by_partition: Mapping[str, int] = field(default_factory=dict)
 
 
-def added(lags: Iterable[Lag | None]) -> tuple[int | None, Mapping[str, int]]:
+def added_lags(lags: Iterable[Lag | None]) -> tuple[int | None, Mapping[str, int]]:
     """What waits for some tasks together, and by partition; None where none of them knows.
 
-    >>> added([Lag(3, {"a": 1, "b": 2}), None, Lag(4, {"b": 4})])
+    >>> added_lags([Lag(3, {"a": 1, "b": 2}), None, Lag(4, {"b": 4})])
     (7, {'a': 1, 'b': 6})
 
     What a task does not name by partition is under "", beside others that do:
 
-    >>> added([Lag(3, {"a": 3}), Lag(5)])
+    >>> added_lags([Lag(3, {"a": 3}), Lag(5)])
     (8, {'a': 3, '': 5})
     """
     known = [lag for lag in lags if lag is not None]

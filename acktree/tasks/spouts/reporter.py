@@ -47,11 +47,9 @@ class Reporter:
         Args:
             is_own: They never reached a micro-batch. The sink has counted all others with theirs.
         """
+        cause = None if failure.kind is FailureKind.TIMED_OUT else failure.cause
         for counters in (self.counters, self.own) if is_own else (self.counters,):
-            if failure.kind is FailureKind.TIMED_OUT:
-                counters.add(self._component, self._task, stream, "timed_out", n)
-            else:
-                counters.add_failed(self._component, self._task, stream, failure.cause, n)
+            counters.add_failed(self._component, self._task, stream, cause, n)
 
     def add_complete_latency(self, stream: str, total_ms: float, count: int) -> None:
         """Add messages that took this time together from their emit to their ack."""
