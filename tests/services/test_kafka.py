@@ -136,6 +136,20 @@ def test_records_are_emitted_as_they_are(orders) -> None:
     assert rows == [[orders.name, 1, 0, b"k", b"v", 1234], [orders.name, 1, 1, None, None, 1235]]
 
 
+def test_the_lag_is_that_of_each_topic_and_partition(orders) -> None:
+    other = f"{orders.name}-other"
+    orders.make(other)
+    orders.put([b"%d" % n for n in range(20)])
+    with SpoutHarness(orders.make_spout(topics=[orders.name, other])) as harness:
+        arrive(harness, 20)
+        places = {f"{topic}-{number}" for topic in (orders.name, other) for number in range(PARTITIONS)}
+        harness.until(lambda: (harness.spout.lag() or {}).keys() == places, 15, "all partitions are known")
+        assert set(harness.spout.lag().values()) == {0}
+        orders.put([b"%d" % n for n in range(8)])
+        harness.until(lambda: len(harness.arrived) == 28, 15, "the others come")
+        assert sum(harness.spout.lag().values()) == 0
+
+
 def test_done_records_above_the_frontier_are_not_emitted_by_another_member_and_open_ones_are_lost_here(
     orders,
 ) -> None:
