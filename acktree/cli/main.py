@@ -20,6 +20,7 @@ from acktree.cli import (
     doctor,
     events,
     health,
+    live,
     offline,
     run,
     trace,
@@ -36,7 +37,7 @@ from acktree.ui.client import NobodyRunsError
 
 __all__ = ["main"]
 
-_FAMILIES = (run, watch, control, trace, events, dead_letters, web, health, doctor, offline)
+_FAMILIES = (run, watch, live, control, trace, events, dead_letters, web, health, doctor, offline)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

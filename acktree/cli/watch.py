@@ -1,20 +1,16 @@
-"""Commands that look and change nothing: ``list``, ``show``, ``stats``, ``top``, ``monitor`` and others."""
+"""Commands that look and change nothing: ``list``, ``show``, ``stats``, ``get-errors`` and ``open``."""
 
 from __future__ import annotations
 
-import sys
-import time
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from math import inf
 from typing import Any, Final
 
-from acktree.cli.answers import Answer, Commands, door_of, duration, limit, new_command, seconds, table
-from acktree.core.stats.counters import WHATS
+from acktree.cli.answers import Answer, Commands, door_of, duration, limit, new_command, table
 from acktree.core.stats.numbers import AckerNumbers, TraceNumbers
-from acktree.errors import CheckpointError, ConfigError, nearest
+from acktree.errors import CheckpointError
 from acktree.ui.client import (
     BADLY_ENDED,
     DoorClient,
@@ -27,13 +23,13 @@ from acktree.ui.client import (
 )
 from acktree.ui.known_names import MOST_OPEN
 from acktree.ui.places import forget_gone
-from acktree.ui.snapshot import ALL_TIME, RECENT, RUN, WINDOWS, Snapshot, Window, plain
+from acktree.ui.snapshot import ALL_TIME, RUN, WINDOWS, Snapshot, Window, plain
 
-__all__ = ["add_to"]
+__all__ = ["ACCOUNTS", "account_line", "add_to"]
 
-_CLEAR: Final = "\x1b[H\x1b[2J"
 _ERRORS: Final = 20
-_ACCOUNTS: Final = {RUN: "this run", ALL_TIME: "all runs"}
+ACCOUNTS: Final = {RUN: "this run", ALL_TIME: "all runs"}
+"""The accounts of a snapshot, as people read them."""
 
 
 def add_to(commands: Commands) -> None:
@@ -48,22 +44,6 @@ def add_to(commands: Commands) -> None:
         "--window", choices=WINDOWS, default=ALL_TIME,
         help="the last 10, 600, 10800 or 86400 seconds; :run is this run, :all-time all runs (the default)",
     )  # fmt: skip
-    to_top = new_command(commands, "top", "rates and loads of the last ten seconds, live", _top)
-    to_monitor = new_command(commands, "monitor", "the rate of one component, a line at a time", _monitor)
-    to_monitor.add_argument(
-        "-m", "--component", metavar="ID", help="the component (default: the first spout)"
-    )
-    to_monitor.add_argument("-s", "--stream", default="default", help="the stream (default: default)")
-    to_monitor.add_argument(
-        "-w", "--watch", choices=WHATS, default="emitted", metavar="COUNT",
-        help=f"what to show: {', '.join(WHATS)} (default: emitted)",
-    )  # fmt: skip
-    for parser, secs, one in ((to_top, 2.0, "screen"), (to_monitor, 4.0, "line")):
-        parser.add_argument(
-            "-i", "--interval", type=seconds, default=secs, metavar="SECS",
-            help=f"the time from one {one} to the next (default: {secs:g})",
-        )  # fmt: skip
-        parser.add_argument("-n", "--count", type=int, metavar="N", help=f"stop after N {one}s")
     new_command(commands, "get-errors", "the last errors, with their tracebacks", _errors)
     to_open = new_command(commands, "open", "the oldest messages without a final verdict", _open)
     to_open.add_argument(
@@ -206,10 +186,10 @@ def _stats(given: Namespace) -> Answer:
         "workers_lost": window.stats.workers_lost,
         "capacity": {bolt: snapshot.capacity(window, bolt) for bolt in snapshot.bolts},
     }
-    of = _ACCOUNTS.get(given.window, f"the last {given.window} s")
+    of = ACCOUNTS.get(given.window, f"the last {given.window} s")
     covers = f"the numbers of {of}; they cover {window.secs:,.0f} s in which a driver ran:"
     lines = [_as_of(found, snapshot), covers, window.stats.table() + _lost(snapshot.stats.traces)]
-    lines += [f"{_ACCOUNTS[of]}: {_account_line(account)}" for of, account in snapshot.accounts.items()]
+    lines += [f"{ACCOUNTS[of]}: {account_line(account)}" for of, account in snapshot.accounts.items()]
     lines += _held_lines(snapshot)
     lines += _not_asked_lines(window, snapshot.spouts)
     lines.append(_phases_line(window.stats.acker))
@@ -218,7 +198,8 @@ def _stats(given: Namespace) -> Answer:
     return Answer(data, "\n".join(lines))
 
 
-def _account_line(account: Mapping[str, int | None]) -> str:
+def account_line(account: Mapping[str, int | None]) -> str:
+    """An account in one line, without what is not known."""
     return "  ".join(f"{what} {n:,}" for what, n in account.items() if n is not None)
 
 
@@ -253,102 +234,6 @@ def _lost(traces: TraceNumbers) -> str:
     lost = {**traces.dropped, **{f"events {why}": n for why, n in traces.events_dropped.items()}}
     counts = ", ".join(f"{why} {count:,}" for why, count in lost.items() if count)
     return f"\n{traces.messages:,} traces recorded; lost: {counts}" if counts else ""
-
-
-def _snapshots(given: Namespace) -> Iterator[Snapshot]:
-    """A snapshot at once and then at every interval.
-
-    Raises:
-        NobodyRunsError: The driver is gone.
-        TimeoutError: ``--timeout`` is over.
-    """
-    door, seen = door_of(find(given.topology), given), 0
-    end = inf if given.timeout is None else time.monotonic() + given.timeout
-    while True:
-        yield door.snapshot(min(1.0, given.interval / 2))
-        seen += 1
-        if given.count is not None and seen >= given.count:
-            return
-        left_secs = end - time.monotonic()
-        time.sleep(max(0.0, min(given.interval, left_secs)))
-        if left_secs <= given.interval:
-            raise TimeoutError(f"{given.timeout:g} s are over")
-
-
-def _top(given: Namespace) -> Iterable[Answer]:
-    clear = _CLEAR if sys.stdout.isatty() and not given.json else ""
-    if clear:
-        sys.stdout.write(clear)
-    for snapshot in _snapshots(given):
-        window, now = snapshot.windows[RECENT], snapshot.stats
-        rows = []
-        for name in (*snapshot.spouts, *snapshot.bolts):
-            all_time, recent = now[name], window.stats[name]
-            rows.append((
-                name, round(window.rate(name, "emitted")), round(window.rate(name, "executed")),
-                round(window.rate(name, "acked")), round(window.rate(name, "failed"), 1),
-                round(window.rate(name, "timed_out"), 1), f"{snapshot.capacity(window, name):.0%}",
-                recent.total.execute_ms, recent.total.complete_ms, all_time.open, all_time.lag,
-            ))  # fmt: skip
-        head = (
-            "component", "emit/s", "exec/s", "ack/s", "fail/s", "timeout/s", "busy", "execute ms",
-            "complete ms", "open", "lag",
-        )  # fmt: skip
-        title = (
-            f"{snapshot.id}  {snapshot.status}  for {duration(snapshot.uptime_secs)}\n"
-            f"{_ACCOUNTS[RUN]}: {_account_line(snapshot.account())}"
-        )
-        if clear:
-            sys.stdout.write(clear)
-        data = {
-            "id": snapshot.id, "status": snapshot.status, "taken_ms": snapshot.taken_ms,
-            "account": snapshot.account(), "accounts": snapshot.accounts,
-            "components": {row[0]: dict(zip(head[1:], row[1:], strict=True)) for row in rows},
-        }  # fmt: skip
-        yield Answer(data, f"{title}\n{table(head, rows)}\n")
-
-
-def _monitor(given: Namespace) -> Iterable[Answer]:
-    head = "topology\tcomponent\tparallelism\tstream\ttime-diff ms\t{}\tthroughput (Kt/s)"
-    before: tuple[int, int] | None = None
-    for snapshot in _snapshots(given):
-        name = given.component or next(iter(snapshot.spouts), "")
-        if name not in snapshot.stats.components:
-            raise ConfigError(
-                f"there is no component {name!r}", "-m", nearest(name, snapshot.stats.components)
-            )
-        count = _counted(snapshot, name, given.stream, given.watch)
-        if before is None:
-            yield Answer(None, head.format(given.watch))
-        diff_ms, grown = (0, 0) if before is None else (snapshot.taken_ms - before[0], count - before[1])
-        before = snapshot.taken_ms, count
-        rate = grown / diff_ms if diff_ms > 0 else 0.0
-        parallelism = snapshot.graph["components"][name]["parallelism"]
-        row = {
-            "topology": snapshot.topology, "component": name, "parallelism": parallelism,
-            "stream": given.stream, "time_diff_ms": diff_ms, given.watch: grown, "throughput_kt_s": rate,
-        }  # fmt: skip
-        line = f"{snapshot.topology}\t{name}\t{parallelism}\t{given.stream}\t{diff_ms}\t{grown}\t{rate:.3f}"
-        yield Answer(row, line.expandtabs(12))
-
-
-def _counted(snapshot: Snapshot, component: str, stream: str, what: str) -> int:
-    """One count of a component: of what it emits to a stream, and of what a bolt reads from it.
-
-    Raises:
-        ConfigError: It neither emits to such a stream nor reads one.
-    """
-    found = snapshot.stats[component]
-    if what == "errors":  # they belong to no stream
-        return found.total.errors
-    read = (each for each in snapshot.graph["subscriptions"] if each["subscriber"] == component)
-    known = {*snapshot.graph["components"][component]["streams"], *(each["stream"] for each in read)}
-    if stream not in known:
-        raise ConfigError(
-            f"component {component!r} has no stream {stream!r}", "-s", nearest(stream, sorted(known))
-        )
-    mine = (numbers for name, numbers in found.streams.items() if name.rpartition(":")[2] == stream)
-    return sum(int(getattr(numbers, what)) for numbers in mine)
 
 
 def _errors(given: Namespace) -> Answer:

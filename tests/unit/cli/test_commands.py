@@ -497,7 +497,7 @@ def test_monitor_counts_what_a_bolt_reads_and_refuses_a_stream_that_there_is_not
         running.door._observer.forget()  # on a slow machine it rests longer than the two looks are apart
 
     monkeypatch.setattr(
-        "acktree.cli.watch.time", SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: counted(7))
+        "acktree.cli.live.time", SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: counted(7))
     )
     for what in ("executed", "errors"):
         command = ["monitor", "numbers", "-m", "double", "-w", what, "-n", "2", "-i", "0"]

@@ -101,7 +101,7 @@ def test_monitor_shows_what_a_snapshot_has_more_than_the_one_before(
             frozen.go_on()
 
         clock = SimpleNamespace(monotonic=time.monotonic, sleep=later)
-        monkeypatch.setattr("acktree.cli.watch.time", clock)
+        monkeypatch.setattr("acktree.cli.live.time", clock)
         assert main(["monitor", NAME, "-m", "double", "-w", what, "-n", "2", "--json"]) == 0
         first, second = (json.loads(line) for line in capsys.readouterr().out.splitlines())
         assert (first[what], first["time_diff_ms"]) == (0, 0)
