@@ -8,7 +8,7 @@ from argparse import ArgumentTypeError, Namespace
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 
 from acktree.cli.answers import Answer, Commands, door_of, limit, new_command
@@ -70,8 +70,11 @@ def _events(given: Namespace) -> Iterator[Answer]:
     if given.follow:  # all that may be asked for is known from the first read on
         given.limit = _MOST
     while True:
-        is_running = found.is_running and door_of(found, given).is_answering()
-        events = _read(found, given)  # what was logged last is read, where it has just stopped
+        is_running = found.is_running and (not given.follow or door_of(found, given).is_answering())
+        has_stopped = found.is_running and not is_running
+        found = replace(found, is_running=is_running)
+        # What was logged last is read; at a URL it went with the driver's working copy.
+        events = [] if has_stopped and found.folder is None else _read(found, given)
         lines = Counter(each.to_json() for each in events)
         fresh = lines - before
         if is_first:

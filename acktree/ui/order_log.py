@@ -9,6 +9,7 @@ Rules of this file
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from typing import Any, Final, TypeVar
 
 from acktree.logs import logger
 from acktree.private_urls import is_url, masked_url
-from acktree.texts import bounded, short_repr
+from acktree.texts import bounded, printable, short_repr
 from acktree.ui.known_names import COMMANDS, ORDERS
 
 __all__ = ["BY", "CLI", "PAGE", "SOCKET", "Order", "door_named"]
@@ -29,6 +30,8 @@ SOCKET: Final = "socket"
 """A program that is neither of the two, or is of an earlier release."""
 BY: Final = "X-Acktree-By"
 """The header by which a client of a driver's socket says which door it is."""
+_URL: Final = re.compile(r"([a-z][a-z0-9+.-]*://)[^\s'\"]+", re.IGNORECASE)
+"""A URL in a text. It may have been shortened, so what of it is secret cannot be told."""
 _MOST_TEXT: Final = 200
 _MOST_SHOWN: Final = 10
 """How many items of a list are shown."""
@@ -83,13 +86,13 @@ class Order:
 
     def _log(self, outcome: str) -> None:
         place = masked_url(self.place) if is_url(self.place) else self.place
-        given = self._given()
+        order, given, came = _safe(self.name), self._given(), _safe(outcome)
         log.info(
             "topology=%s order=%s by=%s checkpoint=%s given=%s outcome=%s",
-            self.topology or "?", self.name, self.by, place, given, outcome,
+            self.topology or "?", order, self.by, place, given, came,
         )  # fmt: skip
         at_ms = time.time_ns() // 1_000_000
-        self.keep({"at_ms": at_ms, "order": self.name, "by": self.by, "given": given, "outcome": outcome})
+        self.keep({"at_ms": at_ms, "order": order, "by": self.by, "given": given, "outcome": came})
 
     def _given(self) -> str:
         known = (ORDERS | COMMANDS).get(self.name, ())
@@ -107,9 +110,22 @@ def _shown(value: object) -> str:
     if isinstance(value, list | tuple):
         items = [*map(_shown, value[:_MOST_SHOWN]), *(["..."] if len(value) > _MOST_SHOWN else [])]
         return bounded(f"[{', '.join(items)}]", _MOST_TEXT)
-    if isinstance(value, str) and is_url(value):
-        return masked_url(value)
+    if isinstance(value, Mapping):
+        pairs = [f"{_shown(name)}: {_shown(each)}" for name, each in list(value.items())[:_MOST_SHOWN]]
+        pairs += ["..."] if len(value) > _MOST_SHOWN else []
+        return bounded(f"{{{', '.join(pairs)}}}", _MOST_TEXT)
+    if isinstance(value, str):
+        return masked_url(value) if is_url(value) else bounded(short_repr(_without_urls(value)), _MOST_TEXT)
     return bounded(short_repr(value), _MOST_TEXT)
+
+
+def _safe(text: str) -> str:
+    """A text that may quote what an operator gave: on one line, and of URLs their scheme alone."""
+    return printable(bounded(_without_urls(text), _MOST_TEXT + 100))
+
+
+def _without_urls(text: str) -> str:
+    return _URL.sub(r"\1***", text)
 
 
 def _is_number(name: str, value: object) -> bool:

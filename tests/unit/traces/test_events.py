@@ -175,6 +175,15 @@ def test_following_begins_with_the_last_events_goes_on_with_new_ones_and_ends_wi
     files.close()
 
 
+def test_following_a_run_that_logged_nothing_ends_with_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    given = Namespace(topology=str(tmp_path / "cp"), limit=3, follow=True, component=None, timeout=None)
+    with started(tmp_path / "cp") as running:
+        monkeypatch.setattr("acktree.cli.events.time.sleep", lambda _: running.door.close(None))
+        assert [*_events(given)] == []
+    assert capsys.readouterr().err.endswith("no driver of topology 'numbers' answers any more\n")
+
+
 def test_an_answer_without_events_says_why(tmp_path, capsys, monkeypatch):
     for folder in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME"):
         monkeypatch.setenv(folder, str(tmp_path))

@@ -6,12 +6,15 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 
 from acktree.cli.main import main
+from acktree.errors import AcktreeError
 from acktree.ui.client import DoorError, find
+from acktree.ui.door_routes import RefusedError
 from acktree.ui.order_log import Order
 from tests.unit.dead_letters.letters import LETTER
 from tests.unit.ui.driver_without_spark import started
@@ -73,6 +76,33 @@ def test_the_orders_of_a_run_are_kept_with_what_was_logged_of_them(running, line
     for _ in range(600):
         door.order("activate")
     assert len(door.get("audit", {"limit": 1000})["orders"]) == 500
+
+
+SECRET = "https://u:S3cr3t@h/x?token=S3cr3t"
+
+
+@pytest.mark.parametrize(
+    ("order", "given"),
+    [
+        ("debug", {"on": True, "component": SECRET}),
+        ("debug", {"on": True, "component": f"see {SECRET}"}),
+        ("debug", {SECRET: 1}),
+        ("dead-letters/redrive", {"ids": [SECRET]}),
+        ("log-levels", {"set": {SECRET: {"level": "DEBUG", "secs": 5}}}),
+        ("log-levels", {"set": {"x": {"level": SECRET}}}),
+        (f"\x1b[31m{SECRET}", {}),
+    ],
+)
+def test_neither_the_log_nor_the_audit_has_a_secret_of_a_url_or_a_control_character(
+    running, lines, order, given
+):
+    with suppress(AcktreeError, RefusedError, ValueError):
+        running.door._routes.post(f"/v1/{order}", given)
+    kept = running.door._routes.get("/v1/audit", {}).decode()
+    for text in (*lines(), kept):
+        assert "S3CR3T" not in text.upper()
+        assert "\\u001b" not in text
+        assert text.isprintable()
 
 
 def test_an_order_that_is_refused_is_logged_with_the_reason_and_without_what_no_order_takes(running, lines):
