@@ -1,18 +1,20 @@
 """The different values of a column, and which of them each row has: work on a value is then done once.
 
-A column in a dictionary has them. Another one is encoded if it is long and a sample of it repeats values: of
-few different values that takes less than to hash or decode each, of very many it takes more.
+A column in a dictionary has them, and so has one that was decoded from a dictionary, as long as that is
+noted. Another one is encoded if it is long and a sample of it repeats values: of few different values that
+takes less than to hash or decode each, of very many it takes more.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
+from weakref import finalize
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["distinct", "distinct_texts", "used"]
+__all__ = ["codes_of", "distinct", "distinct_texts", "note_codes", "used"]
 
 Places = npt.NDArray[np.integer[Any]]
 """The place of each row's value, shape (n,), of any type of integers."""
@@ -24,6 +26,29 @@ _LONG: Final = 8
 _REPEATED: Final = 64
 """One in this number of sampled rows must be a value that occurs again: so it is with some 32,000 different
 values. One frequent value among others that all differ does not count."""
+_Memory = tuple[object, ...]
+_CODES: Final[dict[_Memory, pa.DictionaryArray]] = {}
+"""By the memory of a column that was decoded: what it was decoded from."""
+
+
+def note_codes(batch: pa.RecordBatch, at: int, codes: pa.DictionaryArray) -> None:
+    """Note that a column of a batch was decoded from ``codes``, for as long as the batch is there.
+
+    Meanwhile the column's memory belongs to no other column, and nobody changes it.
+    """
+    memory = _memory_of(batch.column(at))
+    _CODES[memory] = codes
+    finalize(batch, _CODES.pop, memory, None).atexit = False
+
+
+def codes_of(column: pa.Array) -> pa.Array:
+    """What a column was decoded from, if that is noted; else the column itself."""
+    return _CODES.get(_memory_of(column), column) if _CODES else column
+
+
+def _memory_of(column: pa.Array) -> _Memory:
+    where = (None if buffer is None else buffer.address for buffer in column.buffers())
+    return column.type, column.offset, len(column), *where
 
 
 def distinct(column: pa.Array) -> tuple[pa.Array, Places | None]:
@@ -36,10 +61,11 @@ def distinct(column: pa.Array) -> tuple[pa.Array, Places | None]:
         The values, more than once where a dictionary has them so. The column itself and None if a row is
         null, if it is a dictionary of more values than rows, or if it is short or repeats too few values.
     """
-    if isinstance(column, pa.DictionaryArray):
-        if column.indices.null_count or len(column.dictionary) > len(column):
+    codes = codes_of(column)
+    if isinstance(codes, pa.DictionaryArray):
+        if codes.indices.null_count or len(codes.dictionary) > len(codes):
             return column, None
-        return used(column.dictionary, column.indices)
+        return used(codes.dictionary, codes.indices)
     if column.null_count or len(column) < _LONG * _SAMPLED or not _is_repeating(column):
         return column, None
     encoded = column.dictionary_encode()

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from acktree.arrow_arrays import array_of
-from acktree.core.data.distinct import distinct
+from acktree.core.data.distinct import codes_of, distinct
 from acktree.core.state.column_blobs import Numbers
 from acktree.errors import MisuseError
 
@@ -66,13 +66,15 @@ def plain_key(kind: type, key: Any) -> Any:  # noqa: ANN401  # as the table give
 def key_column(kind: type, keys: Any) -> pa.Array:  # noqa: ANN401
     """Keys as a column of the type that the table has; without nulls.
 
-    Keys in a dictionary of no more values than rows stay in one, so that each of them is looked up once.
+    Keys in a dictionary of no more values than rows, or decoded from one, are in one afterwards: each of them
+    is looked up once.
 
     Raises:
         MisuseError: They are of another type, or one of them is null.
     """
     try:
-        values, rows = distinct(keys) if isinstance(keys, pa.DictionaryArray) else (keys, None)
+        codes = codes_of(keys) if isinstance(keys, pa.Array) else keys
+        values, rows = distinct(codes) if isinstance(codes, pa.DictionaryArray) else (keys, None)
         if rows is not None:
             return pa.DictionaryArray.from_arrays(rows, key_column(kind, values))
         column = _column(keys)

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from acktree.bolt import ArrowBolt, BasicBolt, Bolt
 from acktree.config import Config
+from acktree.core.data.codes import plain
 from acktree.core.data.context import TaskContext
 from acktree.core.data.frames import Frame
 from acktree.core.data.reading import Column
@@ -170,7 +171,7 @@ class ArrowBoltTask(BoltTask):
         self.hook(self.bolt.prepare, config, context)
 
     def readable(self, frame: Frame) -> tuple[Frame, Sequence[Column]]:
-        return replace(frame, values=native_batch(frame.values)), ()
+        return replace(frame, values=native_batch(plain(frame.values))), ()
 
     def execute(self, frame: Frame, rows: InboundRows) -> None:
         collector, count = self.collector, len(rows.lineage)

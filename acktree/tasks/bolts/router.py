@@ -17,7 +17,7 @@ Source: Storm's ``daemon/GrouperFactory``, ``executor/bolt/BoltOutputCollectorIm
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
@@ -25,9 +25,10 @@ import numpy as np
 import pyarrow as pa
 
 from acktree.core.data.choosers import Choice, Chooser, make_chooser
+from acktree.core.data.codes import coded
 from acktree.core.data.context import Clock
-from acktree.core.data.frames import Frame
-from acktree.core.data.groupings import Direct
+from acktree.core.data.frames import SMALL, Frame
+from acktree.core.data.groupings import Direct, Fields, PartialKey
 from acktree.core.data.tuples import Tuple
 from acktree.core.ids import Int32s, Int64s, UInt64s, channel_id, mix64
 from acktree.core.runs import starts_of_runs
@@ -141,7 +142,8 @@ class Router:
         mixes = self._mixes(emission.parents, rows) if needs_mixes else np.zeros(count, dtype=np.uint64)
         refused: dict[int, Exception] = {}
         for route in routes:
-            choice = self._choose(route, emission, mixes)
+            sent = self._coded(route, emission)
+            choice = self._choose(route, sent, mixes)
             if chosen is not None:
                 chosen.append(choice)
             refused |= choice.refused
@@ -149,8 +151,15 @@ class Router:
                 outputs.counters.add(
                     self._component.id, self._task, emission.stream, "transferred", len(choice.tasks)
                 )
-                self._dispatch(route, emission, rows, choice.rows, choice.tasks)
+                self._dispatch(route, sent, rows, choice.rows, choice.tasks)
         return refused
+
+    def _coded(self, route: _Route, emission: Emission) -> Emission:
+        """The emission with the fields coded by which a subscriber on another level groups it."""
+        grouping = route.subscription.grouping
+        if emission.tasks is not None or not isinstance(grouping, Fields | PartialKey):
+            return emission
+        return replace(emission, batch=coded(emission.batch, grouping.fields, self._plan.partitions, SMALL))
 
     def _choose(self, route: _Route, emission: Emission, mixes: UInt64s) -> Choice:
         if emission.tasks is not None:

@@ -1,0 +1,82 @@
+"""Fields of texts that repeat travel as a dictionary: each different text once, and a code for each row.
+
+The router codes the fields by which it groups: it needs their different texts anyway. A bolt that is called
+for each tuple reads a dictionary as it is; an ``ArrowBolt`` gets the declared type back from :func:`plain`.
+
+A ``ColumnState`` and the next grouping also look for the different texts of a column. So :func:`plain` notes
+the codes of each column that it makes, for as long as its batch is there, and
+:func:`~acktree.core.data.distinct.distinct` finds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from acktree.core.data.distinct import distinct_texts, note_codes
+from acktree.errors import MisuseError
+from acktree.texts import error_text
+
+__all__ = ["coded", "plain"]
+
+_MARK: Final = b"acktree.coded"
+_REPEATS: Final = 2
+"""A field is coded where a partition gets at least this many rows for each text of the dictionary."""
+
+
+def coded(batch: pa.RecordBatch, fields: Sequence[str], partitions: int, least_rows: int) -> pa.RecordBatch:
+    """The batch with these fields coded, as far as that makes its frames smaller.
+
+    Args:
+        fields: Fields of the batch.
+        partitions: How many partitions the rows go to: each of them gets the whole dictionary.
+        least_rows: A field is coded only where a partition gets this many rows on average.
+    """
+    for name in fields:
+        at = batch.schema.get_field_index(name)
+        field, column = batch.schema.field(at), batch.column(at)
+        if pa.types.is_dictionary(field.type) or len(column) < partitions * least_rows:
+            continue
+        texts, places = distinct_texts(column)
+        if places is None or len(column) < partitions * _REPEATS * len(texts):
+            continue
+        codes: Any = pa.DictionaryArray.from_arrays(pa.array(places, pa.int32()), texts)
+        marked = pa.field(name, codes.type, field.nullable, {**(field.metadata or {}), _MARK: b""})
+        batch = batch.set_column(at, marked, codes)
+    return batch
+
+
+def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch with its coded fields in their declared type: the inverse of :func:`coded`.
+
+    Raises:
+        MisuseError: The texts of a field are more than one column of its type can hold.
+    """
+    at = [place for place, field in enumerate(batch.schema) if _MARK in (field.metadata or {})]
+    decoded = batch
+    for place in at:
+        field, codes = batch.schema.field(place), batch.column(place)
+        kept = {key: value for key, value in field.metadata.items() if key != _MARK}
+        declared = pa.field(field.name, codes.type.value_type, field.nullable, kept or None)
+        decoded = decoded.set_column(place, declared, _decoded(field.name, codes))
+    for place in at:
+        note_codes(decoded, place, batch.column(place))
+    return decoded
+
+
+def _decoded(name: str, codes: pa.DictionaryArray) -> pa.Array:
+    try:
+        texts = codes.dictionary_decode()
+    except pa.ArrowException as cause:
+        texts, reason = None, error_text(cause)
+    else:
+        reason = "it is in several pieces"
+    if isinstance(texts, pa.Array):
+        return texts
+    raise MisuseError(
+        f"the texts of {len(codes)} rows do not fit into one column: {reason}",
+        f"field {name!r}",
+        "declare the field as pa.large_string(), or emit fewer tuples at once",
+    )

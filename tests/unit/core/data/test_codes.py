@@ -1,0 +1,132 @@
+"""A field of repeated texts is sent as a dictionary; who reads it as Arrow gets the declared type back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from acktree import ColumnState, MisuseError
+from acktree.core.data import codes as module
+from acktree.core.data import distinct as noted
+from acktree.core.data.batches import joined
+from acktree.core.data.codes import coded, plain
+from acktree.core.data.distinct import codes_of, distinct
+from acktree.core.data.row_hashes import hash_rows
+from acktree.core.data.values import batch_from_bytes, batch_to_bytes, decode_rows
+
+TEXTS = [pa.string(), pa.large_string()]
+WORDS = ["", "a", "ä", "b\0", "x" * 70]
+
+
+@pytest.fixture(autouse=True)
+def columns_are_long_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(noted, "_SAMPLED", 4)
+    monkeypatch.setattr(noted, "_LONG", 1)
+
+
+def batch_of(words: list[str | None], kind: pa.DataType = TEXTS[0], **metadata: str) -> pa.RecordBatch:
+    word = pa.field("word", kind, nullable=None in words, metadata=metadata or None)
+    schema = pa.schema([pa.field("number", pa.int64()), word], metadata={"of": "the user"})
+    columns = [pa.array(range(len(words)), pa.int64()), pa.array(words, kind)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def is_coded(batch: pa.RecordBatch) -> bool:
+    return isinstance(batch.column("word"), pa.DictionaryArray)
+
+
+@given(
+    st.lists(st.sampled_from(WORDS) | st.none(), max_size=60) | st.lists(st.sampled_from(WORDS), max_size=60),
+    st.sampled_from(TEXTS),
+    st.integers(1, 3),
+    st.integers(1, 8),
+    st.integers(0, 5),
+)
+def test_a_batch_comes_back_as_it_was_coded(words, kind, partitions, least_rows, start):
+    sent = batch_of(words, kind, note="of the user").slice(start)
+    travelling = coded(sent, ["number", "word"], partitions, least_rows)
+    assert travelling.column("number").equals(sent.column("number"))
+    assert decode_rows(travelling) == decode_rows(sent), "who takes tuples reads it as it is"
+    assert (hash_rows(travelling, ["word"]) == hash_rows(sent, ["word"])).all()
+    received = plain(batch_from_bytes(batch_to_bytes(travelling)))
+    assert received.equals(sent, check_metadata=True)
+    if is_coded(travelling):
+        assert sent.num_rows >= partitions * max(least_rows, 2 * len(travelling.column("word").dictionary))
+
+
+@pytest.mark.parametrize(
+    ("words", "partitions", "least_rows", "expected"),
+    [
+        (["a", "b"] * 20, 2, 20, True),
+        (["a", "b"] * 20, 2, 21, False),
+        (["a", "b"] * 20, 10, 1, True),
+        (["a", "b"] * 20, 11, 1, False),
+        ([str(number) for number in range(40)], 1, 1, False),
+        (["a", "b", None] * 20, 1, 1, False),
+    ],
+)
+def test_a_field_is_coded_where_each_partition_gets_enough_rows_of_few_texts(
+    words, partitions, least_rows, expected
+):
+    assert is_coded(coded(batch_of(words), ["word"], partitions, least_rows)) is expected
+
+
+def test_a_dictionary_of_the_user_stays_one():
+    words = pa.array(["a", "b"] * 20).dictionary_encode()
+    sent = pa.record_batch({"word": words})
+    travelling = coded(sent, ["word"], 1, 1)
+    assert travelling is sent
+    assert plain(travelling).equals(sent, check_metadata=True)
+
+
+def test_some_of_the_rows_come_back_too():
+    sent = batch_of(["a", "b", "c"] * 20)
+    rows = pa.array([5, 3, 3, 59])
+    assert plain(coded(sent, ["word"], 1, 1).take(rows)).equals(sent.take(rows), check_metadata=True)
+    both = joined([coded(sent, ["word"], 1, 1), coded(batch_of(["b", "d"] * 20), ["word"], 1, 1)])
+    assert plain(both)["word"].to_pylist() == ["a", "b", "c"] * 20 + ["b", "d"] * 20
+
+
+def test_the_codes_of_a_column_are_known_while_its_batch_is_there():
+    before = dict(noted._CODES)
+    received = plain(coded(batch_of(["a", "b", "c", "a"] * 20), ["word"], 1, 1))
+    column = received["word"]
+    assert codes_of(column).equals(codes_of(received.column(1)))
+    texts, places = distinct(column)
+    assert (texts.to_pylist(), places.tolist()) == (["a", "b", "c"], [0, 1, 2, 0] * 20)
+    part = column.slice(1, 30)
+    assert codes_of(part) is part, "another part of the memory is another column"
+    del received
+    assert codes_of(column) is column
+    assert before == noted._CODES
+
+
+@given(st.lists(st.sampled_from(WORDS), min_size=8, max_size=60))
+def test_a_column_state_adds_to_decoded_keys_as_to_any_others(words):
+    received, other = plain(coded(batch_of(words), ["word"], 1, 1)), batch_of(words)
+    states = ColumnState(str, int), ColumnState(str, int)
+    for state, batch in zip(states, (received, other), strict=True):
+        state.add_many(batch["word"])
+        state.add_many(batch["word"], np.arange(len(words)))
+    assert dict(states[0]) == dict(states[1])
+
+
+def test_texts_that_do_not_fit_into_one_column_are_refused():
+    travelling = coded(batch_of(["a", "b"] * 20), ["word"], 1, 1)
+
+    class Large:
+        """Texts of more than 2 GiB, without their memory."""
+
+        dictionary = travelling.column("word").dictionary
+
+        def __len__(self) -> int:
+            return 1 << 40
+
+        def dictionary_decode(self) -> pa.Array:
+            raise pa.ArrowInvalid("offset overflow while concatenating arrays")
+
+    with pytest.raises(MisuseError, match=r"1099511627776 rows do not fit into one column.*offset overflow"):
+        module._decoded("word", Large())
