@@ -12,19 +12,20 @@ from acktree.tasks.bolts import held_tuples, oldest_held
 from acktree.tasks.bolts.oldest_held import HeldOpen, OldestHeld
 from acktree.testing import FeederSpout, LocalCluster
 
+TASK_OF = {}  # key -> task, of all copies of the bolt in this process
+
 
 class Keeps(Bolt):
     """Keeps a tuple by its key until another of that key comes; then it acks or fails both."""
 
     outputs = []
     remembers = ["kept"]
-    task_of = {}  # key -> task, of all copies in this process
 
     def prepare(self, config, context, collector):
         self.collector, self.kept, self.task_id = collector, {}, context.task_id
 
     def execute(self, tup):
-        self.task_of[tup["key"]] = self.task_id
+        TASK_OF[tup["key"]] = self.task_id
         other = self.kept.pop(tup["key"], None)
         if other is None:
             self.kept[tup["key"]] = tup
@@ -107,7 +108,7 @@ def test_each_task_names_the_messages_of_its_oldest_tuples(script, searched, is_
             cluster.advance(secs)
             oldest = {}
             for key, (message, came_ms) in kept.items():
-                mine = [(Keeps.task_of[key], (running.now_ms - came_ms) / 1000)]
+                mine = [(TASK_OF[key], (running.now_ms - came_ms) / 1000)]
                 if sum(each[0][0] == mine[0][0] for each in oldest.values()) < MOST:
                     oldest[message] = mine
             assert holders(running) == oldest
