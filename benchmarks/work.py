@@ -183,6 +183,21 @@ class DictionarySplit(ArrowBolt):
         collector.emit_batch(out, parents=pc.list_parent_indices(words))
 
 
+class CombiningSplit(ArrowBolt):
+    """Each different word of a batch is one tuple with its number, as in a ``mapInArrow`` that combines.
+
+    A tuple of many sentences is anchored to none of them: a sentence is done when it is split, and what fails
+    in ``count`` does not fail it.
+    """
+
+    outputs = pa.schema([("word", pa.string()), ("number", pa.int64())])
+
+    def execute_batch(self, batch: pa.RecordBatch, collector: ArrowOutputCollector) -> None:
+        counted = pc.value_counts(pc.list_flatten(pc.split_pattern(batch["sentence"], " ")))
+        out = pa.record_batch({"word": counted.field("values"), "number": counted.field("counts")})
+        collector.emit_batch(out, parents=None)
+
+
 def counts_in(memory: str, *, columns: bool = False) -> MutableMapping[str, int]:
     """The memory of a count; ``columns``: whether it takes whole batches."""
     if memory == "dict":
@@ -252,6 +267,14 @@ class ArrowCount(ArrowBolt):
                 self.counts[word] = self.counts.get(word, 0) + count
 
 
+class CombinedCount(ArrowCount):
+    """Adds up numbers of words."""
+
+    def execute_batch(self, batch: pa.RecordBatch, collector: ArrowOutputCollector) -> None:
+        assert isinstance(self.counts, ColumnState), "it has no other memory"
+        self.counts.add_many(batch["word"], batch["number"])
+
+
 class BasicGlance(BasicBolt):
     """Reads each word and remembers nothing."""
 
@@ -297,6 +320,7 @@ BOLTS: Final[Mapping[str, tuple[AnyBolt, type[BasicCount | HandCount | ArrowCoun
     "hand": (HandSplit(), HandCount, HandGlance()),
     "arrow": (ArrowSplit(), ArrowCount, ArrowGlance()),
     "dictionary": (DictionarySplit(), ArrowCount, ArrowGlance()),
+    "combined": (CombiningSplit(), CombinedCount, ArrowGlance()),
 }
 """The split, the count, and its replacement without memory."""
 MEMORIES: Final = ("state", "key-value", "dict", "none")
