@@ -27,6 +27,7 @@ _WORD_COUNT: Final = {
     for bolts in ("arrow", "basic", "generator")
 } | {
     "tracked-dictionary": ("word_count", "--bolts", "dictionary"),
+    "tracked-combined": ("word_count", "--bolts", "combined"),
     "tracked-arrow-dict": ("word_count", "--bolts", "arrow", "--memory", "dict"),
     "tracked-basic-dict": ("word_count", "--bolts", "basic", "--memory", "dict"),
     **{
