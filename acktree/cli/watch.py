@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from acktree.cli.answers import Answer, Commands, door_of, duration, limit, new_command, table
-from acktree.core.stats.numbers import AckerNumbers, TraceNumbers
+from acktree.core.stats.numbers import AckerNumbers, ReportedError, TraceNumbers
 from acktree.errors import CheckpointError
 from acktree.ui.client import (
     BADLY_ENDED,
@@ -238,7 +238,7 @@ def _lost(traces: TraceNumbers) -> str:
 
 def _errors(given: Namespace) -> Answer:
     found, snapshot = _seen(given)
-    lines, shown = [_as_of(found, snapshot)], set[str]()
+    lines, shown = [_as_of(found, snapshot)], set[tuple[str, ...]]()
     if len(snapshot.errors) > _ERRORS:
         lines.append(
             f"the last {_ERRORS} of the {len(snapshot.errors):,} that are kept; --json has all of these"
@@ -247,15 +247,29 @@ def _errors(given: Namespace) -> Answer:
         at = f"{datetime.fromtimestamp(error.at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
         task = "" if error.task_id is None else f" task {error.task_id}"
         lines += [f"{at}  {error.component}{task}: {error.reason}"]
-        traceback = error.traceback or ""
-        repeats = bool(traceback) and traceback in shown
-        below = ["its traceback is above"] if repeats else traceback.splitlines()
+        traceback = _without_reason(error)
+        below = ["its traceback is above"] if traceback and traceback in shown else traceback
         lines += [f"    {line}" for line in below]
         shown.add(traceback)
     if not snapshot.errors:
         lines.append("no errors")
     data = {"topology": snapshot.topology, "id": snapshot.id, "errors": plain(snapshot.errors)}
     return Answer(data, "\n".join(lines))
+
+
+def _without_reason(error: ReportedError) -> tuple[str, ...]:
+    """The lines of a traceback without the exception at its end, where that is the reason."""
+    traceback, reason = (error.traceback or "").rstrip().splitlines(), error.reason.rstrip().splitlines()
+    end = traceback[-len(reason) :] if reason else []
+    if not end or end[1:] != reason[1:] or not _is_named(end[0], reason[0]):
+        return tuple(traceback)
+    return tuple(traceback[: -len(end)])
+
+
+def _is_named(line: str, reason: str) -> bool:
+    """Whether a line of a traceback is a reason, perhaps with the module of the exception before it."""
+    module = line.removesuffix(reason)
+    return line.endswith(reason) and (not module or (module.endswith(".") and " " not in module))
 
 
 def _open(given: Namespace) -> Answer:

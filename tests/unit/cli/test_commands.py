@@ -25,7 +25,9 @@ from acktree.config import Config
 from acktree.core.stats.counters import NO_STREAM, Counters
 from acktree.core.stats.numbers import ReportedError
 from acktree.dead_letters.store import DeadLetters
+from acktree.errors import MisuseError
 from acktree.private_files import Disk
+from acktree.tasks.failures import failure_of
 from acktree.ui.places import entries
 from acktree.ui.web.sources import Sources
 from tests.unit.dead_letters.letters import LETTER
@@ -168,6 +170,23 @@ def test_a_traceback_is_printed_once(running, capsys):
         "error 3",
         "Traceback two",
     ]
+
+
+def test_an_error_is_printed_once_and_not_again_at_the_end_of_its_traceback(running, capsys):
+    misuse = MisuseError("acked twice", "component 'double'", "ack once")
+    for raised in (misuse, ValueError("no number")):
+        try:
+            raise raised
+        except (MisuseError, ValueError) as error:
+            running._report("double", 1, failure_of(error, "double"))
+    running._report("double", 1, failure_of(MisuseError("kept", "bolt 'double'", "ack it"), "double"))
+    running.door._observer.forget()
+    assert main(["get-errors", "numbers"]) == 0
+    printed = capsys.readouterr().out
+    for text in ("acked twice", "component 'double'", "ack once", "ValueError: no number", "kept", "ack it"):
+        assert printed.count(text) == 1, text
+    assert (printed.count("raise raised\n"), printed.count("its traceback is above\n")) == (1, 1)
+    assert printed.endswith("MisuseError: kept\n  where: bolt 'double'\n  fix:   ack it\n")
 
 
 def test_no_command_prints_control_characters_of_users_values(with_letters, capsys):
