@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from threading import Lock, Timer
 from typing import Any, Final
@@ -22,6 +22,8 @@ __all__ = ["LogLevels"]
 log = logger("acktree")
 
 _MOST_LOGGERS: Final = 200
+_MOST_NAMED: Final = 10
+"""How many loggers an error names."""
 _MOST_SECS: Final = 7 * 24 * 3600.0
 
 
@@ -63,19 +65,23 @@ class LogLevels:
             What :meth:`shown` says then.
 
         Raises:
-            ConfigError: A level or a time is none; then nothing is changed.
+            ConfigError: A level or a time is none, or a logger of ``reset`` has no level of its own.
+                Nothing is changed then.
             MisuseError: The run is over.
         """
         now = time.time()
         named = dict(given.get("set") or {})
         wanted = {str(name): _wanted(str(name), each, now) for name, each in named.items()}
+        reset = [str(name) for name in given.get("reset") or ()]
         with self._lock:
             if self._is_closed:
                 raise MisuseError(
                     "the topology is stopping", "set-log-level", "set the levels of its next run"
                 )
-            changed = {name: each for name, each in self._set.items() if name not in given.get("reset", ())}
-            changed |= wanted
+            for name in reset:
+                if name not in self._set:
+                    raise _not_set(name, self._set)
+            changed = {name: each for name, each in self._set.items() if name not in reset} | wanted
             if len(changed) > _MOST_LOGGERS:
                 raise ConfigError(
                     f"{len(changed)} loggers would have a level of their own",
@@ -128,6 +134,15 @@ class LogLevels:
             self._write(json.dumps({name: each.level for name, each in self._set.items()}).encode())
         except OSError as error:  # a full disk stops the topology by itself
             log.warning("log levels do not reach the workers: %s", error)
+
+
+def _not_set(name: str, levels: Collection[str]) -> ConfigError:
+    """The error for a logger that is to have its old level, and has no other."""
+    names = [*map(repr, sorted(levels)[:_MOST_NAMED])]
+    if len(levels) > _MOST_NAMED:
+        names.append(f"{len(levels) - _MOST_NAMED} more")
+    fix = f"these have one: {', '.join(names)}" if names else "leave it out: no logger has one"
+    return ConfigError(f"logger {name!r:.60} has no level of its own", "set-log-level -r", fix)
 
 
 def _is_over(each: _Set, now: float) -> bool:

@@ -193,6 +193,9 @@ class StormRoutes(Handlers):
             "reset": [name for name, each in given.items() if not each.get("target_level")],
         }
         seen = await run_in_threadpool(self.one, request)
+        if order["reset"] and seen.is_running:  # Storm ignores a logger that has no level of its own
+            named = (await run_in_threadpool(seen.found.door.get, "log-levels"))["namedLoggerLevels"]
+            order["reset"] = [name for name in order["reset"] if name in named]
         told = await run_in_threadpool(self.ordered, seen, "log-levels", order)
         return JSONResponse({"namedLoggerLevels": told["namedLoggerLevels"]})
 

@@ -44,7 +44,7 @@ def test_a_level_is_set_shown_and_taken_back():
     levels.change({"set": {NAME: {"level": "ERROR", "secs": 60}}})
     assert level() == "ERROR"
     assert levels.shown()["namedLoggerLevels"][NAME]["timeout"] == 60
-    assert levels.change({"reset": [NAME, "unknown"]})["namedLoggerLevels"] == {}
+    assert levels.change({"reset": [NAME]})["namedLoggerLevels"] == {}
     assert level() == "NOTSET"
     assert [json.loads(each) for each in written] == [{NAME: "DEBUG"}, {NAME: "ERROR"}, {}]
     levels.change(
@@ -52,6 +52,23 @@ def test_a_level_is_set_shown_and_taken_back():
     )
     levels.close()
     assert level() == "NOTSET"
+
+
+def test_a_logger_without_a_level_of_its_own_has_none_to_take_back_and_nothing_is_changed():
+    levels = LogLevels(None)
+    wrong = {"set": {NAME: {"level": "DEBUG"}}, "reset": ["acktree.tset"]}
+    with pytest.raises(ConfigError) as refused:
+        levels.change(wrong)
+    assert refused.value.what == "logger 'acktree.tset' has no level of its own"
+    assert refused.value.fix == "leave it out: no logger has one"
+    assert level() == "NOTSET"
+    levels.change({"set": {f"{NAME}.{number:02}": {"level": "DEBUG"} for number in range(12)}})
+    with pytest.raises(ConfigError) as refused:
+        levels.change({"reset": [f"{NAME}.03", "acktree.tset"]})
+    assert refused.value.fix.startswith(f"these have one: '{NAME}.00', '{NAME}.01', ")
+    assert refused.value.fix.endswith("09', 2 more")
+    assert len(levels.shown()["namedLoggerLevels"]) == 12
+    levels.close()
 
 
 def test_a_level_ends_by_itself():
@@ -131,6 +148,9 @@ def test_the_command_orders_it_through_the_door(running, capsys):
     assert file.stat().st_mode & 0o777 == 0o600
     assert main(["set-log-level", "numbers"]) == 0
     assert f"{NAME}  DEBUG" in capsys.readouterr().out
+    capsys.readouterr()
+    assert main(["set-log-level", "numbers", "-r", "acktree.tset"]) == 1
+    assert f"fix:   these have one: '{NAME}'" in capsys.readouterr().err
     assert main(["set-log-level", "numbers", "-r", NAME]) == 0
     assert level() == "NOTSET"
     assert json.loads(file.read_text()) == {}

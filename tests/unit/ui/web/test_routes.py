@@ -133,6 +133,7 @@ def test_storms_log_levels_are_set_shown_and_taken_back(page, topology_id):
     assert (level["target_level"], level["reset_level"], level["timeout"]) == ("WARN", "NOTSET", 60)
     assert level["timeout_epoch"] > 1_700_000_000_000
     assert logging.getLogger(name).level == logging.WARNING
+    assert told({"acktree.none": {"target_level": None}}) == (200, shown)  # as in Storm
     assert told({name: {"target_level": None}}) == (200, {"namedLoggerLevels": {}})
     assert logging.getLogger(name).level == logging.NOTSET
     assert told({name: {"target_level": "LOUD"}})[0] == 400
