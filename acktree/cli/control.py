@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from argparse import Namespace
+from contextlib import suppress
 from dataclasses import replace
 
 from acktree.cli.answers import Answer, Commands, UsageError, door_of, new_command, seconds, table
@@ -11,6 +12,7 @@ from acktree.errors import AcktreeError, ConfigError
 from acktree.log_levels import level_number
 from acktree.processes import is_alive
 from acktree.ui.client import DoorClient, Found, NobodyRunsError, find, status_of
+from acktree.ui.log_levels import MOST_SECS
 from acktree.ui.order_log import CLI
 from acktree.ui.places import Entry, entries
 from acktree.ui.stopped import is_held
@@ -59,8 +61,8 @@ def _ordered(given: Namespace, order: str, done: str) -> Answer:
 
 def _log_levels(given: Namespace) -> Answer:
     """Without options it shows what is set."""
-    door = door_of(find(given.topology), given)
     wanted = dict(_level_named(each) for each in given.level)
+    door = door_of(find(given.topology), given)
     if wanted or given.reset:
         levels = door.order("log-levels", {"set": wanted, "reset": given.reset})
     else:
@@ -79,15 +81,23 @@ def _level_named(said: str) -> tuple[str, dict[str, object]]:
     """NAME=LEVEL[:SECS]. UsageError if it is none."""
     name, equals, rest = said.partition("=")
     level, _, secs = rest.partition(":")
+    if not (name and equals and level):
+        raise UsageError(f"{said!r:.60} names no level", "-l", "write NAME=LEVEL or NAME=LEVEL:SECS")
     try:
-        if name and equals and level:
-            level_number(level.upper())
-            return name, {"level": level, "secs": float(secs) if secs else None}
+        level_number(level.upper())
     except ConfigError as error:
         raise UsageError(error.what, "-l", error.fix) from error
-    except ValueError:
-        pass
-    raise UsageError(f"{said!r:.60} names no level", "-l", "write NAME=LEVEL or NAME=LEVEL:SECS")
+    return name, {"level": level, "secs": _level_secs(secs) if secs else None}
+
+
+def _level_secs(text: str) -> float:
+    """For how long a level is set. UsageError for what is no such time."""
+    with suppress(ValueError):
+        secs = float(text)
+        if 0 < secs <= MOST_SECS:  # no number is refused too
+            return secs
+    what = f"{text!r:.60} is no time for a level"
+    raise UsageError(what, "-l NAME=LEVEL:SECS", f"give seconds: more than 0, and {MOST_SECS:,.0f} at most")
 
 
 def _kill(given: Namespace) -> Answer:

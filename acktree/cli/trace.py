@@ -10,7 +10,7 @@ from typing import Any
 
 from acktree.cli.answers import Answer, Commands, UsageError, above_zero, door_of, limit, new_command, table
 from acktree.errors import ConfigError
-from acktree.tasks.spouts.watched_ids import WATCH_SECS
+from acktree.tasks.spouts.watched_ids import MOST_WATCH_SECS, MOST_WATCHED, WATCH_SECS
 from acktree.ui import tracing
 from acktree.ui.client import DoorError, Found, find
 from acktree.ui.known_names import MOST_PAGE
@@ -34,11 +34,12 @@ def add_to(commands: Commands) -> None:
     parser.add_argument(
         "--watch", action="append", metavar="ID",
         help="trace the next attempts of this message at any rate: its id as the spout emits it, or as `open`"
-        " shows it; may be given several times",
+        f" shows it; may be given several times, for {MOST_WATCHED} messages at most",
     )  # fmt: skip
     parser.add_argument(
-        "--secs", type=above_zero, metavar="N", help=f"watch for N seconds (default: {WATCH_SECS:.0f})"
-    )
+        "--secs", type=_watch_secs, metavar="N",
+        help=f"watch for N seconds (default: {WATCH_SECS:.0f}, at most {MOST_WATCH_SECS:,.0f})",
+    )  # fmt: skip
     parser.add_argument(
         "--limit", type=limit(MOST_PAGE), default=20, metavar="N",
         help=f"show at most N messages (default: 20, at most {MOST_PAGE})",
@@ -60,7 +61,15 @@ def _rate(text: str) -> float:
     raise ArgumentTypeError(f"{text!r:.60} is no share from 0 to 1")
 
 
-def _trace(given: Namespace) -> Answer:
+def _watch_secs(text: str) -> float:
+    secs = above_zero(text)
+    if secs <= MOST_WATCH_SECS:
+        return secs
+    raise ArgumentTypeError(f"{text!r:.60} is too long: give {MOST_WATCH_SECS:,.0f} seconds at most")
+
+
+def _refuse_wrong(given: Namespace) -> None:
+    """UsageError for options that do not fit each other, and for too many messages."""
     if given.secs is not None and given.watch is None:
         raise UsageError("no message is watched", "trace --secs", "name messages: --watch ID --secs N")
     if given.rate is not None and given.watch is not None:
@@ -69,6 +78,16 @@ def _trace(given: Namespace) -> Answer:
         raise UsageError(
             "a root is shown, and an order is about other messages", "trace ROOT", "leave one out"
         )
+    count = len(set(given.watch or ()))
+    if count > MOST_WATCHED:
+        raise UsageError(
+            f"{count:,} messages would be watched, and {MOST_WATCHED} can be at a time", "trace --watch",
+            "name fewer",
+        )  # fmt: skip
+
+
+def _trace(given: Namespace) -> Answer:
+    _refuse_wrong(given)
     found = find(given.topology)
     if given.rate is not None:
         done = door_of(found, given).order("trace", {"rate": given.rate})

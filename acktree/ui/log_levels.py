@@ -17,14 +17,15 @@ from acktree.log_levels import LevelSetter, level_number
 from acktree.logs import logger
 from acktree.ui.known_names import refuse_unknown
 
-__all__ = ["LogLevels"]
+__all__ = ["MOST_SECS", "LogLevels"]
 
 log = logger("acktree")
 
 _MOST_LOGGERS: Final = 200
 _MOST_NAMED: Final = 10
 """How many loggers an error names."""
-_MOST_SECS: Final = 7 * 24 * 3600.0
+MOST_SECS: Final = 7 * 24 * 3600.0
+"""The longest time for which a level is set."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,7 @@ def _wanted(name: str, given: object, now: float) -> _Set:
         raise ConfigError(f"a logger is called {name!r:.60}", "set-log-level", "name a logger, or ROOT")
     if secs is None:
         return _Set(level, None, None)
-    if not 0 < float(secs) <= _MOST_SECS:
+    if not 0 < float(secs) <= MOST_SECS:
         raise ConfigError(
             f"a level is set for {secs} seconds", f"logger {name!r}", "give more than 0, and a week at most"
         )

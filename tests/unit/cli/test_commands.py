@@ -440,6 +440,7 @@ def test_a_time_that_is_none_is_usage(command, capsys):
         "dead-letters list x --since 2026-11-25T08:30:00",
         "trace x --rate much",
         "trace x --watch y --secs 0",
+        "trace x --watch y --secs 86401",
         "debug x on a much",
         "dead-letters show x -5",
         "dead-letters redrive x 0",
@@ -465,6 +466,12 @@ def test_an_argument_that_is_out_of_range_is_usage_and_the_error_says_the_range(
         "dead-letters purge numbers 1 --all --spout source",
         "set-log-level numbers -l x",
         "set-log-level numbers -l x=LOUD",
+        "set-log-level numbers -l x=DEBUG:soon",
+        "set-log-level numbers -l x=DEBUG:0",
+        "set-log-level numbers -l x=DEBUG:-1",
+        "set-log-level numbers -l x=DEBUG:nan",
+        "set-log-level numbers -l x=DEBUG:604801",
+        "set-log-level nowhere -l x=DEBUG:inf",
     ],
 )
 def test_arguments_that_do_not_fit_each_other_are_usage(command, running, capsys):

@@ -94,17 +94,25 @@ def test_what_cannot_be_watched_is_said(tmp_path, capsys):
         for wrong, why in (
             (["--secs", "5"], "no message is watched"),
             (["--watch", "a", "--rate", "0.5"], "two orders"),
-            (["--watch", "a", "--secs", "1e6"], "no time to watch"),
             ([part for n in range(101) for part in ("--watch", str(n))], "101 messages would be watched"),
         ):
-            assert main(["trace", "numbers", *wrong]) != 0
+            assert main(["trace", "numbers", *wrong]) == 2
             error = capsys.readouterr().err
             assert why in error
             assert "fix:" in error
         assert topology.handle.traces.watched == {}
+        topology.handle.traces.watch(range(100))
+        assert main(["trace", "numbers", "--watch", "a"]) == 1  # the arguments are right
+        assert "101 messages would be watched" in capsys.readouterr().err
     assert main(["trace", str(tmp_path / "cp"), "--watch", "a"]) == 3
     with pytest.raises(MisuseError, match="nobody runs"):
         topology.handle.traces.watch(["a"])
+
+
+def test_a_message_that_is_named_twice_counts_once(tmp_path, capsys):
+    with started(tmp_path / "cp"):
+        again = [part for n in range(200) for part in ("--watch", f"line-{n % 100}")]
+        assert len(said(capsys, "trace", "numbers", *again)["watched"]) == 100
 
 
 @pytest.mark.parametrize("wrong", [["x7"], ["--rate", "2"], ["--rate", "nan"]])
