@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-__all__ = ["Check", "free_space", "line_of"]
+__all__ = ["Check", "data_of", "free_space", "line_of"]
 
 _LEAST_FREE: Final = 256 << 20
 
@@ -17,7 +17,7 @@ class Check:
     """One thing that was looked at, what was found, and what mends it.
 
     Attributes:
-        fix: Shown of what is not ok, and of a note.
+        fix: What to do if it is not ok, or is a note. Of any other check it is not shown.
         is_note: Whether it is said with its fix although nothing is wrong.
     """
 
@@ -28,12 +28,21 @@ class Check:
     is_note: bool = False
 
 
+def data_of(check: Check) -> dict[str, Any]:
+    """A check for ``--json``. Its fix is empty where nothing is to be done."""
+    return asdict(check) | {"fix": _shown_fix(check)}
+
+
 def line_of(check: Check) -> str:
     """A check for a terminal, with what mends it below."""
     mark = "BAD " if not check.is_ok else "note" if check.is_note else "ok  "
-    is_mended = check.fix and (check.is_note or not check.is_ok)
-    fix = f"\n       fix: {check.fix}" if is_mended else ""
+    shown = _shown_fix(check)
+    fix = f"\n       fix: {shown}" if shown else ""
     return f"  {mark} {check.name}: {check.found}{fix}"
+
+
+def _shown_fix(check: Check) -> str:
+    return check.fix if check.is_note or not check.is_ok else ""
 
 
 def free_space(name: str, folder: Path) -> Check:

@@ -10,13 +10,12 @@ import sys
 import tempfile
 from argparse import Namespace
 from collections.abc import Iterator
-from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
 from acktree.cli.answers import DONE, FAILED, Answer, Commands, new_command
-from acktree.cli.checks import Check, free_space, line_of
+from acktree.cli.checks import Check, data_of, free_space, line_of
 from acktree.cli.requirements import Requirement, fits, python_range, requirements
 from acktree.errors import AcktreeError, ConfigError
 from acktree.ui.client import Found, find, found_topologies
@@ -44,7 +43,7 @@ def _doctor(given: Namespace) -> Answer:
     checks = [*_machine(), *(_checkpoint(given.checkpoint) if given.checkpoint else ())]
     is_ok = all(check.is_ok for check in checks)
     return Answer(
-        {"ok": is_ok, "checks": [asdict(check) for check in checks]},
+        {"ok": is_ok, "checks": [data_of(check) for check in checks]},
         "\n".join(map(line_of, checks)),
         DONE if is_ok else FAILED,
     )

@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from acktree.cli.answers import DONE, FAILED, Answer, Commands, door_of, new_command
-from acktree.cli.checks import Check, free_space, line_of
+from acktree.cli.checks import Check, data_of, free_space, line_of
 from acktree.ui.client import (
     BADLY_ENDED,
     DoorClient,
@@ -64,7 +63,7 @@ def _health(given: Namespace) -> Answer:
                 raise
             said = error.what if isinstance(error, NobodyRunsError) else str(error)
             checks[door.entry.id] = [Check("driver", is_ok=False, found=said, fix="see the driver's log")]
-    data = {name: [asdict(check) for check in each] for name, each in checks.items()}
+    data = {name: [data_of(check) for check in each] for name, each in checks.items()}
     lines = [line for name, each in checks.items() for line in (name, *map(line_of, each))]
     is_ok = all(check.is_ok for each in checks.values() for check in each)
     return Answer(

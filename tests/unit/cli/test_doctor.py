@@ -28,6 +28,8 @@ def checks(capsys, *command):
     data, _, lines = capsys.readouterr().out.partition("\n")
     found = json.loads(data)
     assert found["ok"] == (codes[0] == 0)
+    for check in found["checks"]:
+        assert bool(check["fix"]) == (check["is_note"] or not check["is_ok"]), check
     return {check["name"]: check for check in found["checks"]}, lines
 
 

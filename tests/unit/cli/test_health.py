@@ -94,7 +94,8 @@ def test_a_message_is_stuck_after_two_timeouts_of_its_spout_for_each_attempt(
             checks = json.loads(capsys.readouterr().out)["topologies"].popitem()[1]
             (check,) = [check for check in checks if check["name"] == "spout source"]
             assert check["is_ok"] == is_ok
-            assert f"for more than {longest:,.0f} s" in check["fix"]
+            assert (f"for more than {longest:,.0f} s" in check["fix"]) == (not is_ok)
+            assert [each["name"] for each in checks if each["fix"]] == ["spout source"] * (not is_ok)
 
 
 def aged(snapshot_of, secs, **changed):
