@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from acktree.cli.answers import DONE, FAILED, Answer, Commands, door_of, new_command
 from acktree.cli.checks import Check, data_of, free_space, line_of
+from acktree.tasks.plan import LATE
 from acktree.ui.client import (
     BADLY_ENDED,
     DoorClient,
@@ -28,8 +29,6 @@ from acktree.ui.snapshot import Snapshot
 __all__ = ["add_to"]
 
 _OLD_SECS: Final = 10.0
-_LATE: Final = 2.0
-"""An attempt is stuck when it is open for longer than this number of message timeouts."""
 
 
 def add_to(commands: Commands) -> None:
@@ -145,6 +144,6 @@ def _longest_open_secs(spout: Mapping[str, Any], default_secs: float) -> float |
     if spout["retry"] is not None and attempts is None:
         return None
     timeout_secs = float(spout.get("message_timeout_secs") or default_secs)
-    longest_secs = _LATE * timeout_secs * (attempts or 1) + (pauses_secs or 0.0)
+    longest_secs = LATE * timeout_secs * (attempts or 1) + (pauses_secs or 0.0)
     max_age_secs = spout.get("retry_max_age_secs")
-    return longest_secs if max_age_secs is None else min(longest_secs, max_age_secs + _LATE * timeout_secs)
+    return longest_secs if max_age_secs is None else min(longest_secs, max_age_secs + LATE * timeout_secs)

@@ -32,7 +32,7 @@ COMBINED_FROM: Final = 16
 """The number of partitions from which there is a combining stage. With fewer it costs more than it saves: see
 ``docs/decisions/0024-deltas-are-combined-from-16-partitions-up.md``."""
 LATE: Final = 2
-"""After how many message timeouts a tuple is late."""
+"""After how many message timeouts a tuple is late, and for `acktree health` an attempt is stuck."""
 PARTITIONS_PER_COMBINER: Final = 8
 """How many partitions there are for each combining task: it does a fraction of what a level's task does, and
 each level sends it one row from every partition."""
