@@ -17,7 +17,7 @@ from acktree.errors import ConfigError
 from acktree.tasks.spouts.open_listing import OpenMessage
 from acktree.texts import short_repr
 from acktree.ui import history, letters, trace_orders, tracing
-from acktree.ui.known_names import MOST_OPEN, MOST_ORDERS, ORDERS, QUESTIONS, refuse_unknown
+from acktree.ui.known_names import MOST_OPEN, MOST_ORDERS, ORDERS, QUESTIONS, limit_of, refuse_unknown
 from acktree.ui.log_levels import LogLevels
 from acktree.ui.observer import Observer
 from acktree.ui.order_log import SOCKET, Order
@@ -59,7 +59,7 @@ class Routes:
         if path == "/v1/snapshot":
             return self._observer.latest(float(query.get("most_age_secs", 1.0)))
         if path == "/v1/open":
-            most = max(1, min(MOST_OPEN, int(query.get("limit", 20))))
+            most = limit_of(query, 20, MOST_OPEN)
             count = sum(spout.count for spout in self.run.open_messages().values())
             return json_of({"open": self._oldest_open(most), "count": count})
         if path == "/v1/log-levels":
@@ -91,7 +91,7 @@ class Routes:
     def _recorded(self, path: str, query: Mapping[str, str]) -> dict[str, Any]:
         """The history, traces, logged tuples and orders."""
         if path == "/v1/audit":
-            most = max(1, min(MOST_ORDERS, int(query.get("limit", 50))))
+            most = limit_of(query, 50, MOST_ORDERS)
             return {"orders": list(reversed(self._orders.copy()))[:most]}
         if path == "/v1/history":
             return history.page(self._observer.history.store, query)

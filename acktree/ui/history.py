@@ -21,6 +21,7 @@ from acktree.errors import AcktreeError, CheckpointError, ConfigError
 from acktree.logs import logger
 from acktree.sqlite_files import is_damage
 from acktree.ui.history_store import FILE, IN_MEMORY, LARGEST, HistoryStore, Point, Sample
+from acktree.ui.known_names import limit_of
 from acktree.ui.windows import Earlier, Windows
 
 __all__ = ["History", "open_store", "page"]
@@ -229,16 +230,16 @@ def page(store: HistoryStore, query: Mapping[str, str]) -> dict[str, Any]:
     """The points that are asked for: ``since`` and ``before`` in milliseconds since 1970, and ``limit``.
 
     Raises:
-        ConfigError: A value is no number.
+        ConfigError: A value is no number, or the limit is not above 0.
     """
     try:
-        given = {name: int(query[name]) for name in ("since", "before", "limit") if name in query}
+        given = {name: int(query[name]) for name in ("since", "before") if name in query}
     except ValueError as error:
         raise ConfigError(
-            f"{error}", "history, since=, before= and limit=", "whole numbers; times in ms since 1970"
+            f"{error}", "history, since= and before=", "whole numbers: times in ms since 1970"
         ) from error
     given = {name: max(-LARGEST, min(LARGEST, n)) for name, n in given.items()}
-    limit = max(1, min(_MOST_SHOWN, given.get("limit", 300)))
+    limit = limit_of(query, 300, _MOST_SHOWN)
     found = store.points(given.get("since"), given.get("before"), limit)
     return {"points": [asdict(point) for point in found]}
 

@@ -5,10 +5,11 @@ Other names are refused: an answer that ignores a filter is about too much.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from typing import Final
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
 
 from acktree.errors import ConfigError, nearest
+from acktree.texts import is_number
 
 __all__ = [
     "COMMANDS",
@@ -18,6 +19,7 @@ __all__ = [
     "MOST_PAGE",
     "ORDERS",
     "QUESTIONS",
+    "limit_of",
     "refuse_unknown",
 ]
 
@@ -80,3 +82,27 @@ def refuse_unknown(given: Iterable[str], known: Collection[str], where: str) -> 
         if name not in known:
             fix = nearest(name, known) if known else "leave it out: nothing can be given here"
             raise ConfigError(f"there is no {name!r:.60}", where, fix)
+
+
+def limit_of(given: Mapping[str, Any], usual: int, most: int) -> int:
+    """How much the answer to a question lists.
+
+    Args:
+        given: The question's query; ``limit`` in it, or its absence.
+        usual: The number without a limit.
+        most: The largest number. A larger limit counts as this one.
+
+    Raises:
+        ConfigError: The limit is no whole number above 0.
+    """
+    limit = given.get("limit")
+    if limit is None or limit == "":
+        return usual
+    digits = str(limit).lstrip("0")
+    if not is_number(digits):
+        raise ConfigError(
+            f"{limit!r:.40} is no limit",
+            "limit=",
+            f"give a whole number above 0; {most:,} are listed at most",
+        )
+    return int(digits) if len(digits) <= len(str(most)) and int(digits) < most else most

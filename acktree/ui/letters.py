@@ -21,7 +21,7 @@ from acktree.dead_letters.store import DeadLetters
 from acktree.dead_letters.table import COLUMNS, Filters
 from acktree.errors import ConfigError, MisuseError
 from acktree.texts import bounded
-from acktree.ui.known_names import FILTERS, MOST_PAGE, ORDERS, QUESTIONS, refuse_unknown
+from acktree.ui.known_names import FILTERS, MOST_PAGE, ORDERS, QUESTIONS, limit_of, refuse_unknown
 from acktree.ui.snapshot import plain
 
 __all__ = [
@@ -69,7 +69,7 @@ def filters_of(given: Mapping[str, Any]) -> Filters:
     """
     found: dict[str, Any] = {name: str(given[name]) for name in _TEXTS if _is_given(given, name)}
     try:
-        found |= {name: _number(given, name, 0) for name in _TIMES if _is_given(given, name)}
+        found |= {name: _number(given, name) for name in _TIMES if _is_given(given, name)}
         found |= {name: _TRUTHS[given[name]] for name in ("redriven", "settled") if _is_given(given, name)}
         if given.get("ids") is not None:
             ids = given["ids"]
@@ -87,10 +87,10 @@ def _is_given(given: Mapping[str, Any], name: str) -> bool:
     return given.get(name) not in (None, "")
 
 
-def _number(given: Mapping[str, Any], name: str, usual: int) -> int:
-    """A number of a request, within what a database takes. ConfigError for what is none."""
+def _number(given: Mapping[str, Any], name: str) -> int:
+    """A number of a request, within what a database takes, or 0. ConfigError for what is none."""
     try:
-        return max(-_MOST_NUMBER, min(_MOST_NUMBER, int(given.get(name) or usual)))
+        return max(-_MOST_NUMBER, min(_MOST_NUMBER, int(given.get(name) or 0)))
     except (ValueError, TypeError, OverflowError) as error:
         raise ConfigError(f"{given[name]!r:.60} is no number", f"{name}=", "give a whole number") from error
 
@@ -106,8 +106,7 @@ def page(store: DeadLetters, given: Mapping[str, Any]) -> dict[str, Any]:
     """
     refuse_unknown(given, QUESTIONS["dead-letters"], "dead-letters")
     filters = filters_of(given)
-    after, limit = _number(given, "after", 0), _number(given, "limit", _USUAL_PAGE)
-    limit = max(1, min(MOST_PAGE, limit))
+    after, limit = _number(given, "after"), limit_of(given, _USUAL_PAGE, MOST_PAGE)
     found = store.page(after, limit, **filters)
     return {
         "count": store.count(**filters),

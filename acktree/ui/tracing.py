@@ -15,7 +15,7 @@ from acktree.errors import ConfigError
 from acktree.traces.events import Event
 from acktree.traces.trace import Folded, Trace, TracedMessage, TracedTuple, fates_of, folded
 from acktree.traces.traces import Traces
-from acktree.ui.known_names import MOST_PAGE
+from acktree.ui.known_names import MOST_PAGE, limit_of
 
 __all__ = ["events", "opened_at_first", "page", "tree_of", "whole"]
 
@@ -42,7 +42,7 @@ def page(traces: Traces, query: Mapping[str, str]) -> Row:
         ConfigError: A number that is none.
         MisuseError: There is no such verdict.
     """
-    limit = min(MOST_PAGE, max(1, _number(query, "limit") or _USUAL_PAGE))
+    limit = limit_of(query, _USUAL_PAGE, MOST_PAGE)
     found = traces.find(
         message_id=query.get("message_id") or None,
         root=_number(query, "root"),
@@ -69,8 +69,11 @@ def events(recent: Callable[[int, str | None], Sequence[Event]], query: Mapping[
     Args:
         recent: Gives the last ones: how many, and of which component.
         query: ``limit``, ``component``.
+
+    Raises:
+        ConfigError: The limit is no whole number above 0.
     """
-    limit = min(MOST_PAGE, max(1, _number(query, "limit") or _USUAL_PAGE))
+    limit = limit_of(query, _USUAL_PAGE, MOST_PAGE)
     found = recent(limit, query.get("component") or None)
     return {"events": [json.loads(each.to_json()) for each in found]}
 

@@ -19,7 +19,7 @@ from acktree.errors import AcktreeError
 from acktree.traces.events import FOLDER, read_events
 from acktree.ui import history, letters, tracing
 from acktree.ui.client import NobodyRunsError
-from acktree.ui.known_names import ORDERS, QUESTIONS
+from acktree.ui.known_names import MOST_ORDERS, ORDERS, QUESTIONS, limit_of
 from acktree.ui.stopped import history_of, letters_of, redrives_ordered, traces_of
 from acktree.ui.web import metrics, ours
 from acktree.ui.web.guard import COOKIE
@@ -158,6 +158,7 @@ class OwnRoutes(Handlers):
 
     def _audit(self, request: Request) -> Response:
         seen, query = self.one(request), dict(request.query_params)
+        limit_of(query, MOST_ORDERS, MOST_ORDERS)  # a wrong one is refused where nobody runs it too
         return JSONResponse(seen.found.door.get("audit", query) if seen.is_running else {"orders": []})
 
     def _history(self, request: Request) -> Response:
