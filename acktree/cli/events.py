@@ -14,13 +14,12 @@ from datetime import UTC, datetime
 from acktree.cli.answers import Answer, Commands, door_of, limit, new_command
 from acktree.errors import CheckpointError, ConfigError, nearest
 from acktree.texts import printable
-from acktree.traces.events import FOLDER, Event, read_events
+from acktree.traces.events import FOLDER, MOST_EVENTS, Event, read_events
 from acktree.ui.client import Found, find
 
 __all__ = ["add_to"]
 
 _LOOK_SECS = 0.5
-_MOST = 1000
 
 
 def add_to(commands: Commands) -> None:
@@ -35,8 +34,8 @@ def add_to(commands: Commands) -> None:
     events = new_command(commands, "events", "the last tuples that were logged", _events)
     events.add_argument("component", nargs="?", metavar="COMPONENT", help="of this component alone")
     events.add_argument(
-        "--limit", type=limit(_MOST), default=50, metavar="N",
-        help=f"show the last N tuples (default: 50, at most {_MOST:,})",
+        "--limit", type=limit(MOST_EVENTS), default=50, metavar="N",
+        help=f"show the last N tuples (default: 50, at most {MOST_EVENTS:,})",
     )  # fmt: skip
     events.add_argument("--follow", action="store_true", help="go on with those that come")
 
@@ -68,7 +67,7 @@ def _events(given: Namespace) -> Iterator[Answer]:
     before: Counter[str] = Counter()
     wanted, is_first = given.limit, True
     if given.follow:  # all that may be asked for is known from the first read on
-        given.limit = _MOST
+        given.limit = MOST_EVENTS
     while True:
         is_running = found.is_running and (not given.follow or door_of(found, given).is_answering())
         has_stopped = found.is_running and not is_running

@@ -27,13 +27,14 @@ from acktree.core.data.frames import WireRow
 from acktree.private_files import make_private_file, make_private_folder
 from acktree.traces.writer import Writer
 
-__all__ = ["FOLDER", "Event", "EventFiles", "EventLog", "EventLogger", "read_events"]
+__all__ = ["FOLDER", "MOST_EVENTS", "Event", "EventFiles", "EventLog", "EventLogger", "read_events"]
 
 FOLDER: Final = "events"
 """The folder of the default logger in a checkpoint."""
 FILE_BYTES: Final = 100 << 20
 FILES_KEPT: Final = 5
-_MOST_RECENT: Final = 1000
+MOST_EVENTS: Final = 1000
+"""How many of the last events of a run are kept in memory, and are in an answer at most."""
 _NAMED: Final = re.compile(r"events-[0-9-]+-([0-9]{6,})\.jsonl")
 
 
@@ -142,7 +143,7 @@ class EventLog:
     def __init__(self, logger: EventLogger | None, topology: str, *, is_threaded: bool = True) -> None:
         self._logger, self._topology = logger, topology
         self._writer = Writer("events", is_threaded=is_threaded)
-        self._recent: deque[Event] = deque(maxlen=_MOST_RECENT)
+        self._recent: deque[Event] = deque(maxlen=MOST_EVENTS)
         self._is_open = False
         self.left_out = 0
         """How many events the levels left out, as there were too many."""

@@ -26,7 +26,7 @@ __all__ = [
 MOST_OPEN: Final = 1000
 """The most open messages in an answer."""
 MOST_PAGE: Final = 500
-"""The most dead letters, traces or logged tuples in an answer."""
+"""The most dead letters or traces in an answer."""
 
 MOST_ORDERS: Final = 500
 """How many orders of a run are kept."""

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from acktree.errors import ConfigError
-from acktree.traces.events import Event
+from acktree.traces.events import MOST_EVENTS, Event
 from acktree.traces.trace import Folded, Trace, TracedMessage, TracedTuple, fates_of, folded
 from acktree.traces.traces import Traces
 from acktree.ui.known_names import MOST_PAGE, limit_of
@@ -73,7 +73,7 @@ def events(recent: Callable[[int, str | None], Sequence[Event]], query: Mapping[
     Raises:
         ConfigError: The limit is no whole number above 0.
     """
-    limit = limit_of(query, _USUAL_PAGE, MOST_PAGE)
+    limit = limit_of(query, _USUAL_PAGE, MOST_EVENTS)
     found = recent(limit, query.get("component") or None)
     return {"events": [json.loads(each.to_json()) for each in found]}
 

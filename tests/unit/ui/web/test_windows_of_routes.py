@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
+from acktree.core.data.frames import Kind, WireRow
 from acktree.ui.known_names import limit_of
 from acktree.ui.snapshot import WINDOWS
 from tests.unit.ui.driver_without_spark import started
@@ -25,7 +26,7 @@ def test_numbers_of_any_size_are_times(page, topology_id, name, number):
     assert "points" in page.json(f"/api/acktree/v1/topologies/{topology_id}/history?{name}={number}")
 
 
-MOST = {"history": 2000, "open": 1000, "dead-letters": 500, "audit": 500, "traces": 500, "events": 500}
+MOST = {"history": 2000, "open": 1000, "dead-letters": 500, "audit": 500, "traces": 500, "events": 1000}
 
 
 NO_LIMITS = ["0", "00", "-1", "1.5", "many", "\u0663", "0" * 5000]
@@ -60,3 +61,11 @@ def test_a_limit_that_is_too_large_counts_as_the_largest(page, topology_id, rout
 def test_a_limit_is_what_was_given_but_no_more_than_the_largest(limit):
     wanted = 50 if not limit else min(int(limit[-4:]), 500)
     assert limit_of({"limit": limit}, 50, 500) == wanted
+
+
+def test_as_many_logged_tuples_are_listed_as_the_command_asks_for(page, topology_id, running):
+    tuples = [[number, "double", 1, "default", 5, ["a"]] for number in range(1001)]
+    body = json.dumps({"events": tuples, "dropped": 0}).encode()
+    running.run.events.add([WireRow(0, 0, Kind.EVENTS, 0, 0, 0, b"", body)])
+    events = page.json(f"/api/acktree/v1/topologies/{topology_id}/events?limit=1000")["events"]
+    assert [event["time_ms"] for event in events] == [*range(1, 1001)]
