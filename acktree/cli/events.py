@@ -68,12 +68,15 @@ def _events(given: Namespace) -> Iterator[Answer]:
     wanted, is_first = given.limit, True
     if given.follow:  # all that may be asked for is known from the first read on
         given.limit = MOST_EVENTS
+    door = door_of(found, given) if given.follow and found.is_running else None
     while True:
-        is_running = found.is_running and (not given.follow or door_of(found, given).is_answering())
-        has_stopped = found.is_running and not is_running
-        found = replace(found, is_running=is_running)
+        if door is not None:
+            found = replace(found, is_running=door.is_answering())
+        # A driver that answers no more logs what is queued, and leaves its socket when it has.
+        goes_on = found.is_running or (door is not None and found.door_is_closing)
         # What was logged last is read; at a URL it went with the driver's working copy.
-        events = [] if has_stopped and found.folder is None else _read(found, given)
+        is_gone = door is not None and not found.is_running and found.folder is None
+        events = [] if is_gone else _read(found, given)
         lines = Counter(each.to_json() for each in events)
         fresh = lines - before
         if is_first:
@@ -88,7 +91,7 @@ def _events(given: Namespace) -> Iterator[Answer]:
         before = lines
         if not given.follow:
             return
-        if not is_running:
+        if not goes_on:
             _say(f"no driver of topology {found.topology!r} answers any more")
             return
         time.sleep(_LOOK_SECS)

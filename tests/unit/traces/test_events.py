@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
+from contextlib import closing
 
 import pytest
 
@@ -175,11 +176,51 @@ def test_following_begins_with_the_last_events_goes_on_with_new_ones_and_ends_wi
     files.close()
 
 
+def instead_of_sleeping(monkeypatch, *steps):
+    """Let a command that follows do these, one after the other, where it would sleep until its next read."""
+    left = iter(steps)
+    monkeypatch.setattr("acktree.cli.events.time.sleep", lambda _: next(left)())
+
+
+def end_of(running):
+    running.door.close(None)
+    running.door.leave()
+
+
+def test_what_is_logged_between_the_last_look_and_the_end_of_the_run_is_printed(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    files = EventFiles(tmp_path / "cp" / "events")
+    given = Namespace(topology=str(tmp_path / "cp"), limit=3, follow=True, component=None, timeout=None)
+    with started(tmp_path / "cp") as running, closing(files):
+        files.log([event(1)])
+        instead_of_sleeping(monkeypatch, lambda: (files.log([event(2)]), end_of(running)))
+        assert [answer.data["values"][0] for answer in _events(given)] == ["word 1", "word 2"]
+    assert capsys.readouterr().err == "no driver of topology 'numbers' answers any more\n"
+
+
+def test_what_a_driver_logs_after_its_last_answer_is_printed(tmp_path, monkeypatch, capsys):
+    """It answers no more, then logs what is queued, then releases the checkpoint."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    files = EventFiles(tmp_path / "cp" / "events")
+    given = Namespace(topology=str(tmp_path / "cp"), limit=3, follow=True, component=None, timeout=None)
+    with started(tmp_path / "cp") as running, closing(files):
+        files.log([event(1)])
+        instead_of_sleeping(
+            monkeypatch,
+            lambda: running.door.close(None),
+            lambda: (files.log([event(2)]), running.door.leave()),
+        )
+        assert [answer.data["values"][0] for answer in _events(given)] == ["word 1", "word 2"]
+    assert capsys.readouterr().err == "no driver of topology 'numbers' answers any more\n"
+
+
 def test_following_a_run_that_logged_nothing_ends_with_it(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     given = Namespace(topology=str(tmp_path / "cp"), limit=3, follow=True, component=None, timeout=None)
     with started(tmp_path / "cp") as running:
-        monkeypatch.setattr("acktree.cli.events.time.sleep", lambda _: running.door.close(None))
+        instead_of_sleeping(monkeypatch, lambda: running.door.close(None), running.door.leave)
         assert [*_events(given)] == []
     assert capsys.readouterr().err.endswith("no driver of topology 'numbers' answers any more\n")
 
