@@ -71,7 +71,8 @@ class Spout(ABC):
 
     remembers: Sequence[str] = ()
     """Attributes that are saved atomically with what was emitted. After a restart they are set before
-    ``open`` is called: give them their first values in ``__init__`` and do not touch them in ``open``."""
+    ``open`` is called: give them their first values in ``__init__`` and do not set them in ``open``. What
+    ``open`` sets replaces the saved value, so that a position is lost; the log then has a warning."""
 
     own_dead_letters: bool = False
     """Whether the queue keeps what a ``Retry`` gives up. True: acktree writes no dead letter, and ``fail``
@@ -91,9 +92,9 @@ class Spout(ABC):
         Called once for each task in one run of the driver, before all other hooks, on this task's own thread.
         The query is already running. May block: only this task waits for it. An exception stops the topology
         with its reason; after a ``ConnectorError`` with ``can_retry`` it is called again. When a checkpoint
-        is resumed, the attributes in ``remembers`` are set before. With ``redelivers = False``,
-        ``context.open_message_ids`` has the messages that an earlier run left open. acktree continues them:
-        do not emit them again.
+        is resumed, the attributes in ``remembers`` are set before: do not set them here. With
+        ``redelivers = False``, ``context.open_message_ids`` has the messages that an earlier run left open.
+        acktree continues them: do not emit them again.
         """
 
     @abstractmethod

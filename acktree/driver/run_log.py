@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from threading import Lock
 from typing import Final
 
 from acktree.core.stats.counters import Counters
@@ -88,6 +89,7 @@ class RunLog:
         self._began = time.monotonic() if began is None else began
         self._failures, self.errors = LineBudget(), LineBudget()
         self._warned: dict[int, float] = {}
+        self._lock, self._overwritten = Lock(), set[tuple[str, str]]()
         self._due = 0.0
         self._last = Account(0, 0, 0, 0, 0)
         self._last_at = 0.0
@@ -192,6 +194,18 @@ class RunLog:
             "topology=%s spout=%s task=%d works again after %.1f s; tried %d times before",
             self._topology, spout, task, max(0, now_ms - outage.since_ms) / 1000, outage.tries,
         )  # fmt: skip
+
+    def overwritten(self, spout: str, attribute: str) -> None:
+        """Warn that ``open`` of a spout replaced a position of the earlier run: once for all of its tasks."""
+        with self._lock:
+            is_known = (spout, attribute) in self._overwritten
+            self._overwritten.add((spout, attribute))
+        if not is_known:
+            log.warning(
+                "topology=%s spout=%s open() has set %s, which the spout remembers: what the last run saved "
+                "is lost. fix: give %s its first value in __init__, and do not set it in open()",
+                self._topology, spout, attribute, attribute,
+            )  # fmt: skip
 
     def _say(self, spout: str, who: str, failure: Failure) -> None:
         by = "" if failure.component is None else f" component={failure.component}"

@@ -48,6 +48,10 @@ def _say_nothing(
     """Used by a host that keeps no log."""
 
 
+def _note_nothing(_spout: str, _attribute: str) -> None:
+    """Used by a host that has no earlier runs, or keeps no log."""
+
+
 def _none_of_them(_: Sequence[int]) -> frozenset[int]:
     """Used by a host that has no earlier runs."""
     return frozenset()
@@ -84,6 +88,8 @@ class SpoutHost:
             each as far as they are known, the failure, how many attempts a message has).
         note_recovered: Called when what a spout task waited for works again: (component, task, what was
             away, now_ms).
+        note_overwritten: Called when ``open`` of a spout has set a remembered attribute to another value than
+            that of the earlier run: (component, attribute).
         trace_rate: Returns the share of messages that is traced.
         max_traces_per_sec: How many messages of a spout task are traced in a second by the rate; None: no
             limit.
@@ -103,6 +109,7 @@ class SpoutHost:
     note_failed: Callable[[str, int, Iterable[tuple[object, int]], Failure, int | None], None] = _say_nothing
     note_emitted: Callable[[Chunk, MessageIds, Mapping[int, str]], None] = _do_nothing
     note_recovered: Callable[[str, int, Outage, int], None] = _do_nothing
+    note_overwritten: Callable[[str, str], None] = _note_nothing
     trace_rate: Callable[[], float] = _none_traced
     max_traces_per_sec: float | None = None
     max_retries_traced_per_sec: float | None = None

@@ -18,7 +18,8 @@ Source: Storm's ``executor/spout/SpoutExecutor`` and ``SpoutOutputCollectorImpl`
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from sys import maxsize
@@ -87,6 +88,8 @@ class SpoutTask:
         """How many messages waited at the source when the spout was last asked; None: not known."""
         self._host = spout_host
         self._services = task_services()
+        self._remembered: Mapping[str, object] = {}
+        """By attribute: what was set before ``open``, until that has been called."""
         self._pulse, self._lag_pulse = Pulse(), Pulse()
         self._clock = Clock()
         self._verdict_batches: deque[VerdictBatch] = deque()
@@ -132,6 +135,7 @@ class SpoutTask:
         finally:
             services.close()
         self.is_open = True
+        self._note_overwritten()
         self._hooks.succeeded()
         self._pulse.start(now_ms)
         self._lag_pulse.start(now_ms)
@@ -144,8 +148,16 @@ class SpoutTask:
 
     def remember(self, position: bytes) -> None:
         """Before ``open``: set what the spout remembered with its last message of an earlier run."""
-        for name, value in durable.loads(position).items():
+        self._remembered = durable.loads(position)
+        for name, value in self._remembered.items():
             setattr(self.spout, name, value)
+
+    def _note_overwritten(self) -> None:
+        """Tell the host which remembered attributes ``open`` has set to another value."""
+        for name, value in self._remembered.items():
+            if value is not None and not _is_equal(getattr(self.spout, name, None), value):
+                self._host.note_overwritten(self.component.id, name)
+        self._remembered = {}
 
     def activate(self) -> None:
         """Let the spout emit."""
@@ -418,3 +430,16 @@ class SpoutTask:
 
     def _take_rows(self, verdict_batch: VerdictBatch, now_ms: int) -> None:
         """What was decided of a DataFrame's rows; only its own kind of task has any."""
+
+
+def _is_equal(now: object, before: object) -> bool:
+    """Whether a value is the one before, or equal to it; true where that cannot be told."""
+    if now is before:
+        return True
+    with suppress(Exception, SystemExit):  # user code; and arrays, which compare their elements
+        if now == before:
+            return True
+    try:
+        return durable.dumps(now) == durable.dumps(before)
+    except (Exception, SystemExit):  # noqa: BLE001  # the next hand-over says that it cannot be saved
+        return True

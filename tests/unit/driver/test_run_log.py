@@ -108,3 +108,16 @@ def test_a_next_tuple_that_blocks_is_warned_of_once_a_minute_for_each_task(log, 
     run.blocked("orders", 2, 5.0)
     assert ["task=1" in each for each in log.messages] == [True, True, False]
     assert "spout=orders task=1 next_tuple has not returned for 5.0 s" in log.messages[0]
+
+
+def test_a_remembered_attribute_that_open_has_set_is_warned_of_once_for_all_tasks(log):
+    run = RunLog("orders-topology")
+    for spout, attribute in (("a", "position"), ("a", "position"), ("a", "file"), ("b", "position")):
+        run.overwritten(spout, attribute)
+    assert [each.partition(" open() ")[0] for each in log.messages] == [
+        "topology=orders-topology spout=a",
+        "topology=orders-topology spout=a",
+        "topology=orders-topology spout=b",
+    ]
+    assert "open() has set position, which the spout remembers" in log.messages[0]
+    assert "fix: give position its first value in __init__" in log.messages[0]

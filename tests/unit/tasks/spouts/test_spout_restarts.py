@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from acktree import IterableSpout, Retry
+from acktree.core import durable
 from acktree.core.data.values import decode_rows
 from acktree.tasks.spouts.retries import RedrivenLetter
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
@@ -129,3 +133,70 @@ def test_a_redriven_letter_is_open_after_a_restart_until_it_has_its_verdict():
     again.task.recovery.apply_journalled(verdicts, 0, were_delivered=True)
     again.run()
     assert [again.task.has_open_letter(number) for number in (7, 8, 9)] == [False, False, True]
+
+
+class SetsInOpen(Positioned):
+    """Sets what it remembers in ``open``, where a restart has set it already."""
+
+    def __init__(self, begin):
+        super().__init__([])
+        self.begin = begin
+
+    def open(self, config, context, collector):
+        super().open(config, context, collector)
+        self.begin(self)
+
+
+def overwritten(begin, *positions, **host):
+    """What a host is told when ``open`` is called after a restart, or several."""
+    told = []
+    harness = Harness(SetsInOpen(lambda _: None), note_overwritten=lambda *each: told.append(each), **host)
+    harness.spout.begin = begin
+    for position in positions:
+        harness.task.remember(durable.dumps({"position": position}))
+        harness.task.open()
+    return told
+
+
+@pytest.mark.parametrize("before", [7, (3, "x"), [1], np.arange(3), pa.array([1])])
+def test_a_remembered_attribute_that_open_sets_to_another_value_is_reported(before):
+    def sets(spout):
+        spout.position = 0
+
+    assert overwritten(sets, before) == [("source", "position")]
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        lambda spout: None,
+        lambda spout: setattr(spout, "position", spout.position or 0),
+        lambda spout: setattr(spout, "position", copy.deepcopy(spout.position)),
+        lambda spout: setattr(spout, "another", 0),
+    ],
+    ids=["leaves it", "sets it if there is none", "an equal one", "another attribute"],
+)
+@pytest.mark.parametrize("before", [7, (3, "x"), [1], float("nan")])
+def test_an_attribute_that_keeps_its_value_is_not(begin, before):
+    assert overwritten(begin, before) == []
+
+
+def test_nor_is_one_that_had_no_value_or_that_open_sets_in_the_first_run():
+    def sets(spout):
+        spout.position = 0
+
+    assert overwritten(sets, None) == []
+    assert overwritten(sets) == []
+
+
+def test_what_cannot_be_compared_stops_no_spout():
+    class Unequal:
+        def __eq__(self, other):
+            raise SystemExit
+
+        def __reduce__(self):
+            raise ValueError("no pickle")
+
+        __hash__ = None
+
+    assert overwritten(lambda spout: setattr(spout, "position", Unequal()), 7) == []
