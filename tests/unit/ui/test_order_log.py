@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from acktree.cli.main import main
-from acktree.errors import AcktreeError
+from acktree.errors import AcktreeError, ConfigError
 from acktree.ui.client import DoorError, find
 from acktree.ui.door_routes import RefusedError
 from acktree.ui.order_log import Order
@@ -87,6 +87,12 @@ SECRET = "https://u:S3cr3t@h/x?token=S3cr3t"
         ("debug", {"on": True, "component": SECRET}),
         ("debug", {"on": True, "component": f"see {SECRET}"}),
         ("debug", {SECRET: 1}),
+        ("debug", {f"see {SECRET}": 1}),
+        ("debug", {"x" * 50 + SECRET: 1}),
+        ("debug", {"https://u:a'S3cr3t@h/x": 1}),
+        ("debug", {"https://u:a'\"S3cr3t@h/x": 1}),
+        ("debug", {"\x1b[31m" * 9999: 1}),
+        ("debug", {"component": "see https://u:a'S3cr3t@h/x"}),
         ("dead-letters/redrive", {"ids": [SECRET]}),
         ("log-levels", {"set": {SECRET: {"level": "DEBUG", "secs": 5}}}),
         ("log-levels", {"set": {"x": {"level": SECRET}}}),
@@ -101,8 +107,32 @@ def test_neither_the_log_nor_the_audit_has_a_secret_of_a_url_or_a_control_charac
     kept = running.door._routes.get("/v1/audit", {}).decode()
     for text in (*lines(), kept):
         assert "S3CR3T" not in text.upper()
+        assert len(text) < 1000
         assert "\\u001b" not in text
         assert text.isprintable()
+
+
+def test_a_text_of_a_megabyte_is_shortened_and_holds_nothing_up(lines):
+    for text in ("a" * 1_000_000, "a://" + "'" * 1_000_000 + "b"):
+        Order("debug", "socket", "numbers", "/cp", {"component": text}).is_done({})
+    assert all(len(line) < 400 for line in lines())
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("no component 'see https://u:S3cr3t@h/x'", "no component 'see https://***'"),
+        ("see (amqp://u:S3cr3t@h), or 'b'", "see (amqp://***), or 'b'"),
+        ("amqp://u:S3'cr3t@h", "amqp://***"),
+    ],
+)
+def test_of_a_url_in_a_reason_the_scheme_is_left_and_what_is_around_it(said, shown, lines):
+    def refuse():
+        raise ConfigError(said, "", "")
+
+    with pytest.raises(ConfigError):
+        Order("debug", "socket", "numbers", "/cp", {}).carry_out(refuse)
+    assert [line.partition("refused: ")[2] for line in lines()] == [shown]
 
 
 def test_an_order_that_is_refused_is_logged_with_the_reason_and_without_what_no_order_takes(running, lines):
