@@ -31,9 +31,8 @@ SOCKET: Final = "socket"
 BY: Final = "X-Acktree-By"
 """The header by which a client of a driver's socket says which door it is."""
 _URL: Final = re.compile(r"([a-z][a-z0-9+.-]{0,40}://)\S+", re.IGNORECASE)
-"""A URL in a text. It may have been shortened, so what of it is secret cannot be told. The length of
-a scheme has a bound: without one the search of a long text takes time
-that grows with the square of its length."""
+"""A URL in a text. It may have been shortened, so what of it is secret cannot be told. A scheme has a bound:
+without one the search of a long text takes time that grows with the square of its length."""
 _CLOSING: Final = "\"')]}.,;:"
 """What may follow a URL: a quotation mark inside it does not end it."""
 _MOST_TEXT: Final = 200
