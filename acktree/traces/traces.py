@@ -97,7 +97,10 @@ class Traces:
 
     @property
     def watched(self) -> Mapping[str, float]:
-        """Message ids that are watched now, as they were named, and for how many more seconds."""
+        """Message ids that are watched now, as they were named, and for how many more seconds.
+
+        Of the number 7 and the text "7" the latter is shown as ``acktree open`` shows it: ``'7'``.
+        """
         return self._get_watched()
 
     def watch(self, message_ids: Iterable[object], secs: float = WATCH_SECS) -> None:

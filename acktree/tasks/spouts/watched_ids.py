@@ -7,7 +7,8 @@ watched has a mark, and a run that ends forgets them.
 from __future__ import annotations
 
 from ast import literal_eval
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import count
 from threading import Lock
 from time import monotonic
 from typing import Final, NamedTuple
@@ -148,11 +149,18 @@ class WatchedIds:
 
     @property
     def secs_left(self) -> Mapping[str, float]:
-        """The ids that are watched, as named or as ``acktree open`` shows them, and for how long."""
+        """The ids that are watched, as named or as ``acktree open`` shows them, and for how long.
+
+        Of ids whose texts are the same, such as 7 and "7", texts are shown as ``acktree open`` shows them.
+        """
         now_ms = self._clock_ms()
         with self._lock:
-            watches = self._still(now_ms)
-        return {_text_of(each.message_id): (each.until_ms - now_ms) / 1000 for each in watches.values()}
+            watches = self._still(now_ms).values()
+        found: dict[str, float] = {}
+        for each in sorted(watches, key=lambda each: isinstance(each.message_id, str)):
+            text = next(text for text in _texts_of(each.message_id) if text not in found)
+            found[text] = (each.until_ms - now_ms) / 1000
+        return found
 
     def _still(self, now_ms: int) -> dict[tuple[type, str], _Watch]:
         return {key: each for key, each in self._watches.items() if now_ms < each.until_ms}
@@ -162,8 +170,13 @@ class WatchedIds:
         self._names = WatchedNames(watches.values()) if watches else None
 
 
-def _text_of(message_id: object) -> str:
-    return message_id if isinstance(message_id, str) else short_repr(message_id)
+def _texts_of(message_id: object) -> Iterator[str]:
+    """Texts for an id, the usual one first: as it was named, or as ``acktree open`` shows it."""
+    yield message_id if isinstance(message_id, str) else short_repr(message_id)
+    text = searched_id(message_id)
+    yield text
+    for number in count(2):  # two types may have one repr
+        yield f"{text} ({type(message_id).__name__} {number})"
 
 
 def _shown_as(text: str) -> set[object]:

@@ -214,3 +214,28 @@ def test_a_watched_message_is_marked_at_any_rate(rate):
     marker = TraceMarks(lambda: rate, None, lambda: watching("b").names)
     assert marker.put_on(None, ["a", "b"], 0).tolist() == [1, CHOSEN | 1]
     assert marker.put_on(None, ["a", "c"], 0) is None
+
+
+class Seven:
+    def __repr__(self):
+        return "7"
+
+
+def test_ids_that_are_shown_alike_are_told_apart_and_what_is_shown_can_be_watched():
+    clock = [0]
+    watched = WatchedIds(lambda: clock[-1])
+    long = [b"a" * 100 + bytes([letter]) + b"a" * 100 for letter in b"bc"]
+    for secs, message_id in enumerate(["7", 7, "'7'", Seven(), *long], 1):
+        watched.add([message_id], secs)
+    left = watched.secs_left
+    assert (left["7"], left["'7'"], left["\"'7'\""], left["7 (Seven 2)"]) == (2.0, 1.0, 3.0, 4.0)
+    assert sorted(left.values()) == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+    again = WatchedIds(lambda: clock[-1])
+    again.add(["'7'"], 1)
+    assert again.names.among(["7", 7]).tolist() == [True, False]
+
+
+def test_an_id_that_is_shown_as_no_other_is_shown_as_it_was_named():
+    watched = WatchedIds(lambda: 0)
+    watched.add(["7", "line 8", 9], 1)
+    assert watched.secs_left.keys() == {"7", "line 8", "9"}
