@@ -40,12 +40,21 @@ def coded(batch: pa.RecordBatch, fields: Sequence[str], partitions: int, least_r
         if pa.types.is_dictionary(field.type) or len(column) < partitions * least_rows:
             continue
         texts, places = distinct_texts(column)
-        if places is None or len(column) < partitions * _REPEATS * len(texts):
+        if places is None or len(column) < partitions * _REPEATS * len(texts) or not _is_utf8(texts):
             continue
         codes: Any = pa.DictionaryArray.from_arrays(pa.array(places, pa.int32()), texts)
         marked = pa.field(name, codes.type, field.nullable, {**(field.metadata or {}), _MARK: b""})
         batch = batch.set_column(at, marked, codes)
     return batch
+
+
+def _is_utf8(texts: pa.Array) -> bool:
+    """Whether all are texts. Of another one an error names the type, which is to be the declared one."""
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def plain(batch: pa.RecordBatch) -> pa.RecordBatch:

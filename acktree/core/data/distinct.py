@@ -8,7 +8,7 @@ takes less than to hash or decode each, of very many it takes more.
 from __future__ import annotations
 
 from typing import Any, Final
-from weakref import finalize
+from weakref import ref
 
 import numpy as np
 import numpy.typing as npt
@@ -27,28 +27,34 @@ _REPEATED: Final = 64
 """One in this number of sampled rows must be a value that occurs again: so it is with some 32,000 different
 values. One frequent value among others that all differ does not count."""
 _Memory = tuple[object, ...]
-_CODES: Final[dict[_Memory, pa.DictionaryArray]] = {}
-"""By the memory of a column that was decoded: what it was decoded from."""
+_CODES: Final[dict[_Memory, tuple[ref[pa.RecordBatch], pa.DictionaryArray]]] = {}
+"""By the memory of a column that was decoded: its batch, and what it was decoded from."""
 
 
 def note_codes(batch: pa.RecordBatch, at: int, codes: pa.DictionaryArray) -> None:
     """Note that a column of a batch was decoded from ``codes``, for as long as the batch is there.
 
-    Meanwhile the column's memory belongs to no other column, and nobody changes it.
+    Meanwhile the column's memory belongs to no other column, and Arrow's arrays are never changed. A signal
+    may interrupt what is called at the batch's end: then its codes stay until the next are noted.
     """
+    for ended in [memory for memory, (noted, _) in _CODES.items() if noted() is None]:
+        _CODES.pop(ended, None)
     memory = _memory_of(batch.column(at))
-    _CODES[memory] = codes
-    finalize(batch, _CODES.pop, memory, None).atexit = False
+    _CODES[memory] = ref(batch, lambda _: _CODES.pop(memory, None)), codes
 
 
 def codes_of(column: pa.Array) -> pa.Array:
     """What a column was decoded from, if that is noted; else the column itself."""
-    return _CODES.get(_memory_of(column), column) if _CODES else column
+    noted = _CODES.get(_memory_of(column)) if _CODES else None
+    if noted is None:
+        return column
+    batch, codes = noted
+    return codes if batch() is not None and codes.type.value_type == column.type else column
 
 
 def _memory_of(column: pa.Array) -> _Memory:
     where = (None if buffer is None else buffer.address for buffer in column.buffers())
-    return column.type, column.offset, len(column), *where
+    return column.offset, len(column), *where
 
 
 def distinct(column: pa.Array) -> tuple[pa.Array, Places | None]:

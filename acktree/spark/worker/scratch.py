@@ -71,7 +71,7 @@ def put(folder: str | None, level: int, rows: Iterable[WireRow]) -> Iterator[Wir
 
 
 def take(folder: str | None, rows: Iterable[WireRow]) -> Iterator[WireRow]:
-    """The rows with their contents, which are views of the files. A view is unmapped with its row."""
+    """The rows with their contents; bodies are views of the files. A view is unmapped with its row."""
     for row in rows:
         yield row if row.kind < ELSEWHERE else _taken(folder, row, mmap.MAP_POPULATE)
 
@@ -83,10 +83,10 @@ def look(folder: str | None, row: WireRow) -> WireRow:
 
 def _taken(folder: str | None, row: WireRow, flags: int) -> WireRow:
     assert folder is not None, "rows are put elsewhere only where there is a folder"
-    name, at, head, body = json.loads(row.head)
-    view = mapped(Path(folder) / name, at, head + body, flags)
-    carried: Any = view[:head], view[head:]  # read like bytes, and not copied
-    return row._replace(kind=row.kind - ELSEWHERE, head=carried[0], body=carried[1])
+    name, at, head, size = json.loads(row.head)
+    view = mapped(Path(folder) / name, at, head + size, flags)
+    body: Any = view[head:]  # read like bytes, and not copied
+    return row._replace(kind=row.kind - ELSEWHERE, head=bytes(view[:head]), body=body)
 
 
 def forget_before(folder: Path, batch_id: int) -> None:

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from acktree.core.data.choosers import Choice, Chooser, make_chooser
-from acktree.core.data.codes import coded
+from acktree.core.data.codes import coded, plain
 from acktree.core.data.context import Clock
 from acktree.core.data.frames import SMALL, Frame
 from acktree.core.data.groupings import Direct, Fields, PartialKey
@@ -155,7 +155,7 @@ class Router:
         return refused
 
     def _coded(self, route: _Route, emission: Emission) -> Emission:
-        """The emission with the fields coded by which a subscriber on another level groups it."""
+        """The emission with the fields coded by which a subscriber groups it; it is on another level then."""
         grouping = route.subscription.grouping
         if emission.tasks is not None or not isinstance(grouping, Fields | PartialKey):
             return emission
@@ -268,6 +268,8 @@ class Router:
         )  # fmt: skip
 
     def _send(self, partition: int, frame: Frame) -> None:
+        if len(frame) <= SMALL:  # it may be joined with others, whose number goes by their size
+            frame = replace(frame, values=plain(frame.values))
         self._outputs.frame(partition, frame)
         self._sequence += self._step
 

@@ -104,6 +104,46 @@ def test_the_codes_of_a_column_are_known_while_its_batch_is_there():
     assert before == noted._CODES
 
 
+def test_codes_that_outlive_their_batch_are_those_of_no_column():
+    received = plain(coded(batch_of(["a", "b", "c", "a"] * 20), ["word"], 1, 1))
+    column = received["word"]
+    memory = next(memory for memory in noted._CODES if memory == noted._memory_of(column))
+    interrupted = noted._CODES[memory]
+    del received
+    noted._CODES[memory] = interrupted  # as if a signal had come while the batch ended
+    assert codes_of(column) is column
+    plain(coded(batch_of(["a", "b"] * 20), ["word"], 1, 1))
+    assert memory not in noted._CODES
+
+
+class Own(pa.ExtensionType):
+    """A user's type, which has no hash."""
+
+    def __init__(self) -> None:
+        super().__init__(pa.string(), "own")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage_type, serialized):
+        return cls()
+
+
+def test_a_column_of_another_type_has_no_codes():
+    received = plain(coded(batch_of(["a", "b", "c", "a"] * 20), ["word"], 1, 1))
+    own = pa.ExtensionArray.from_storage(Own(), received["word"])
+    assert codes_of(own) is own
+    as_bytes = received["word"].view(pa.binary())
+    assert codes_of(as_bytes) is as_bytes
+
+
+def test_what_is_no_text_is_not_coded():
+    raw = pa.array([b"\xff\xfe", b"a"] * 20).view(pa.string())
+    sent = pa.record_batch({"word": raw})
+    assert coded(sent, ["word"], 1, 1) is sent
+
+
 @given(st.lists(st.sampled_from(WORDS), min_size=8, max_size=60))
 def test_a_column_state_adds_to_decoded_keys_as_to_any_others(words):
     received, other = plain(coded(batch_of(words), ["word"], 1, 1)), batch_of(words)

@@ -53,6 +53,8 @@ def test_what_is_put_is_taken_and_large_rows_travel_as_their_places(
     assert [len(each.head) + len(each.body) < 200 for each in sent] == [True] * 4
     assert [each.kind >= scratch.ELSEWHERE for each in sent] == [False, True, True, False]
     assert said(scratch.take(str(folder), sent)) == said(rows)
+    heads = [type(each.head) for each in scratch.take(str(folder), sent)]
+    assert heads == [bytes] * 4, "a head may be a text or JSON, which nobody reads out of a view"
 
 
 def test_only_the_owner_may_look(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

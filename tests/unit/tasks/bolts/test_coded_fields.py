@@ -93,6 +93,32 @@ def test_a_bolt_that_is_called_for_each_tuple_gets_texts_in_order(group):
     assert sorted(SEEN, key=lambda seen: seen[2]) == [(word, str, place) for place, word in enumerate(WORDS)]
 
 
+def test_a_frame_that_may_be_joined_with_others_is_plain(monkeypatch):
+    """So how many tuples an ArrowBolt gets at once, and what fails together, goes by their size as ever."""
+    frequent = [f"word {number // 7 % 2}" for number in range(8 * SMALL)]
+    words = [*frequent, *(f"rare {number}" for number in range(40)), *frequent]
+    monkeypatch.setattr(f"{__name__}.WORDS", words)
+    builder, feeder = TopologyBuilder("words"), FeederSpout(["sentence"])
+    builder.set_spout("feeder", feeder)
+    builder.set_bolt("split", Split()).shuffle_grouping("feeder")
+    builder.set_bolt("count", CountTuples(), parallelism=7).fields_grouping("split", ["word"])
+    with looking() as seen, LocalCluster() as cluster:
+        cluster.submit(builder.create_topology(), config=Config(partitions=7))
+        monkeypatch.setattr(
+            "acktree.tasks.bolts.router.coded", lambda batch, *_: coded(batch, ["word"], 1, 1)
+        )
+        feeder.feed(["all of them"], message_id=1)
+        cluster.advance()
+    sizes = {
+        len(frame): frame.values.schema.field("word").type
+        for frame in seen.frames
+        if frame.component == "split"
+    }
+    assert min(sizes) <= SMALL < max(sizes)
+    for size, kind in sizes.items():
+        assert pa.types.is_dictionary(kind) == (size > SMALL)
+
+
 def test_other_fields_and_groupings_stay_as_they_are():
     for group in (
         lambda bolt: bolt.fields_grouping("split", ["place"]),

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import http.client
 import json
+from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import quote
+
+import pytest
 
 
 @dataclass
@@ -73,3 +76,14 @@ class Page:
 def page_at(about) -> Page:
     """The page that ``serve`` has started."""
     return Page(about.url, about.token)
+
+
+@contextmanager
+def page_of(*checkpoints):
+    """A page over these checkpoints. Where its libraries are not installed the test is left out."""
+    serve = pytest.importorskip("acktree.ui.web.serve")
+    serving = serve.serve(serve.Options(checkpoints=tuple(map(str, checkpoints))))
+    try:
+        yield page_at(next(serving))
+    finally:
+        serving.close()

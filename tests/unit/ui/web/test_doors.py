@@ -6,7 +6,6 @@ import json
 import logging
 import pickle
 import time
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,11 +21,10 @@ from acktree.connectors.redis import RedisStreamSpout
 from acktree.connectors.sql import SqlSink
 from acktree.testing import FeederSpout, LocalCluster
 from acktree.traces.of_run import refuse_missing_exporter
-from acktree.ui.web.serve import Options, serve
 from tests.unit.dead_letters.letters import LETTER, payload_of
 from tests.unit.traces.facts import record
 from tests.unit.ui.driver_without_spark import Double, started
-from tests.unit.ui.web.asking import page_at
+from tests.unit.ui.web.asking import page_of
 from tests.unit.ui.web.doors import asked_by_cli, asked_by_rest
 
 SECRET = "S3cr3t"
@@ -36,15 +34,6 @@ CONFIG = Config(
 )
 
 pytestmark = pytest.mark.usefixtures("own_runtime")
-
-
-@contextmanager
-def page_of(*checkpoints):
-    serving = serve(Options(checkpoints=tuple(map(str, checkpoints))))
-    try:
-        yield page_at(next(serving))
-    finally:
-        serving.close()
 
 
 def topology_id(page) -> str:

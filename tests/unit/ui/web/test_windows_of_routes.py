@@ -11,7 +11,7 @@ from acktree.core.data.frames import Kind, WireRow
 from acktree.ui.known_names import limit_of
 from acktree.ui.snapshot import WINDOWS
 from tests.unit.ui.driver_without_spark import started
-from tests.unit.ui.web.test_doors import page_of
+from tests.unit.ui.web.asking import page_of
 
 
 @pytest.mark.parametrize("window", WINDOWS)
