@@ -6,6 +6,7 @@ import sys
 from typing import Final
 
 INTERRUPTED: Final = 130
+"""The exit code of a program that Ctrl-C has ended."""
 
 
 def main() -> int:

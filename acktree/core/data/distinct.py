@@ -37,8 +37,9 @@ def note_codes(batch: pa.RecordBatch, at: int, codes: pa.DictionaryArray) -> Non
     Meanwhile the column's memory belongs to no other column, and Arrow's arrays are never changed. A signal
     may interrupt what is called at the batch's end: then its codes stay until the next are noted.
     """
-    for ended in [memory for memory, (noted, _) in _CODES.items() if noted() is None]:
-        _CODES.pop(ended, None)
+    for ended, (noted, _) in _CODES.copy().items():  # a batch of another thread may end meanwhile
+        if noted() is None:
+            _CODES.pop(ended, None)
     memory = _memory_of(batch.column(at))
     _CODES[memory] = ref(batch, lambda _: _CODES.pop(memory, None)), codes
 
