@@ -36,6 +36,7 @@ __all__ = [
     "log_order",
     "new_command",
     "seconds",
+    "secs_up_to",
     "table",
 ]
 
@@ -120,6 +121,18 @@ def above_zero(text: str) -> float:
     if secs := seconds(text):
         return secs
     raise ArgumentTypeError("a time here is longer than 0 seconds")
+
+
+def secs_up_to(most: float) -> Callable[[str], float]:
+    """Reads a time that is longer than 0. ArgumentTypeError for what is none, and for more than ``most``."""
+
+    def read(text: str) -> float:
+        secs = above_zero(text)
+        if secs <= most:
+            return secs
+        raise ArgumentTypeError(f"{text!r:.60} is too long: give {most:,.0f} seconds at most")
+
+    return read
 
 
 def letter_id(text: str) -> int:

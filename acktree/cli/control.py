@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from argparse import Namespace
-from contextlib import suppress
+from argparse import ArgumentTypeError, Namespace
 from dataclasses import replace
 
-from acktree.cli.answers import Answer, Commands, UsageError, door_of, new_command, seconds, table
+from acktree.cli.answers import Answer, Commands, door_of, new_command, seconds, secs_up_to, table
 from acktree.errors import AcktreeError, ConfigError
 from acktree.log_levels import level_number
 from acktree.processes import is_alive
@@ -35,7 +34,7 @@ def add_to(commands: Commands) -> None:
     )  # fmt: skip
     to_log = new_command(commands, "set-log-level", "set the level of loggers while it runs", _log_levels)
     to_log.add_argument(
-        "-l", "--level", action="append", default=[], metavar="NAME=LEVEL[:SECS]",
+        "-l", "--level", type=_level_named, action="append", default=[], metavar="NAME=LEVEL[:SECS]",
         help="let a logger (or ROOT) have this level, for some seconds; may be repeated",
     )  # fmt: skip
     to_log.add_argument(
@@ -61,7 +60,7 @@ def _ordered(given: Namespace, order: str, done: str) -> Answer:
 
 def _log_levels(given: Namespace) -> Answer:
     """Without options it shows what is set."""
-    wanted = dict(_level_named(each) for each in given.level)
+    wanted = dict(given.level)
     door = door_of(find(given.topology), given)
     if wanted or given.reset:
         levels = door.order("log-levels", {"set": wanted, "reset": given.reset})
@@ -78,26 +77,16 @@ def _log_levels(given: Namespace) -> Answer:
 
 
 def _level_named(said: str) -> tuple[str, dict[str, object]]:
-    """NAME=LEVEL[:SECS]. UsageError if it is none."""
+    """NAME=LEVEL[:SECS]. ArgumentTypeError if it is none."""
     name, equals, rest = said.partition("=")
     level, _, secs = rest.partition(":")
     if not (name and equals and level):
-        raise UsageError(f"{said!r:.60} names no level", "-l", "write NAME=LEVEL or NAME=LEVEL:SECS")
+        raise ArgumentTypeError(f"{said!r:.60} names no level: write NAME=LEVEL or NAME=LEVEL:SECS")
     try:
         level_number(level.upper())
     except ConfigError as error:
-        raise UsageError(error.what, "-l", error.fix) from error
-    return name, {"level": level, "secs": _level_secs(secs) if secs else None}
-
-
-def _level_secs(text: str) -> float:
-    """For how long a level is set. UsageError for what is no such time."""
-    with suppress(ValueError):
-        secs = float(text)
-        if 0 < secs <= MOST_SECS:  # no number is refused too
-            return secs
-    what = f"{text!r:.60} is no time for a level"
-    raise UsageError(what, "-l NAME=LEVEL:SECS", f"give seconds: more than 0, and {MOST_SECS:,.0f} at most")
+        raise ArgumentTypeError(f"{error.what}: {error.fix}") from error
+    return name, {"level": level, "secs": secs_up_to(MOST_SECS)(secs) if secs else None}
 
 
 def _kill(given: Namespace) -> Answer:

@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from acktree.cli.answers import Answer, Commands, UsageError, above_zero, door_of, limit, new_command, table
+from acktree.cli.answers import Answer, Commands, UsageError, door_of, limit, new_command, secs_up_to, table
 from acktree.errors import ConfigError
 from acktree.tasks.spouts.watched_ids import MOST_WATCH_SECS, MOST_WATCHED, WATCH_SECS
 from acktree.ui import tracing
@@ -37,7 +37,7 @@ def add_to(commands: Commands) -> None:
         f" shows it; may be given several times, for {MOST_WATCHED} messages at most",
     )  # fmt: skip
     parser.add_argument(
-        "--secs", type=_watch_secs, metavar="N",
+        "--secs", type=secs_up_to(MOST_WATCH_SECS), metavar="N",
         help=f"watch for N seconds (default: {WATCH_SECS:.0f}, at most {MOST_WATCH_SECS:,.0f})",
     )  # fmt: skip
     parser.add_argument(
@@ -59,13 +59,6 @@ def _rate(text: str) -> float:
         if 0 <= rate <= 1:
             return rate
     raise ArgumentTypeError(f"{text!r:.60} is no share from 0 to 1")
-
-
-def _watch_secs(text: str) -> float:
-    secs = above_zero(text)
-    if secs <= MOST_WATCH_SECS:
-        return secs
-    raise ArgumentTypeError(f"{text!r:.60} is too long: give {MOST_WATCH_SECS:,.0f} seconds at most")
 
 
 def _refuse_wrong(given: Namespace) -> None:

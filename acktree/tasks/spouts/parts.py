@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from acktree.core.data.context import Clock
 from acktree.core.ids import root_ids
 from acktree.spout import Spout
 from acktree.tasks.plan import Plan
@@ -35,6 +36,7 @@ class SpoutParts:
         retries: What waits for its next attempt, and what was given up.
         chunks: The task's chunks in the inbox, and the open messages in them.
         recovery: What an earlier run left.
+        clock: What the task's context says the time is.
     """
 
     spout: Spout
@@ -48,6 +50,7 @@ class SpoutParts:
     retries: Retries
     chunks: OpenChunks
     recovery: Recovery
+    clock: Clock
 
     @classmethod
     def of(
@@ -72,5 +75,5 @@ class SpoutParts:
         return cls(
             spout, component, task, plan, host, reporter,
             Hooks(spout, reporter.error, partial(host.note_recovered, component.id, task)),
-            SpoutWatching(plan, task, reporter.error), retries, chunks, recovery,
+            SpoutWatching(plan, task, reporter.error), retries, chunks, recovery, Clock(),
         )  # fmt: skip

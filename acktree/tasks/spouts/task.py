@@ -1,7 +1,7 @@
 """One spout task: runs the user's spout on its thread, from ``open`` to ``close``.
 
-What it emits is handed over in ``hand_over.py``; verdicts are delivered in ``delivery.py``; what is given up
-becomes a dead letter in ``given_up.py``.
+It is opened in ``opening.py``; what it emits is handed over in ``hand_over.py``; verdicts are delivered in
+``delivery.py``; what is given up becomes a dead letter in ``given_up.py``.
 
 Rules of this file
 ------------------
@@ -18,23 +18,19 @@ Source: Storm's ``executor/spout/SpoutExecutor`` and ``SpoutOutputCollectorImpl`
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Iterator
 from functools import partial
 from sys import maxsize
 from typing import Final, Literal
 
 import numpy as np
 
-from acktree.core import durable
-from acktree.core.data.context import Clock
 from acktree.core.data.instruments import Increment
 from acktree.core.stats.numbers import Lag, Outage
 from acktree.errors import ConnectorError, SpoutError
 from acktree.log_lines import Place
 from acktree.spout import EndOfStream, Spout
-from acktree.tasks.own_metrics import grown_metrics, task_services
+from acktree.tasks.own_metrics import grown_metrics
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.collector import SpoutCollector
 from acktree.tasks.spouts.delivery import Delivery
@@ -42,6 +38,7 @@ from acktree.tasks.spouts.given_up import GivenUp
 from acktree.tasks.spouts.hand_over import HandOver
 from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.open_listing import OpenListing, OpenMessage
+from acktree.tasks.spouts.opening import Opening
 from acktree.tasks.spouts.parts import SpoutParts
 from acktree.tasks.spouts.retries import Redriven
 from acktree.tasks.spouts.spent import without_spent
@@ -87,11 +84,7 @@ class SpoutTask:
         self.lag: Lag | None = None
         """How many messages waited at the source when the spout was last asked; None: not known."""
         self._host = spout_host
-        self._services = task_services()
-        self._remembered: Mapping[str, object] = {}
-        """By attribute: what was set before ``open``, until that has been called."""
         self._pulse, self._lag_pulse = Pulse(), Pulse()
-        self._clock = Clock()
         self._verdict_batches: deque[VerdictBatch] = deque()
         parts = self._parts = SpoutParts.of(spout, component, task, plan, spout_host, self.dispatch)
         self.counters, self.complete_ms = parts.reporter.counters, parts.reporter.complete_ms
@@ -107,6 +100,7 @@ class SpoutTask:
             component, task, plan, lambda: self.open_count, self._report, self._lose,
             partial(spout_host.wake, task), keeps_ids=not spout.redelivers,
         )  # fmt: skip
+        self._opening = Opening(parts, self._collector, self._limit)
         self._hand_over = HandOver(parts, first_sequence)
         self._given_up = GivenUp(parts, self._hand_over)
         self._delivery = Delivery(parts, self._given_up)
@@ -118,25 +112,10 @@ class SpoutTask:
         A ConnectorError that may pass does not: ``open`` is called again by a later step.
         """
         open_ids = () if self.spout.redelivers else self._recovered_ids()
-        self._clock.now_ms = now_ms
-        services = self._services = task_services()
-        context = self.plan.context(self.component, self.task, self._clock, services)
-        context = replace(context, open_message_ids=open_ids, max_spout_pending=self._limit)
-        self._hooks.now_ms = now_ms
-        self._parts.watching.begin(context, services)
-        try:
-            self.spout.open(self.plan.config, context, self._collector)
-        except ConnectorError as error:
-            self._parts.watching.end()  # `open` is called again, and adds its hooks again
-            if not error.can_retry:
-                raise
-            self._hooks.failed(error)
+        self._hooks.now_ms = self._parts.clock.now_ms = now_ms
+        self.is_open = self._opening.open(open_ids)
+        if not self.is_open:
             return
-        finally:
-            services.close()
-        self.is_open = True
-        self._note_overwritten()
-        self._hooks.succeeded()
         self._pulse.start(now_ms)
         self._lag_pulse.start(now_ms)
         if self.is_active:
@@ -148,16 +127,7 @@ class SpoutTask:
 
     def remember(self, position: bytes) -> None:
         """Before ``open``: set what the spout remembered with its last message of an earlier run."""
-        self._remembered = durable.loads(position)
-        for name, value in self._remembered.items():
-            setattr(self.spout, name, value)
-
-    def _note_overwritten(self) -> None:
-        """Tell the host which remembered attributes ``open`` has set to another value."""
-        for name, value in self._remembered.items():
-            if value is not None and not _is_equal(getattr(self.spout, name, None), value):
-                self._host.note_overwritten(self.component.id, name)
-        self._remembered = {}
+        self._opening.remember(position)
 
     def activate(self) -> None:
         """Let the spout emit."""
@@ -191,7 +161,7 @@ class SpoutTask:
 
     def grown_metrics(self) -> dict[str, Increment]:
         """What the metrics that the spout registered grew by since this was called last. On any thread."""
-        return grown_metrics(self._services, self._report)
+        return grown_metrics(self._opening.services, self._report)
 
     @property
     def outage(self) -> Outage | None:
@@ -265,7 +235,7 @@ class SpoutTask:
                 messages waits to be handed over, or no more may be open, or verdicts come.
             until: By when to stop asking again, as ``time.monotonic()`` counts: a spout may be slow.
         """
-        self._hooks.now_ms = self._clock.now_ms = now_ms
+        self._hooks.now_ms = self._parts.clock.now_ms = now_ms
         if not (self.is_open or self._open_again(now_ms)):
             return False
         self._retries.look_at_clock(now_ms)
@@ -287,9 +257,7 @@ class SpoutTask:
             except ConnectorError:
                 raise
             except Exception as error:
-                what = f"spout {self.component.id!r} could not be opened: {type(error).__name__}: {error}"
-                fix = "correct what the exception says and submit again; nothing was emitted"
-                raise SpoutError(what, f"task {self.task}, open()", fix) from error
+                raise self._opening.error_of(error) from error
         return self.is_open
 
     def _keep_up(self, now_ms: int) -> None:
@@ -430,16 +398,3 @@ class SpoutTask:
 
     def _take_rows(self, verdict_batch: VerdictBatch, now_ms: int) -> None:
         """What was decided of a DataFrame's rows; only its own kind of task has any."""
-
-
-def _is_equal(now: object, before: object) -> bool:
-    """Whether a value is the one before, or equal to it; true where that cannot be told."""
-    if now is before:
-        return True
-    with suppress(Exception, SystemExit):  # user code; and arrays, which compare their elements
-        if now == before:
-            return True
-    try:
-        return durable.dumps(now) == durable.dumps(before)
-    except (Exception, SystemExit):  # noqa: BLE001  # the next hand-over says that it cannot be saved
-        return True
