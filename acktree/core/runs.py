@@ -1,19 +1,24 @@
-"""Runs, which are equal values that follow each other; and sums of equal keys."""
+"""Runs, which are equal values that follow each other; rows in the order of a number; sums of equal keys."""
 
 from __future__ import annotations
 
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from acktree.core.ids import Int32s, Int64s, UInt64s
 
-__all__ = ["starts_of_runs", "xor_by_key"]
+__all__ = ["rows_by_number", "starts_of_runs", "xor_by_key"]
 
 Key = TypeVar("Key", np.int64, np.uint64)
 
+Small = npt.NDArray[np.unsignedinteger[Any]]
+"""Small whole numbers, of the smallest type that holds them."""
+
 _NONE: Final = np.zeros(0, dtype=np.int64)
+_FEW: Final = 8
+"""Up to this many numbers, to look for each takes less than to sort."""
 _PART: Final = 64
 """Keys are merged if their ascending parts have more than this many keys on average."""
 
@@ -34,6 +39,26 @@ def starts_of_runs(values: Int64s | Int32s | UInt64s, cuts: Int64s = _NONE) -> I
     starts[0], starts[-1] = 0, len(values)
     np.add(changes, 1, out=starts[1:-1])
     return starts
+
+
+def rows_by_number(numbers: Small, count: int) -> tuple[Int64s, Int64s]:
+    """The rows of each number, in their order: those of 0 first.
+
+    Args:
+        numbers: Of each row, shape (n,); from 0 to ``count`` - 1.
+        count: How many numbers there are.
+
+    Returns:
+        The rows, shape (n,), and how many of them each number has, shape (``count``,).
+
+    >>> [part.tolist() for part in rows_by_number(np.array([1, 0, 1], dtype=np.uint8), 2)]
+    [[1, 0, 2], [1, 2]]
+    """
+    if count <= _FEW:
+        rows = [np.flatnonzero(numbers == number) for number in range(count)]
+        return np.concatenate(rows), np.array([len(each) for each in rows])
+    # Of integers of 8 or 16 bits numpy makes a radix sort.
+    return np.argsort(numbers, kind="stable"), np.bincount(numbers, minlength=count)
 
 
 def xor_by_key(keys: npt.NDArray[Key], values: Int64s) -> tuple[npt.NDArray[Key], Int64s]:

@@ -15,11 +15,13 @@ from functools import cached_property
 from typing import Final
 
 import cloudpickle
+import numpy as np
 
 from acktree.bolt import BasicBolt, Bolt
 from acktree.config import Config
 from acktree.core.data.context import Clock, TaskContext, TaskHook, TaskServices
 from acktree.core.data.hooks import WorkerHook
+from acktree.core.runs import Small
 from acktree.core.tracking.sampling import TraceRule
 from acktree.errors import ConfigError
 from acktree.tasks.hook_calls import Reported
@@ -125,6 +127,13 @@ class Plan:
     def levels(self) -> tuple[Level, ...]:
         """The ladder, from the source level up; the acker is at its end."""
         return self.topology.levels(self.partitions)
+
+    @cached_property
+    def partition_of(self) -> Small:
+        """Task -> the partition that hosts it, shape (the greatest task id + 1,)."""
+        most = max((task for part in self.topology.components.values() for task in part.task_ids), default=0)
+        hosts = [host(task, self.partitions) for task in range(most + 1)]
+        return np.array(hosts, dtype=np.min_scalar_type(self.partitions))
 
     @cached_property
     def combiners(self) -> int:

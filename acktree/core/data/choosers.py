@@ -26,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from acktree.core.data.context import TaskContext
+from acktree.core.data.distinct import Places
 from acktree.core.data.groupings import (
     All,
     Custom,
@@ -38,7 +39,7 @@ from acktree.core.data.groupings import (
     PartialKey,
     Shuffle,
 )
-from acktree.core.data.row_hashes import hash_rows
+from acktree.core.data.row_hashes import hash_keys, hash_rows
 from acktree.core.data.values import decode_rows
 from acktree.core.ids import Int32s, Int64s, UInt64s, mix64
 from acktree.errors import MisuseError, ProtocolError
@@ -155,22 +156,45 @@ class _One(Chooser):
 
 
 @dataclass(frozen=True)
+class _Hashes:
+    """Hashes of the keys of rows.
+
+    Attributes:
+        of_keys: The hash of each key.
+        places: The place of each row's key among them, shape (n,); None if each row has its own.
+        rows: The rows that have a hash, shape (n,); None for all.
+        refused: Why the others have none.
+    """
+
+    of_keys: UInt64s
+    places: Places | None
+    rows: Int64s | None = None
+    refused: dict[int, Exception] = field(default_factory=dict)
+
+    @property
+    def of_rows(self) -> UInt64s:
+        """The hash of each row, shape (n,)."""
+        return self.of_keys if self.places is None else self.of_keys.take(self.places)
+
+
+@dataclass(frozen=True)
 class _Key:
     """The key fields of a grouping."""
 
     fields: tuple[str, ...]
     where: str
 
-    def hashes(self, batch: pa.RecordBatch) -> tuple[Int64s | None, UInt64s, dict[int, Exception]]:
-        """The rows that have a hash (None for all), the hash of each, and why the others have none."""
+    def hashes(self, batch: pa.RecordBatch) -> _Hashes:
+        """The hashes of a batch's keys."""
         try:
-            return None, hash_rows(batch, self.fields), {}
+            return _Hashes(*hash_keys(batch, self.fields))
         except MisuseError:
             pass  # some row has no hash: find it, which is slow but rare
         hashes: dict[int, np.uint64] = {}
         refused: dict[int, Exception] = {}
         self._by_halves(batch, 0, hashes, refused)
-        return np.array([*hashes], dtype=np.int64), np.array([*hashes.values()], dtype=np.uint64), refused
+        rows = np.array([*hashes], dtype=np.int64)
+        return _Hashes(np.array([*hashes.values()], dtype=np.uint64), None, rows, refused)
 
     def _by_halves(
         self, batch: pa.RecordBatch, first: int, hashes: dict[int, np.uint64], refused: dict[int, Exception]
@@ -195,8 +219,11 @@ class _ByHash(Chooser):
     key: _Key
 
     def choose(self, batch: pa.RecordBatch, mixes: UInt64s) -> Choice:  # noqa: ARG002  # the key alone decides
-        rows, hashes, refused = self.key.hashes(batch)
-        return Choice(rows, self.tasks[_modulo(hashes, len(self.tasks))], refused)
+        hashes = self.key.hashes(batch)
+        tasks = self.tasks[_modulo(hashes.of_keys, len(self.tasks))]
+        return Choice(
+            hashes.rows, tasks if hashes.places is None else tasks.take(hashes.places), hashes.refused
+        )
 
 
 def _modulo(hashes: UInt64s, count: int) -> UInt64s:
@@ -213,14 +240,14 @@ class _ByTwoHashes(Chooser):
         self._used = [0] * len(tasks)
 
     def choose(self, batch: pa.RecordBatch, mixes: UInt64s) -> Choice:  # noqa: ARG002  # the key alone decides
-        rows, hashes, refused = self._key.hashes(batch)
-        n = len(self._tasks)
+        found = self._key.hashes(batch)
+        hashes, n = found.of_rows, len(self._tasks)
         firsts = _modulo(hashes, n)
         # One to n - 1 steps after the first, so it is another task, unless there is only one.
         steps = mix64(hashes ^ _SECOND) % np.uint64(max(n - 1, 1)) + np.uint64(1)
         seconds = (firsts + steps) % np.uint64(n)
         chosen = list(map(self._less_used, firsts.tolist(), seconds.tolist()))
-        return Choice(rows, self._tasks[chosen], refused)
+        return Choice(found.rows, self._tasks[chosen], found.refused)
 
     def _less_used(self, first: int, second: int) -> int:
         chosen = first if self._used[first] <= self._used[second] else second

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["codes_of", "distinct", "distinct_texts", "note_codes", "used"]
+__all__ = ["codes_of", "distinct", "distinct_texts", "note_codes", "texts_to_hash", "used"]
 
 Places = npt.NDArray[np.integer[Any]]
 """The place of each row's value, shape (n,), of any type of integers."""
@@ -26,6 +26,8 @@ _LONG: Final = 8
 _REPEATED: Final = 64
 """One in this number of sampled rows must be a value that occurs again: so it is with some 32,000 different
 values. One frequent value among others that all differ does not count."""
+_FEW: Final = 8
+"""A dictionary has few texts if it has this many rows for each of them."""
 _Memory = tuple[object, ...]
 _CODES: Final[dict[_Memory, tuple[ref[pa.RecordBatch], pa.DictionaryArray]]] = {}
 """By the memory of a column that was decoded: its batch, and what it was decoded from."""
@@ -81,9 +83,24 @@ def distinct(column: pa.Array) -> tuple[pa.Array, Places | None]:
 
 def distinct_texts(column: pa.Array) -> tuple[pa.Array, Places | None]:
     """:func:`distinct` of texts, plain or in a dictionary; any other column itself and None."""
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    return distinct(column) if is_text else (column, None)
+    return distinct(column) if _is_text(column.type) else (column, None)
+
+
+def texts_to_hash(column: pa.Array) -> tuple[pa.Array, Places | None]:
+    """:func:`distinct_texts`, with texts that no row has where to hash them takes less than to find them."""
+    if not _is_text(column.type):
+        return column, None
+    codes = codes_of(column)
+    if not isinstance(codes, pa.DictionaryArray) or _FEW * len(codes.dictionary) > len(codes):
+        return distinct(codes)
+    if codes.indices.null_count:
+        return column, None
+    return codes.dictionary, codes.indices.to_numpy().astype(np.int64, copy=False)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def used(values: pa.Array, indices: pa.Array) -> tuple[pa.Array, Places]:

@@ -12,14 +12,14 @@ import numpy as np
 import pyarrow as pa
 
 from acktree.core.data.batches import alone
-from acktree.core.data.distinct import distinct_texts
+from acktree.core.data.distinct import Places, texts_to_hash
 from acktree.core.data.hashing import combine_hashes, hash_column, hash_values
 from acktree.core.data.values import batch_to_bytes, pickled_fields, unpickled_column
 from acktree.core.ids import UInt64s
 from acktree.errors import MisuseError
 from acktree.texts import error_text
 
-__all__ = ["hash_rows", "hash_rows_anyhow"]
+__all__ = ["hash_keys", "hash_rows", "hash_rows_anyhow"]
 
 
 def hash_rows(batch: pa.RecordBatch, fields: Sequence[str]) -> UInt64s:
@@ -31,18 +31,28 @@ def hash_rows(batch: pa.RecordBatch, fields: Sequence[str]) -> UInt64s:
     Raises:
         MisuseError: A value has no hash that is equal in all processes, or cannot be unpickled here.
     """
+    hashes, places = hash_keys(batch, fields)
+    return hashes if places is None else hashes.take(places)
+
+
+def hash_keys(batch: pa.RecordBatch, fields: Sequence[str]) -> tuple[UInt64s, Places | None]:
+    """:func:`hash_rows`, once for each different key where these are known.
+
+    Returns:
+        Hashes of keys, and the place of each row's hash among them, shape (n,); None if each row has its own.
+    """
     columns = [batch.schema.get_field_index(name) for name in fields]
     if len(columns) == 1:
-        values, rows = distinct_texts(batch.column(columns[0]))
-        if rows is not None:
+        values, places = texts_to_hash(batch.column(columns[0]))
+        if places is not None:
             hashed = _hash_field(batch.schema.field(columns[0]), values, is_pickled=False)
-            return combine_hashes([hashed], len(values))[rows]
+            return combine_hashes([hashed], len(values)), places
     pickled = pickled_fields(batch)
     hashes = [
         _hash_field(batch.schema.field(at), batch.column(at), is_pickled=name in pickled)
         for at, name in zip(columns, fields, strict=True)
     ]
-    return combine_hashes(hashes, batch.num_rows)
+    return combine_hashes(hashes, batch.num_rows), None
 
 
 def hash_rows_anyhow(batch: pa.RecordBatch, fields: Sequence[str]) -> UInt64s:

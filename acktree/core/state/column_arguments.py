@@ -11,10 +11,11 @@ import pyarrow as pa
 
 from acktree.arrow_arrays import array_of
 from acktree.core.data.distinct import codes_of, distinct
+from acktree.core.state.asked_keys import AskedKeys
 from acktree.core.state.column_blobs import Numbers
 from acktree.errors import MisuseError
 
-__all__ = ["KEYS", "NUMBERS", "by_name", "encoded_key", "key_column", "number", "numbers", "refused"]
+__all__ = ["KEYS", "NUMBERS", "asked_keys", "by_name", "encoded_key", "number", "numbers", "refused"]
 
 KEYS: Final[Mapping[type, str]] = {str: "large_string", bytes: "large_binary", int: "int64"}
 """The types of keys, and of the columns that hold them."""
@@ -63,20 +64,20 @@ def plain_key(kind: type, key: Any) -> Any:  # noqa: ANN401  # as the table give
     return encoded.decode() if kind is str and isinstance(encoded, bytes) else encoded
 
 
-def key_column(kind: type, keys: Any) -> pa.Array:  # noqa: ANN401
-    """Keys as a column of the type that the table has; without nulls.
-
-    Keys in a dictionary of no more values than rows, or decoded from one, are in one afterwards: each of them
-    is looked up once.
+def asked_keys(kind: type, keys: Any) -> AskedKeys:  # noqa: ANN401
+    """Keys in a column of the type that the table has.
 
     Raises:
         MisuseError: They are of another type, or one of them is null.
     """
+    codes = codes_of(keys) if isinstance(keys, pa.Array) else keys
+    values, places = distinct(codes) if isinstance(codes, pa.DictionaryArray) else (keys, None)
+    column = _key_column(kind, values)
+    return AskedKeys(*distinct(column)) if places is None else AskedKeys(column, places)
+
+
+def _key_column(kind: type, keys: Any) -> pa.Array:  # noqa: ANN401
     try:
-        codes = codes_of(keys) if isinstance(keys, pa.Array) else keys
-        values, rows = distinct(codes) if isinstance(codes, pa.DictionaryArray) else (keys, None)
-        if rows is not None:
-            return pa.DictionaryArray.from_arrays(rows, key_column(kind, values))
         column = _column(keys)
         if len(column) and _key_type(column.type) is not kind:
             raise refused(f"keys of type {column.type} for a ColumnState of {kind.__name__}", _FIX_KEYS)

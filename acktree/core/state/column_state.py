@@ -24,9 +24,9 @@ from acktree.core.data.values import batch_from_bytes, batch_to_bytes
 from acktree.core.state.column_arguments import (
     KEYS,
     NUMBERS,
+    asked_keys,
     by_name,
     encoded_key,
-    key_column,
     number,
     numbers,
     plain_key,
@@ -104,7 +104,7 @@ class ColumnState(StoredState[K, Any]):
             keys: n keys; may be repeated.
             default: The number for keys that are not there; None for null.
         """
-        slots = self._merged().find(key_column(self._key, keys))
+        slots = self._merged().find(asked_keys(self._key, keys))
         is_missing = slots < 0
         columns = {}
         for name, kind in self._fields.items():
@@ -116,7 +116,7 @@ class ColumnState(StoredState[K, Any]):
 
     def contains_many(self, keys: Iterable[K]) -> pa.BooleanArray:
         """Whether each key is there, as an Arrow column of length n."""
-        return pa.array(self._merged().find(key_column(self._key, keys)) >= 0)
+        return pa.array(self._merged().find(asked_keys(self._key, keys)) >= 0)
 
     def update_many(self, keys: Iterable[K], values: Any) -> None:  # noqa: ANN401  # numbers in any column
         """Set the number of each key; of equal keys the last one counts.
@@ -126,9 +126,9 @@ class ColumnState(StoredState[K, Any]):
             values: n numbers, or one; of several fields a mapping. A field that is not named keeps its
                 number, and is 0 for a new key.
         """
-        column = key_column(self._key, keys)
-        numbers = self._columns_of(values, len(column))
-        self._merged().put(column, numbers)
+        asked = asked_keys(self._key, keys)
+        numbers = self._columns_of(values, len(asked))
+        self._merged().put(asked, numbers)
 
     def add_many(self, keys: Iterable[K], values: Any = 1) -> pa.Array | pa.RecordBatch:  # noqa: ANN401
         """Add to the number of each key; a key that is not there begins with 0. Equal keys add up.
@@ -144,14 +144,14 @@ class ColumnState(StoredState[K, Any]):
         Raises:
             MisuseError: A sum could leave 64 bits. Nothing was added.
         """
-        column = key_column(self._key, keys)
-        numbers = self._columns_of(values, len(column))
-        sums = {name: pa.array(column) for name, column in self._merged().add(column, numbers).items()}
+        asked = asked_keys(self._key, keys)
+        numbers = self._columns_of(values, len(asked))
+        sums = {name: pa.array(column) for name, column in self._merged().add(asked, numbers).items()}
         return sums[_ONLY] if self._single else pa.record_batch(sums)
 
     def remove_many(self, keys: Iterable[K]) -> None:
         """Delete keys; those that are not there are left out."""
-        self._merged().remove(key_column(self._key, keys))
+        self._merged().remove(asked_keys(self._key, keys))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """All keys and numbers as they are now, in record batches: a column ``key``, and one for each field.
@@ -274,10 +274,10 @@ class ColumnState(StoredState[K, Any]):
                     name: np.array(column, dtype=NUMBERS[kind])
                     for (name, kind), column in zip(self._fields.items(), columns, strict=True)
                 }
-                self._table.put(key_column(self._key, kept), numbers)
+                self._table.put(asked_keys(self._key, kept), numbers)
             if len(kept) < len(given):
                 gone = [key for key, found in given.items() if found is None]
-                self._table.remove(key_column(self._key, gone))
+                self._table.remove(asked_keys(self._key, gone))
             self._set = {}  # last: an exception from outside before this repeats the same values
         return self._table
 

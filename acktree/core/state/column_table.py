@@ -22,9 +22,9 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from acktree.core.data.distinct import distinct
 from acktree.core.data.hashing import hash_column
 from acktree.core.ids import Int64s
+from acktree.core.state.asked_keys import AskedKeys
 from acktree.core.state.buckets import bucket_of, buckets_of, divided
 from acktree.core.state.column_blobs import Numbers, StoredKeys, decoded, encoded
 from acktree.core.state.column_changes import Change, Extent, Flags, Marks, ReadBucket, Rows, Where
@@ -73,9 +73,12 @@ class ColumnTable:
 
     # ---- look up ------------------------------------------------------------------------------------------
 
-    def find(self, column: pa.Array) -> Int64s:
+    def find(self, asked: AskedKeys) -> Int64s:
         """The slot of each key, shape (n,); -1 for a key that is not there."""
-        slots = self._located(column)
+        return asked.of_each(self._alive_slots(asked))
+
+    def _alive_slots(self, asked: AskedKeys) -> Int64s:
+        slots = self._located(asked.keys)
         slots[(slots >= 0) & ~self._alive[slots]] = -1
         return slots
 
@@ -121,23 +124,24 @@ class ColumnTable:
 
     # ---- change -------------------------------------------------------------------------------------------
 
-    def put(self, column: pa.Array, given: Mapping[str, Numbers]) -> None:
+    def put(self, asked: AskedKeys, given: Mapping[str, Numbers]) -> None:
         """Set fields of the rows of some keys; of equal keys the last one counts. Others of new keys are 0.
 
         Args:
-            column: Keys, shape (n,).
+            asked: n keys.
             given: Some fields, each of shape (n,).
         """
-        rows = self._rows_for(column)
+        rows = self._rows_for(asked.keys)
         zeros = [(name, rows.fresh, 0) for name in self._fields] if len(rows.fresh) else []
-        values = [(name, rows.slots, numbers) for name, numbers in given.items()]
+        slots = asked.of_each(rows.slots)
+        values = [(name, slots, numbers) for name, numbers in given.items()]
         self._make(rows.slots, Change(rows.extent, [*zeros, *values], [(rows.fresh, True)]))
 
-    def add(self, column: pa.Array, given: Mapping[str, Numbers]) -> dict[str, Numbers]:
+    def add(self, asked: AskedKeys, given: Mapping[str, Numbers]) -> dict[str, Numbers]:
         """Add to fields of the rows of some keys; a new key begins with 0.
 
         Args:
-            column: Keys, shape (n,).
+            asked: n keys.
             given: Some fields, each of shape (n,).
 
         Returns:
@@ -146,12 +150,13 @@ class ColumnTable:
         Raises:
             MisuseError: A sum does not fit into 64 bits. Nothing is added.
         """
-        rows = self._rows_for(column)
+        rows = self._rows_for(asked.keys)
         where: Where = slice(0, rows.extent.slots)
         places, fresh = rows.slots, rows.fresh
         if _DENSE * len(rows.slots) < rows.extent.slots:
             where, places = np.unique(rows.slots, return_inverse=True)
             fresh = np.searchsorted(where, fresh)
+        places = asked.of_each(places)
         zeros = [(name, rows.fresh, 0) for name in self._fields if name not in given]
         values: list[tuple[str, Where, Numbers]] = []
         for name, numbers in given.items():
@@ -163,9 +168,9 @@ class ColumnTable:
         self._make(rows.slots, Change(rows.extent, [*zeros, *values], [(rows.fresh, True)]))
         return {name: sums[places] for name, _, sums in values}
 
-    def remove(self, column: pa.Array) -> None:
+    def remove(self, asked: AskedKeys) -> None:
         """Delete keys, if they are there."""
-        slots = self.find(column)
+        slots = self._alive_slots(asked)
         slots = slots[slots >= 0]
         self._mark(slots, is_reshaped=True)
         self._apply(Change(self._extent, alive=[(slots, False)]))
@@ -184,10 +189,7 @@ class ColumnTable:
         missing = np.flatnonzero(slots < 0)
         fresh: Int64s = np.unique(slots[(slots >= 0) & ~self._alive[slots]])
         if len(missing):
-            absent = column.take(pa.array(missing))
-            if isinstance(absent, pa.DictionaryArray):  # its dictionary has keys that are there
-                absent = absent.dictionary_decode()
-            new = absent.dictionary_encode()
+            new = column.take(pa.array(missing)).dictionary_encode()
             count = self._keys.append(new.dictionary, extent.slots)
             slots[missing] = extent.slots + new.indices.to_numpy()
             fresh = np.concatenate((fresh, np.arange(extent.slots, count)))
@@ -210,10 +212,6 @@ class ColumnTable:
         """Note the buckets of some rows. Before they change: a bucket noted too much is only saved again."""
         if not len(slots):
             return
-        if len(slots) > self._extent.slots:  # most are repeated
-            is_meant = np.zeros(int(slots.max()) + 1, dtype=np.bool_)
-            is_meant[slots] = True
-            slots = np.flatnonzero(is_meant)
         hashes = self._keys.hashes(int(slots.max()) + 1)[slots]
         marks = self._marks.reshaped if is_reshaped else self._marks.changed
         marks[buckets_of(hashes, self._extent.buckets)] = True
@@ -239,15 +237,13 @@ class ColumnTable:
     def _located(self, column: pa.Array) -> Int64s:
         """The slot of each key, also of deleted ones; reads the buckets of all of them."""
         self._finish()
-        column, indices = distinct(column)
         hashes = hash_column(column)
         if self._extent.unread:
             numbers = buckets_of(hashes, self._extent.buckets)
             is_wanted = np.zeros(self._extent.buckets, dtype=np.bool_)
             is_wanted[numbers] = True
             self._read(np.flatnonzero(is_wanted & ~self._extent.is_read))
-        slots = self._keys.find(column, hashes, self._extent.slots)
-        return slots if indices is None else slots[indices]
+        return self._keys.find(column, hashes, self._extent.slots)
 
     def _read(self, numbers: Int64s) -> None:
         """Read buckets that were not read, some at a time, so that they stay in the processor's cache."""
@@ -365,11 +361,18 @@ def _bucket_name(number: int) -> str:
     return f"bucket/{number}"
 
 
+def _largest(numbers: Numbers) -> int:
+    """The greatest distance of any from 0."""
+    return max(int(numbers.max(initial=0)), -int(numbers.min(initial=0)))
+
+
 def _refuse_overflow(name: str, sums: Numbers, added: Numbers) -> None:
     """MisuseError if adding could leave 64 bits, judged by the greatest number and the sum of all."""
     if sums.dtype.kind == "f" or not len(added):
         return
-    most = max(abs(int(sums.max(initial=0))), abs(int(sums.min(initial=0))))
+    most, largest = _largest(sums), _largest(added)
+    if most + largest * len(added) < 1 << 63:
+        return
     if most + float(np.abs(added.astype(np.float64)).sum()) >= float(1 << 63):
         raise MisuseError(
             f"add_many() could leave 64 bits in field {name!r}: it has {most}",

@@ -31,7 +31,7 @@ from acktree.core.data.frames import SMALL, Frame
 from acktree.core.data.groupings import Direct, Fields, PartialKey
 from acktree.core.data.tuples import Tuple
 from acktree.core.ids import Int32s, Int64s, UInt64s, channel_id, mix64
-from acktree.core.runs import starts_of_runs
+from acktree.core.runs import rows_by_number, starts_of_runs
 from acktree.core.tracking.lineage import Lineage, Sparse
 from acktree.core.tracking.lineage_runs import Runs
 from acktree.errors import MisuseError, ProtocolError
@@ -80,8 +80,8 @@ class _Copies:
 
     def taken(self, order: Int64s) -> _Copies:
         """The copies in another order."""
-        batch, emitted = _taken(self.batch, order), order if self.emitted is None else self.emitted[order]
-        return _Copies(batch, self.parents[order], self.tasks[order], emitted)
+        emitted = order if self.emitted is None else self.emitted.take(order)
+        return _Copies(_taken(self.batch, order), self.parents.take(order), self.tasks.take(order), emitted)
 
     def slice(self, start: int, end: int) -> _Copies:
         """The copies from ``start`` up to, and without, ``end``."""
@@ -197,13 +197,12 @@ class Router:
         if emitted is not None:
             batch, parents = _taken(batch, emitted), parents[emitted]
         copies = _Copies(batch, parents, tasks, emitted)
-        partitions = tasks % self._plan.partitions
+        partitions = self._plan.partition_of.take(tasks)
         first = int(partitions[0])
         pieces = [(first, 0, len(tasks))]
         if (partitions != first).any():
-            # One sort for all partitions; for integers of 8 or 16 bits numpy uses a faster radix sort.
-            order = np.argsort(partitions.astype(np.min_scalar_type(self._plan.partitions)), kind="stable")
-            copies, counts = copies.taken(order), np.bincount(partitions)
+            order, counts = rows_by_number(partitions, self._plan.partitions)
+            copies = copies.taken(order)
             present = np.flatnonzero(counts)
             ends = np.cumsum(counts[present])
             starts = ends - counts[present]

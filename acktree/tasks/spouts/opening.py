@@ -22,11 +22,11 @@ class Opening:
         services: What the context of the last call offers to the spout: its metrics and hooks.
     """
 
-    def __init__(self, parts: SpoutParts, collector: SpoutCollector, limit: int) -> None:
+    def __init__(self, parts: SpoutParts, collector: SpoutCollector, limit: int | None) -> None:
         """Nothing is called yet.
 
         Args:
-            limit: How many messages of the task may be open; 0: any number.
+            limit: How many messages of the task may be open; None: any number.
         """
         self.services = task_services()
         self._parts, self._collector, self._limit = parts, collector, limit

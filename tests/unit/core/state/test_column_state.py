@@ -19,6 +19,7 @@ from acktree.core.data import distinct
 from acktree.core.data.hashing import hash_column, stable_hash
 from acktree.core.ids import mix64_one
 from acktree.core.state import column_table as module
+from acktree.core.state.asked_keys import AskedKeys
 from acktree.core.state.buckets import bucket_of, buckets_of, divided
 from acktree.core.state.column_blobs import decoded
 from acktree.core.state.key_table import KeyTable
@@ -370,7 +371,7 @@ def test_a_state_that_grows_divides_few_buckets_at_a_time(store):
     for first in range(64 * 1024, 67 * 1024, 1024):
         state = bound_to(store, int)
         state.update_many([first], 1)
-        state._table.put(pa.array(range(first, first + 1024)), {"value": np.ones(1024, np.int64)})
+        state._table.put(AskedKeys(pa.array(range(first, first + 1024))), {"value": np.ones(1024, np.int64)})
         store.calls()
         state._table._divide()
         assert len(store.calls("get")) <= 2

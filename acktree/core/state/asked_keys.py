@@ -1,0 +1,36 @@
+"""The keys that a call of a ``ColumnState`` is given; each different one is looked up once, where known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy.typing as npt
+import pyarrow as pa
+
+from acktree.core.data.distinct import Places
+
+__all__ = ["AskedKeys"]
+
+_Found = TypeVar("_Found", bound=npt.NDArray[Any])
+
+
+@dataclass(frozen=True)
+class AskedKeys:
+    """n keys.
+
+    Attributes:
+        keys: Each of them is asked for; without nulls. Some may be equal.
+        places: The place of each given key among them, shape (n,); None if they are what was given.
+    """
+
+    keys: pa.Array
+    places: Places | None = None
+
+    def __len__(self) -> int:
+        """How many keys were given."""
+        return len(self.keys if self.places is None else self.places)
+
+    def of_each(self, found: _Found) -> _Found:
+        """What was found for each given key, shape (n,), of what was found for ``keys``."""
+        return found if self.places is None else found.take(self.places)  # type: ignore[return-value]
