@@ -1,4 +1,4 @@
-"""Values of equal keys are added up, in whatever order the keys come."""
+"""Values of equal keys are added up, in whatever order the keys come; a number's rows keep their order."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acktree.core import runs
-from acktree.core.runs import xor_by_key
+from acktree.core.runs import rows_by_number, xor_by_key
 
 ids = st.integers(-(1 << 63), (1 << 63) - 1)
 keys = {np.int64: st.sampled_from([-(1 << 63), -1, 0, 1, 7, (1 << 63) - 1]),
@@ -35,3 +35,12 @@ def test_each_key_has_the_xor_of_its_values(data, kind, ascending_part):
     assert found.dtype == kind
     assert found.tolist() == sorted(naive)
     assert sums.tolist() == [naive[key] for key in found.tolist()]
+
+
+@given(st.data(), st.integers(1, 20))
+def test_the_rows_of_each_number_are_all_of_them_in_their_order(data, count):
+    numbers = data.draw(st.lists(st.integers(0, count - 1)))
+    rows, counts = rows_by_number(np.array(numbers, dtype=np.min_scalar_type(count)), count)
+    naive = [[row for row, each in enumerate(numbers) if each == number] for number in range(count)]
+    assert counts.tolist() == [len(each) for each in naive]
+    assert rows.tolist() == [row for each in naive for row in each]

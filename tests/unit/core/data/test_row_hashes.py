@@ -44,10 +44,16 @@ def test_a_text_that_is_repeated_is_hashed_as_one_that_is_not(texts, kind, start
         assert hash_rows(batch, ["f"]).tolist() == [hash_row([text]) for text in texts[start:]]
 
 
-@given(st.data(), st.lists(st.none() | st.sampled_from(["a", "b", "c"]), min_size=1, max_size=4))
-def test_keys_in_a_dictionary_hash_as_they_do_without(data, values):
-    places = data.draw(st.lists(st.none() | st.integers(0, len(values) - 1), max_size=9))
+@given(
+    st.data(),
+    st.lists(st.none() | st.sampled_from(["a", "b", "c"]), min_size=1, max_size=4),
+    st.sampled_from([pa.int16(), pa.uint64()]),
+    st.booleans(),
+)
+def test_keys_in_a_dictionary_hash_as_they_do_without(data, values, width, has_nulls):
+    place = st.integers(0, len(values) - 1)
+    places = data.draw(st.lists(st.none() | place if has_nulls else place, max_size=60))
     expected = [hash_row([None if place is None else values[place]]) for place in places]
     known = pa.array(values, pa.string())  # with values that occur twice, or in no row
-    column = pa.DictionaryArray.from_arrays(pa.array(places, pa.int16()), known)
+    column = pa.DictionaryArray.from_arrays(pa.array(places, width), known)
     assert hash_rows(pa.record_batch({"f": column}), ["f"]).tolist() == expected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import pickle
 import random
 from itertools import pairwise
@@ -99,12 +100,13 @@ class ColumnsBesideADict(RuleBasedStateMachine):
         return data.draw(st.lists(st.sampled_from(self.keys), min_size=least, max_size=30))
 
     def column(self, data, keys):
-        """Keys as a column, plain or in a dictionary, which may have others too."""
+        """Keys as a column, plain or in a dictionary, which may have others too, and some of them twice."""
         kind = {str: pa.string(), bytes: pa.binary(), int: pa.int64()}[self.kind]
         if data.draw(st.booleans()):
             return pa.array(keys, kind)
         known = [*data.draw(st.lists(st.sampled_from(self.keys), max_size=2)), *dict.fromkeys(keys)]
-        places = pa.array(map(known.index, keys), pa.int32())
+        turns = itertools.cycle((known.index, lambda key: len(known) - 1 - known[::-1].index(key)))
+        places = pa.array([place_of(key) for key, place_of in zip(keys, turns, strict=False)], pa.int32())
         return pa.DictionaryArray.from_arrays(places, pa.array(known, kind))
 
     def is_bound(self):
