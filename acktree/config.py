@@ -32,8 +32,10 @@ from acktree.named_objects import named_objects, names_of_classes
 from acktree.private_urls import is_url, masked_url
 from acktree.storm_settings import refuse_unknown
 
-__all__ = ["Config"]
+__all__ = ["MOST_PARTITIONS", "Config", "dotted_key"]
 
+MOST_PARTITIONS: Final = 1 << 16
+"""The most partitions of a topology: the plan and each micro-batch have a part for each."""
 _OURS: Final = frozenset(
     {
         "batch_interval_secs",
@@ -274,7 +276,7 @@ class Config:
         self._number("inbox_max_messages", whole=True, least=1)
         self._number("inbox_max_bytes", whole=True, least=1)
         self._number("worker_max_bytes", whole=True, least=1, or_none=True)
-        self._number("partitions", whole=True, least=1, or_none=True)
+        self._number("partitions", whole=True, least=1, most=MOST_PARTITIONS, or_none=True)
         self._number("run_salt", whole=True, least=0, most=2**64 - 1, or_none=True)
         self._number("dead_letter_limit_count", whole=True, least=0, or_none=True)
         self._number("dead_letter_limit_ratio", least=0, most=1)
@@ -308,7 +310,7 @@ class Config:
             ConfigError: As ``Config(...)``; also for a setting of Storm that acktree does not have, with the
                 reason.
         """
-        known = {_dotted(setting.name): setting.name for setting in fields(cls)}
+        known = {dotted_key(setting.name): setting.name for setting in fields(cls)}
         given: dict[str, Any] = {}
         for key, value in settings.items():
             if key not in known:
@@ -327,7 +329,7 @@ class Config:
         It contains the URL of the dead letters with its password: call ``without_secrets()`` to show it.
         """
         return {
-            _dotted(setting.name): names_of_classes(value) if setting.name in _USER_CODE else value
+            dotted_key(setting.name): names_of_classes(value) if setting.name in _USER_CODE else value
             for setting in fields(self)
             for value in [getattr(self, setting.name)]
         }
@@ -403,12 +405,12 @@ class Config:
         default = next(setting.default for setting in fields(self) if setting.name == name)
         raise ConfigError(
             f"{name} is {self._shown(name)!r:.60}, and must be {wanted}",
-            f"Config({name}=...), also written {_dotted(name)}",
+            f"Config({name}=...), also written {dotted_key(name)}",
             f"give it {wanted}; leave it out for the default, {default!r}",
         )
 
 
-def _dotted(name: str) -> str:
+def dotted_key(name: str) -> str:
     """The dotted key of a setting."""
     plain = ("acktree." if name in _OURS else "topology.") + name.replace("_", ".")
     return _STORMS_NAMES.get(name, plain)

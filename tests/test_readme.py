@@ -30,7 +30,10 @@ def test_each_python_block_of_the_readme_runs_as_it_stands(block, tmp_path):
     run_alone(block, tmp_path)
 
 
-@pytest.mark.parametrize("block", [*blocks_of("docs/waiting.md"), *blocks_of("docs/metrics.md")])
+PAGES = ["docs/waiting.md", "docs/metrics.md", "docs/operators.md"]
+
+
+@pytest.mark.parametrize("block", [block for page in PAGES for block in blocks_of(page)])
 def test_each_python_block_of_a_page_without_spark_runs_as_it_stands(block, tmp_path):
     run_alone(block, tmp_path)
 

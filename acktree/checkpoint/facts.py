@@ -129,6 +129,7 @@ class Facts:
     def _read(self) -> dict[str, Any]:
         file = self.folder / _NAME
         if not self._disk.exists(file):
+            self._refuse_used()
             return {}
         try:
             facts: dict[str, Any] = dict(json.loads(self._disk.read(file)))
@@ -140,6 +141,16 @@ class Facts:
             ) from error
         check_version(facts, self.place)
         return dict(facts)
+
+    def _refuse_used(self) -> None:
+        """CheckpointError where there are messages of a run, and what it was a run of is missing."""
+        for name in ("inbox", "acker"):
+            if self._disk.exists(self.folder / name) and self._disk.names(self.folder / name):
+                raise CheckpointError(
+                    f"{_NAME} is missing, and {name} has files of an earlier run",
+                    str(self.place),
+                    "bring it back from a copy; or give the topology a new checkpoint, and leave this one",
+                )
 
     def _write(self, facts: dict[str, Any]) -> None:
         new = self.folder / f"{UNPUBLISHED}{_NAME}"

@@ -75,8 +75,9 @@ def check_version(facts: Mapping[str, Any], place: Path | str) -> None:
     """
     version = facts.get("version")
     if version not in _READ:
+        read = " and ".join(map(str, sorted(_READ)))
         raise CheckpointError(
-            f"this checkpoint has version {version}, and this acktree reads version {VERSION}",
+            f"this checkpoint has version {version}, and this acktree reads {read}",
             str(place),
             "let the acktree that wrote it finish what is open, and give the topology a new checkpoint",
         )

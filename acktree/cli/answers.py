@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from acktree.errors import AcktreeError
 from acktree.logs import print_by_default
-from acktree.texts import printable, printable_lines
+from acktree.texts import is_number, printable, printable_lines
 from acktree.ui.client import DoorClient, Found
 from acktree.ui.order_log import CLI, Order
 from acktree.ui.web.storm_rows import duration
@@ -82,7 +82,7 @@ class Commands(Protocol):
 
 
 def new_command(
-    commands: Commands, name: str, about: str, run: Command, *, names: bool = True
+    commands: Commands, name: str, about: str, run: Command, *, names: bool = True, waits: bool = True
 ) -> ArgumentParser:
     """Add a command with what all have in common.
 
@@ -92,17 +92,19 @@ def new_command(
         about: One line for the help.
         run: What it does.
         names: Whether its first argument names a topology.
+        waits: Whether it waits for something, and may be told for how long.
     """
     parser = commands.add_parser(name, help=about, description=f"{about[:1].upper()}{about[1:]}.")
     if names:
         parser.add_argument("topology", help="its name, its id, or its checkpoint")
     parser.add_argument("--json", action="store_true", help="print JSON, one value a line")
-    parser.add_argument(
-        "--timeout",
-        type=seconds,
-        metavar="SECS",
-        help="wait at most SECS seconds; the exit code is 4 when they are over",
-    )
+    if waits:
+        parser.add_argument(
+            "--timeout",
+            type=seconds,
+            metavar="SECS",
+            help="wait at most SECS seconds; the exit code is 4 when they are over",
+        )
     parser.set_defaults(run=run)
     return parser
 
@@ -137,7 +139,7 @@ def secs_up_to(most: float) -> Callable[[str], float]:
 
 def letter_id(text: str) -> int:
     """The number of a dead letter. ArgumentTypeError for what is none."""
-    if not text.isdecimal() or not int(text):
+    if not is_number(text) or not 0 < int(text) < 1 << 63:
         raise ArgumentTypeError(f"{text!r:.60} is no number of a dead letter: see acktree dead-letters list")
     return int(text)
 

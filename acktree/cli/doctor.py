@@ -33,10 +33,17 @@ _OF_SPARK: Final = ("pyspark", "pandas", "protobuf")
 def add_to(commands: Commands) -> None:
     """Add the commands of this family."""
     to_doctor = new_command(
-        commands, "doctor", "whether this machine can run topologies", _doctor, names=False
+        commands, "doctor", "whether this machine can run topologies", _doctor, names=False, waits=False
     )
     to_doctor.add_argument("checkpoint", nargs="?", help="a checkpoint to look at too")
-    new_command(commands, "version", "the versions of acktree and of what it runs on", _version, names=False)
+    new_command(
+        commands,
+        "version",
+        "the versions of acktree and of what it runs on",
+        _version,
+        names=False,
+        waits=False,
+    )
 
 
 def _doctor(given: Namespace) -> Answer:

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from math import inf
 
-from acktree.cli.answers import Answer, Commands, door_of, limit, new_command
+from acktree.cli.answers import Answer, Commands, UsageError, door_of, limit, new_command
 from acktree.errors import CheckpointError, ConfigError, nearest
-from acktree.texts import printable
+from acktree.texts import is_number, printable
 from acktree.traces.events import FOLDER, MOST_EVENTS, Event, read_events
 from acktree.ui.client import Found, find
 
@@ -50,8 +51,11 @@ def _percent(text: str) -> float:
 
 def _debug(given: Namespace) -> Answer:
     component, percent = given.component, given.percent
-    if component is not None and component.replace(".", "", 1).isdigit():  # debug on 25
-        component, percent = None, _percent(given.component)
+    if component is not None and is_number(component.replace(".", "", 1)):  # debug on 25
+        try:
+            component, percent = None, _percent(given.component)
+        except ArgumentTypeError as error:
+            raise UsageError(str(error), "debug T on PCT", "give more than 0, and at most 100") from None
     order = {"on": given.order == "on", "component": component, "percent": percent}
     door = door_of(find(given.topology), given)
     done = door.order("debug", order)
@@ -63,6 +67,12 @@ def _debug(given: Namespace) -> Answer:
 
 
 def _events(given: Namespace) -> Iterator[Answer]:
+    """The tuples, and with ``--follow`` those that come.
+
+    Raises:
+        TimeoutError: ``--timeout`` is over.
+    """
+    end = inf if given.timeout is None else time.monotonic() + given.timeout
     found = find(given.topology)
     before: Counter[str] = Counter()
     wanted, is_first = given.limit, True
@@ -90,11 +100,19 @@ def _events(given: Namespace) -> Iterator[Answer]:
                 yield _line(event)
         before = lines
         if not given.follow:
-            return
+            break
         if not goes_on:
             _say(f"no driver of topology {found.topology!r} answers any more")
-            return
-        time.sleep(_LOOK_SECS)
+            break
+        _wait_until(end, given)
+
+
+def _wait_until(end: float, given: Namespace) -> None:
+    """Wait until the next look. TimeoutError where ``--timeout`` is over by then."""
+    left_secs = end - time.monotonic()
+    time.sleep(max(0.0, min(_LOOK_SECS, left_secs)))
+    if left_secs <= _LOOK_SECS:
+        raise TimeoutError(f"{given.timeout:g} s are over")
 
 
 def _say(text: str) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from math import inf
 from typing import Final
 
-from acktree.cli.answers import Answer, Commands, door_of, duration, new_command, seconds, table
+from acktree.cli.answers import Answer, Commands, door_of, duration, limit, new_command, seconds, table
 from acktree.cli.watch import ACCOUNTS, account_line
 from acktree.core.stats.counters import WHATS
 from acktree.errors import ConfigError, nearest
@@ -18,6 +18,7 @@ from acktree.ui.snapshot import RECENT, RUN, Snapshot
 
 __all__ = ["add_to"]
 
+_MOST_TIMES: Final = 1_000_000_000
 _CLEAR: Final = "\x1b[H\x1b[2J"
 
 
@@ -38,7 +39,9 @@ def add_to(commands: Commands) -> None:
             "-i", "--interval", type=seconds, default=secs, metavar="SECS",
             help=f"the time from one {one} to the next (default: {secs:g})",
         )  # fmt: skip
-        parser.add_argument("-n", "--count", type=int, metavar="N", help=f"stop after N {one}s")
+        parser.add_argument(
+            "-n", "--count", type=limit(_MOST_TIMES), metavar="N", help=f"stop after N {one}s"
+        )
 
 
 def _snapshots(given: Namespace) -> Iterator[Snapshot]:

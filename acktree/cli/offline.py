@@ -24,7 +24,7 @@ def add_to(commands: Commands) -> None:
     """Add the commands of this family."""
     to_rebalance = new_command(
         commands, "rebalance", "move the memory of bolts to other tasks, partitions or levels", _rebalance,
-        names=False,
+        names=False, waits=False,
     )  # fmt: skip
     to_rebalance.add_argument("checkpoint", help="the folder or the name; no topology may be running on it")
     to_rebalance.add_argument("--component", metavar="ID", help="a stateful bolt with another parallelism")
@@ -41,7 +41,7 @@ def add_to(commands: Commands) -> None:
 
     to_reset = new_command(
         commands, "reset-state", "delete the memory of bolts; open messages are kept", _reset_state,
-        names=False,
+        names=False, waits=False,
     )  # fmt: skip
     to_reset.add_argument("checkpoint", help="the folder or the name; no topology may be running on it")
     to_reset.add_argument("--component", metavar="ID", help="only the memory of this bolt")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -12,14 +13,14 @@ import traceback
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from acktree.checkpoint.location import location_of
 from acktree.cli.answers import Answer, Commands, UsageError, new_command
-from acktree.config import Config
+from acktree.config import Config, dotted_key
 from acktree.driver.handle import SubmittedTopology
 from acktree.driver.importing import importing
 from acktree.errors import AcktreeError, ConfigError, MisuseError, nearest
@@ -155,6 +156,7 @@ def config_of(settings: Iterable[str]) -> Config:
     Raises:
         UsageError: A setting that does not exist, or a value that it cannot have.
     """
+    known = {setting.name for setting in fields(Config)}
     dotted: dict[str, Any] = {}
     named: dict[str, Any] = {}
     for setting in settings:
@@ -165,6 +167,8 @@ def config_of(settings: Iterable[str]) -> Config:
             value = json.loads(text)
         except ValueError:
             value = text
+        if key in known:
+            key = dotted_key(key)  # read as one: a value may be the name of a class
         (dotted if "." in key else named)[key] = value
     try:
         config = Config.from_mapping(dotted)
@@ -279,11 +283,12 @@ def _submit(given: Namespace) -> Answer:
     log = _log_file(place)
     command = [sys.executable, "-m", "acktree", "run", given.target, "--checkpoint", str(place), "--json"]
     command += [part for setting in given.settings for part in ("-c", setting)]
+    begins = log.stat().st_size
     with log.open("ab") as output:
         child = subprocess.Popen(  # noqa: S603  # our own command, its arguments as they were given
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
         )
-    entry = _await_warm(child, place, log, _START_SECS if given.timeout is None else given.timeout)
+    entry = _await_warm(child, place, (log, begins), _START_SECS if given.timeout is None else given.timeout)
     if entry is None:
         return Answer(
             {"checkpoint": str(place), "status": "ENDED", "log": str(log)},
@@ -323,13 +328,17 @@ def _log_file(place: Path | str) -> Path:
 
 
 def _await_warm(
-    child: subprocess.Popen[bytes], place: Path | str, log: Path, most_secs: float
+    child: subprocess.Popen[bytes], place: Path | str, said: tuple[Path, int], most_secs: float
 ) -> Entry | None:
     """Wait until the first micro-batch has run, or the topology came to its end.
+
+    Args:
+        said: Its log, and how many bytes earlier drivers have written into it.
 
     Returns:
         The driver's entry; None if the topology ended in an earlier run.
     """
+    log, begins = said
     deadline = time.monotonic() + most_secs
     while True:
         code = child.poll()  # before its entry is looked for: it may write one and end meanwhile
@@ -339,11 +348,7 @@ def _await_warm(
         if code == 0:
             return None
         if code is not None:
-            raise AcktreeError(
-                f"the driver ended with exit code {code}:\n{_last_lines(log)}",
-                str(log),
-                "correct what it says and submit again",
-            )
+            raise _ended(code, log, begins)
         if time.monotonic() > deadline:
             raise TimeoutError(f"process {child.pid} has not started in {most_secs:g} s; it goes on: {log}")
         time.sleep(_LOOK_SECS)
@@ -356,8 +361,25 @@ def _is_warm(entry: Entry) -> bool:
         return False
 
 
-def _last_lines(log: Path) -> str:
-    lines = log.read_text(errors="replace").splitlines()[-_LOG_LINES:]
+def _ended(code: int, log: Path, begins: int) -> AcktreeError:
+    """The error for a driver that ended before it was warm."""
+    said = _last_lines(log, begins)
+    if said:
+        fix = "correct what it says and submit again"
+        return AcktreeError(f"the driver ended with exit code {code}:\n{said}", str(log), fix)
+    free_mb = shutil.disk_usage(log.parent).free / 1e6
+    return AcktreeError(
+        f"the driver ended with exit code {code}, and its log does not say why",
+        f"{log} ({free_mb:,.1f} MB free now)",
+        "make room there if there is none, and submit again; `acktree run` says why in the terminal",
+    )
+
+
+def _last_lines(log: Path, begins: int) -> str:
+    """The end of what was written after the first ``begins`` bytes."""
+    with log.open("rb") as written:
+        written.seek(begins)
+        lines = written.read().decode(errors="replace").splitlines()[-_LOG_LINES:]
     with suppress(
         ValueError, TypeError, KeyError, IndexError
     ):  # it ends with what `run --json` says of an error

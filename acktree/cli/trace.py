@@ -47,10 +47,10 @@ def add_to(commands: Commands) -> None:
 
 
 def _root(text: str) -> str:
-    try:
-        return str(int(text))
-    except ValueError as error:
-        raise ArgumentTypeError("a root is a whole number; search a message id by --message-id") from error
+    with suppress(ValueError):
+        if -(1 << 63) <= int(text) < 1 << 63:
+            return str(int(text))
+    raise ArgumentTypeError("a root is a whole number of 64 bits; search a message id by --message-id")
 
 
 def _rate(text: str) -> float:

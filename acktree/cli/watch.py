@@ -34,7 +34,9 @@ ACCOUNTS: Final = {RUN: "this run", ALL_TIME: "all runs"}
 
 def add_to(commands: Commands) -> None:
     """Add the commands of this family."""
-    to_list = new_command(commands, "list", "your topologies on this machine", _list, names=False)
+    to_list = new_command(
+        commands, "list", "your topologies on this machine", _list, names=False, waits=False
+    )
     to_list.add_argument(
         "--all", action="store_true", help="also those that ended, or were stopped without an error"
     )

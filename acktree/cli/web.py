@@ -17,7 +17,7 @@ _MOST_PORT: Final = 65_535
 def add_to(commands: Commands) -> None:
     """Add the command."""
     parser = new_command(
-        commands, "ui", "the web page, REST and metrics of your topologies", _ui, names=False
+        commands, "ui", "the web page, REST and metrics of your topologies", _ui, names=False, waits=False
     )
     parser.add_argument(
         "--listen", default="127.0.0.1:0", metavar="[HOST:]PORT",

@@ -155,6 +155,18 @@ class SqlTable(Table):
         with self._connector_errors("read"), self._connected() as connection:
             return _known_roots(connection, topology, roots)
 
+    def messages(self, topology: str, roots: Sequence[int]) -> dict[int, tuple[str, int]]:
+        found: dict[int, tuple[str, int]] = {}
+        named = _LETTERS.c.root, _LETTERS.c.message_id_repr, _LETTERS.c.first_emitted_ms
+        with self._connector_errors("read"), self._connected() as connection:
+            for part in parts_of(roots):
+                query = sa.select(*named).where(
+                    _LETTERS.c.topology == topology, _LETTERS.c.root.in_(part or ())
+                )
+                for root, message_id, first_ms in connection.execute(query):
+                    found[root] = (message_id, first_ms)
+        return found
+
     def count(self, which: Which) -> int:
         query = sa.select(sa.func.count()).select_from(_LETTERS)
         with self._connector_errors("read"), self._connected() as connection:

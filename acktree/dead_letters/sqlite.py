@@ -102,6 +102,7 @@ class SqliteTable(Table):
             except BaseException:
                 self._close_connection()
                 raise
+            self._file = self._file_now()
 
     def insert(self, rows: Sequence[Row]) -> int:
         with self._transaction("store dead letters in") as connection:
@@ -126,6 +127,19 @@ class SqliteTable(Table):
                 query = f"SELECT root FROM dead_letters WHERE topology = ? AND root IN ({marks})"  # noqa: S608
                 known.update(root for (root,) in connection.execute(query, (topology, *(part or ()))))
         return known
+
+    def messages(self, topology: str, roots: Sequence[int]) -> dict[int, tuple[str, int]]:
+        found: dict[int, tuple[str, int]] = {}
+        with self._reading() as connection:
+            for part in parts_of(roots):
+                marks = ", ".join("?" * len(part or ()))
+                query = (
+                    "SELECT root, message_id_repr, first_emitted_ms FROM dead_letters"  # noqa: S608
+                    f" WHERE topology = ? AND root IN ({marks})"
+                )
+                for root, *message in connection.execute(query, (topology, *(part or ()))):
+                    found[root] = (message[0], message[1])
+        return found
 
     def count(self, which: Which) -> int:
         total = 0
@@ -220,13 +234,35 @@ class SqliteTable(Table):
 
     @contextmanager
     def _transaction(self, doing: str) -> Iterator[sqlite3.Connection]:
-        with self._lock, self._connector_errors(doing), transaction(self._connection) as connection:
-            yield connection
+        with self._lock, self._connector_errors(doing):
+            self._refuse_replaced(doing)
+            with transaction(self._connection) as connection:
+                yield connection
+            self._refuse_replaced(doing)  # else it was written into a file that nobody finds
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
         with self._lock, self._connector_errors("read"):
+            self._refuse_replaced("read")
             yield self._connection
+
+    def _file_now(self) -> tuple[int, int] | None:
+        """Which file has the name of this one; None for no file."""
+        if self.place == IN_MEMORY:
+            return None
+        with suppress(FileNotFoundError):
+            found = Path(self.place).stat()
+            return found.st_dev, found.st_ino
+        return None
+
+    def _refuse_replaced(self, doing: str) -> None:
+        """ConnectorError where the file was deleted, moved or replaced since it was opened."""
+        if self._file_now() != self._file:
+            raise ConnectorError(
+                f"cannot {doing} {self.place}: the file was deleted, moved or replaced while it was open",
+                "the store of dead letters",
+                "bring that file back, or stop the topology and submit it again: it then makes a new one",
+            )
 
     @contextmanager
     def _connector_errors(self, doing: str) -> Iterator[None]:

@@ -26,13 +26,15 @@ from acktree.dead_letters.export import export_to
 from acktree.dead_letters.letter import DeadLetter
 from acktree.dead_letters.sqlite import IN_MEMORY, SqliteTable
 from acktree.dead_letters.table import Filters, Table, Which, letter_of_row, parts_of, row_of
-from acktree.errors import AcktreeError, ConfigError, MisuseError
+from acktree.errors import AcktreeError, ConfigError, ConnectorError, MisuseError
 from acktree.private_urls import is_url
+from acktree.texts import bounded
 
 __all__ = ["IN_MEMORY", "DeadLetters"]
 
 _PAGE: Final = 100
 _SHOWN: Final = 20
+_MOST_ID: Final = 200
 _SQLITE: Final = "sqlite:///"
 
 
@@ -106,8 +108,37 @@ class DeadLetters:
 
         Returns:
             The number of new letters.
+
+        Raises:
+            ConnectorError: The database refuses them, or has the letter of another message under one of their
+                roots: the others are stored then.
         """
-        return self._table.insert([row_of(letter) for letter in letters])
+        given = list(letters)
+        new = self._table.insert([row_of(letter) for letter in given])
+        if new < len(given):
+            self._refuse_other_messages(given)
+        return new
+
+    def _refuse_other_messages(self, letters: Sequence[DeadLetter]) -> None:
+        """ConnectorError where a root of these has the letter of another message.
+
+        An id whose ``repr`` is another in each run, and a row of a DataFrame, are known by their time.
+        """
+        for topology in {letter.topology for letter in letters}:
+            mine = [letter for letter in letters if letter.topology == topology]
+            stored = self._table.messages(topology, [letter.root for letter in mine])
+            for letter in mine:
+                message_id, first_ms = stored.get(
+                    letter.root, (letter.message_id_repr, letter.first_emitted_ms)
+                )
+                if message_id != letter.message_id_repr and first_ms != letter.first_emitted_ms:
+                    other, this = (bounded(each, _MOST_ID) for each in (message_id, letter.message_id_repr))
+                    raise ConnectorError(
+                        f"message {this} cannot become a dead letter: message {other} has one with its root",
+                        self.place,
+                        "the checkpoint was brought back from a copy, or begun anew with the same run_salt: "
+                        "stop the topology, and submit it with another dead_letters_url",
+                    )
 
     def known_roots(self, topology: str, roots: Sequence[int]) -> set[int]:
         """The roots among these that already have a letter of this topology; :meth:`put` ignores them."""
@@ -281,9 +312,11 @@ def _existing(place: Path | str) -> Path | str:
     Raises:
         ConfigError: There is none.
     """
-    if isinstance(place, str) and (place == IN_MEMORY or is_url(place)):
-        return place
     path = Path(place)
+    if isinstance(place, str) and place.startswith(_SQLITE) and "?" not in place:
+        path = Path(place.removeprefix(_SQLITE))
+    elif isinstance(place, str) and (place == IN_MEMORY or is_url(place)):
+        return place
     if path.is_dir():
         path /= "dead_letters.sqlite"
     if path.is_file() and path.stat().st_size:

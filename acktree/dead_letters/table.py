@@ -137,6 +137,9 @@ class Table(Protocol):
     def known_roots(self, topology: str, roots: Sequence[int]) -> set[int]:
         """The roots among these that have a letter of this topology."""
 
+    def messages(self, topology: str, roots: Sequence[int]) -> dict[int, tuple[str, int]]:
+        """Of this topology's letters with these roots: root -> ``message_id_repr``, ``first_emitted_ms``."""
+
     def count(self, which: Which) -> int:
         """The number of rows that match."""
 

@@ -24,6 +24,7 @@ from acktree.driver.spout_waits import idle_secs, not_asked_secs
 from acktree.errors import AcktreeError, CheckpointError, ConnectorError, SpoutError
 from acktree.log_lines import stand
 from acktree.tasks.spouts.open_listing import OpenMessage
+from acktree.tasks.spouts.opening import opening_error
 from acktree.tasks.spouts.retries import RedrivenLetter
 from acktree.tasks.spouts.task import NotAsked, SpoutTask
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
@@ -76,7 +77,8 @@ class SpoutThread:
         Args:
             task: The spout task.
             config: The topology's config.
-            on_change: Called when the task became idle, ended or broke.
+            on_change: Called when the task became idle, ended or broke, or has delivered verdicts that the
+                journal is to note.
             is_query_busy: Whether a micro-batch is running; messages emitted meanwhile may stay buffered.
         """
         self.task = task
@@ -195,11 +197,7 @@ class SpoutThread:
             self._on_change()
             return
         except BaseException as error:  # noqa: BLE001  # user code, sys.exit() too: the topology stops with it
-            self.broken = SpoutError(
-                f"spout {task.component.id!r} could not be opened: {type(error).__name__}: {error}",
-                f"task {task.task}, open()",
-                "correct what the exception names and submit again; nothing was emitted",
-            )
+            self.broken = opening_error(task.component.id, task.task, error)
             self.broken.__cause__ = error
             self._on_change()
             return
@@ -292,8 +290,10 @@ class SpoutThread:
 
     def _note_delivered(self, through: int) -> None:
         """Note that verdicts up to a micro-batch were delivered, if their effects are durable."""
-        if self.task.is_durable:
-            self.delivered_through = max(self.delivered_through, through)
+        if through > self.delivered_through and self.task.is_durable:
+            self.delivered_through = through
+            if not self.task.spout.redelivers:
+                self._on_change()  # the journal notes it
 
 
 class Threads:

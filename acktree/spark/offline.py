@@ -11,17 +11,19 @@ from __future__ import annotations
 import shutil
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyspark  # noqa: F401  # of a checkpoint of version 3 it reads the memory: without it nothing is begun
 
+from acktree.checkpoint import full_disk
 from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.location import folder_of, hadoop_path
 from acktree.checkpoint.memory_log import stored_blobs
 from acktree.checkpoint.migrated_state import TAKEN_IN, Memories, read_memory, tasks_in, write_memories
+from acktree.config import MOST_PARTITIONS
 from acktree.core.state.store import MemoryStore
 from acktree.errors import CheckpointError, ConfigError, nearest
 from acktree.spark.session.settings import lend_session, prepare_session
@@ -66,6 +68,10 @@ def rebalance(
         raise ConfigError("a component and its parallelism go together", "rebalance", "give both, or neither")
     if any(given is not None and given < 1 for given in (parallelism, partitions)):
         raise ConfigError("less than one", "rebalance", "give a parallelism and partitions of at least 1")
+    if partitions is not None and partitions > MOST_PARTITIONS:
+        raise ConfigError(
+            f"{partitions:,} partitions", "rebalance", f"give {MOST_PARTITIONS:,} partitions at most"
+        )
     with _held(checkpoint) as (held, shape):
         memories, now = _memories(held, spark), shape
         if component is not None and parallelism is not None:
@@ -112,8 +118,7 @@ def _held(checkpoint: str | Path) -> Iterator[tuple[Checkpoint, Shape]]:
         raise CheckpointError(
             "there is no checkpoint", str(folder), "name the folder that was given to submit()"
         )
-    held = Checkpoint(folder)
-    try:
+    with full_disk.explaining(folder), closing(Checkpoint(folder)) as held:
         shape = held.shape
         if shape is None:
             raise CheckpointError(
@@ -131,8 +136,6 @@ def _held(checkpoint: str | Path) -> Iterator[tuple[Checkpoint, Shape]]:
                 "give the topology a new checkpoint, and the DataFrame's source the position to start from",
             )
         yield held, shape
-    finally:
-        held.close()
 
 
 def _remembering(shape: Shape, component: str) -> Part:

@@ -27,11 +27,12 @@ from acktree.driver.operator_orders import Watch
 from acktree.driver.progress_line import say_progress
 from acktree.driver.running import RunningTopology
 from acktree.driver.ticks import Ticks
-from acktree.errors import ConnectorError, MisuseError, SpoutError
+from acktree.errors import ConnectorError, MisuseError
 from acktree.log_lines import Place, standing
 from acktree.tasks.acker import Acker
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.host import SpoutHost
+from acktree.tasks.spouts.opening import opening_error
 from acktree.tasks.spouts.task import SpoutTask
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from acktree.tasks.spouts.watched_ids import WatchedIds
@@ -339,8 +340,7 @@ class LocalTopology(RunningTopology):
         except ConnectorError:
             raise  # its fix says what to do
         except Exception as error:
-            what = f"spout {name!r} could not be opened: {error}"
-            raise SpoutError(what, f"task {task_id}, open()", "see the exception above") from error
+            raise opening_error(name, task_id, error) from error
         self._tasks[task_id] = task
         self._results.metrics.watch(name, task_id, task.grown_metrics)
         task.activate()

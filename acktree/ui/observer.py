@@ -159,7 +159,7 @@ class Observer:
         self._is_late.set()  # what the thread still makes is not stored: the next run may have begun
 
     def _observe(self) -> None:
-        kept_at = time.monotonic()
+        kept_at = -_IDLE_SECS  # the first one is kept: a stopped topology is known by it
         while not self._is_closed.is_set():
             began = time.monotonic()
             self._make()

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+from acktree.checkpoint import full_disk
 from acktree.checkpoint.facts import redrives_ordered_in
 from acktree.checkpoint.folder import Checkpoint
 from acktree.dead_letters.store import IN_MEMORY as LETTERS_IN_MEMORY
@@ -93,7 +94,7 @@ def letters_of(found: Found, url: str | None = None) -> Iterator[DeadLetters]:
         with DeadLetters(url, topology=found.topology) as store:
             yield store
         return
-    snapshot = found.last_snapshot()
+    snapshot = found.snapshot()
     elsewhere = snapshot.config.get("acktree.dead.letters.url") if snapshot else None
     if elsewhere is not None or found.folder is None:
         raise ConfigError(
@@ -115,7 +116,7 @@ def order_redrive(found: Found, ids: list[int]) -> dict[str, Any]:
     """
     if found.folder is None:
         raise nobody_runs(found.entry)
-    with closing(Checkpoint(found.folder)) as held:
+    with full_disk.explaining(found.folder), closing(Checkpoint(found.folder)) as held:
         held.order_redrive(ids, time.time_ns() // 1_000_000)
     return {"done": True, "redriven": 0, "ordered": len(ids)}
 

@@ -4,8 +4,8 @@ The router codes the fields by which it groups: it needs their different texts a
 for each tuple reads a dictionary as it is; an ``ArrowBolt`` gets the declared type back from :func:`plain`.
 
 A ``ColumnState`` and the next grouping also look for the different texts of a column. So :func:`plain` notes
-the codes of each column that it makes, for as long as its batch is there, and
-:func:`~acktree.core.data.distinct.distinct` finds them.
+the codes of each column that it makes, and :func:`coded` those of a column that it leaves plain, as long as
+the batch is there. :func:`~acktree.core.data.distinct.distinct` finds them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from acktree.core.data.distinct import distinct_texts, note_codes
+from acktree.core.data.distinct import codes_of, distinct_texts, note_codes
 from acktree.errors import MisuseError
 from acktree.texts import error_text
 
@@ -40,12 +40,25 @@ def coded(batch: pa.RecordBatch, fields: Sequence[str], partitions: int, least_r
         if pa.types.is_dictionary(field.type) or len(column) < partitions * least_rows:
             continue
         texts, places = distinct_texts(column)
-        if places is None or len(column) < partitions * _REPEATS * len(texts) or not _is_utf8(texts):
+        if places is None:
             continue
         codes: Any = pa.DictionaryArray.from_arrays(pa.array(places, pa.int32()), texts)
+        if not (_is_smaller(codes, column, partitions) and _is_utf8(texts)):
+            if codes_of(column) is column:
+                batch = batch.slice()  # the note ends with it: the user may keep the other, and change it
+                note_codes(batch, at, codes)
+            continue
         marked = pa.field(name, codes.type, field.nullable, {**(field.metadata or {}), _MARK: b""})
         batch = batch.set_column(at, marked, codes)
     return batch
+
+
+def _is_smaller(codes: pa.DictionaryArray, column: pa.Array, partitions: int) -> bool:
+    """Whether a column takes less when it is coded, with the whole dictionary in each partition."""
+    texts = codes.dictionary
+    if len(column) < partitions * _REPEATS * len(texts):
+        return False
+    return bool(partitions * texts.nbytes + codes.indices.nbytes < column.nbytes)
 
 
 def _is_utf8(texts: pa.Array) -> bool:
@@ -75,10 +88,14 @@ def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
     return decoded
 
 
+def _texts_of(codes: pa.DictionaryArray) -> Any:  # noqa: ANN401  # an array, or one in several pieces
+    return codes.dictionary_decode()
+
+
 def _decoded(name: str, codes: pa.DictionaryArray) -> pa.Array:
     try:
-        texts = codes.dictionary_decode()
-    except pa.ArrowException as cause:
+        texts = _texts_of(codes)
+    except (pa.ArrowInvalid, pa.ArrowCapacityError) as cause:
         texts, reason = None, error_text(cause)
     else:
         reason = "it is in several pieces"

@@ -30,11 +30,11 @@ _FEW: Final = 8
 """A dictionary has few texts if it has this many rows for each of them."""
 _Memory = tuple[object, ...]
 _CODES: Final[dict[_Memory, tuple[ref[pa.RecordBatch], pa.DictionaryArray]]] = {}
-"""By the memory of a column that was decoded: its batch, and what it was decoded from."""
+"""By the memory of a column: its batch, and the column as a dictionary."""
 
 
 def note_codes(batch: pa.RecordBatch, at: int, codes: pa.DictionaryArray) -> None:
-    """Note that a column of a batch was decoded from ``codes``, for as long as the batch is there.
+    """Note that ``codes`` are a column of a batch as a dictionary, for as long as the batch is there.
 
     Meanwhile the column's memory belongs to no other column, and Arrow's arrays are never changed. A signal
     may interrupt what is called at the batch's end: then its codes stay until the next are noted.
@@ -47,7 +47,7 @@ def note_codes(batch: pa.RecordBatch, at: int, codes: pa.DictionaryArray) -> Non
 
 
 def codes_of(column: pa.Array) -> pa.Array:
-    """What a column was decoded from, if that is noted; else the column itself."""
+    """A column as a dictionary, if that is noted; else the column itself."""
     noted = _CODES.get(_memory_of(column)) if _CODES else None
     if noted is None:
         return column

@@ -63,7 +63,7 @@ class FailureCause(StrEnum):
     KILLED_WORKER = "KILLED_WORKER"
     """The worker process died while it executed this message: out of memory, a crash, ``os._exit``."""
     HUNG = "HUNG"
-    """A bolt executed this message for longer than the limit, and its process was stopped."""
+    """A bolt executed this message for longer than the limit, and was interrupted, or its process ended."""
     GAVE_UP = "GAVE_UP"
     """Its queue delivered it more often than ``Retry`` allows, and no attempt got a verdict."""
 
@@ -91,7 +91,8 @@ class Failure:
     attempt: int
     """Which attempt of the message this was; the first is 1."""
     final: bool
-    """True when no attempt will follow: the message was given up, and its dead letter is stored."""
+    """True when no attempt will follow: the message was given up. Its dead letter is stored, unless its queue
+    keeps dead letters of its own."""
     others: int = 0
     """The number of further failures of this attempt; this one is the first in the order of the data."""
 

@@ -31,6 +31,8 @@ from acktree.private_files import mapped
 
 ELSEWHERE: Final = 1 << 16
 """Added to the kind of a row whose head and body are in a file."""
+_POPULATE: Final = getattr(mmap, "MAP_POPULATE", 0)
+"""Loads the pages of a file that is read as a whole; Linux alone has it."""
 LARGE: Final = 16 << 10
 """Rows of fewer bytes carry them themselves."""
 _OURS: Final = re.compile(r"(?:new-)?(\d+)\.\d+\.\d+\.(?:\d+|mark|suspects|hung|raised)", re.ASCII)
@@ -73,7 +75,7 @@ def put(folder: str | None, level: int, rows: Iterable[WireRow]) -> Iterator[Wir
 def take(folder: str | None, rows: Iterable[WireRow]) -> Iterator[WireRow]:
     """The rows with their contents; bodies are views of the files. A view is unmapped with its row."""
     for row in rows:
-        yield row if row.kind < ELSEWHERE else _taken(folder, row, mmap.MAP_POPULATE)
+        yield row if row.kind < ELSEWHERE else _taken(folder, row, _POPULATE)
 
 
 def look(folder: str | None, row: WireRow) -> WireRow:

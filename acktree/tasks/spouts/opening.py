@@ -12,7 +12,7 @@ from acktree.tasks.own_metrics import task_services
 from acktree.tasks.spouts.collector import SpoutCollector
 from acktree.tasks.spouts.parts import SpoutParts
 
-__all__ = ["Opening"]
+__all__ = ["Opening", "opening_error"]
 
 
 class Opening:
@@ -67,19 +67,21 @@ class Opening:
         parts.hooks.succeeded()
         return True
 
-    def error_of(self, error: Exception) -> SpoutError:
-        """The error that stops the topology where ``open`` raised when it was called again."""
-        parts = self._parts
-        what = f"spout {parts.component.id!r} could not be opened: {type(error).__name__}: {error}"
-        fix = "correct what the exception says and submit again; nothing was emitted"
-        return SpoutError(what, f"task {parts.task}, open()", fix)
-
     def _note_overwritten(self) -> None:
         """Tell the host which remembered attributes ``open`` has set to another value."""
         for name, value in self._remembered.items():
             if value is not None and not _is_equal(getattr(self._parts.spout, name, None), value):
                 self._parts.host.note_overwritten(self._parts.component.id, name)
         self._remembered = {}
+
+
+def opening_error(component: str, task: int, error: BaseException) -> SpoutError:
+    """The error that stops the topology where ``open`` raised this."""
+    return SpoutError(
+        f"spout {component!r} could not be opened: {type(error).__name__}: {error}",
+        f"task {task}, open()",
+        "correct what the exception says and submit again; nothing was emitted",
+    )
 
 
 def _is_equal(now: object, before: object) -> bool:

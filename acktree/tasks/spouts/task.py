@@ -38,7 +38,7 @@ from acktree.tasks.spouts.given_up import GivenUp
 from acktree.tasks.spouts.hand_over import HandOver
 from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.open_listing import OpenListing, OpenMessage
-from acktree.tasks.spouts.opening import Opening
+from acktree.tasks.spouts.opening import Opening, opening_error
 from acktree.tasks.spouts.parts import SpoutParts
 from acktree.tasks.spouts.retries import Redriven
 from acktree.tasks.spouts.spent import without_spent
@@ -257,7 +257,7 @@ class SpoutTask:
             except ConnectorError:
                 raise
             except Exception as error:
-                raise self._opening.error_of(error) from error
+                raise opening_error(self.component.id, self.task, error) from error
         return self.is_open
 
     def _keep_up(self, now_ms: int) -> None:

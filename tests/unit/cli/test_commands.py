@@ -32,7 +32,7 @@ from acktree.ui.places import entries
 from acktree.ui.web.sources import Sources
 from tests.unit.dead_letters.letters import LETTER
 from tests.unit.traces.facts import record
-from tests.unit.ui.driver_without_spark import started
+from tests.unit.ui.driver_without_spark import first_kept, started
 
 PROGRAM = """
 from acktree import BasicBolt, IterableSpout, TopologyBuilder
@@ -121,6 +121,21 @@ def test_what_goes_on_for_ever_ends_when_its_time_is_over(command, running, caps
     printed = capsys.readouterr()
     assert printed.out.count("numbers") >= 2
     assert "0.5 s are over" in printed.err
+
+
+def test_events_that_are_followed_end_when_their_time_is_over(running, capsys):
+    began = time.monotonic()
+    assert main(["events", "numbers", "--follow", "--timeout", "0.5"]) == 4
+    assert time.monotonic() - began < 5
+    assert "0.5 s are over" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["list", "doctor", "version", "ui", "rebalance x", "reset-state x"])
+def test_what_waits_for_nothing_takes_no_time_to_wait(command, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main([*command.split(), "--timeout", "1"])
+    assert stopped.value.code == 2
+    assert "--timeout" in capsys.readouterr().err
 
 
 def test_redrives_that_were_carried_out_wait_for_no_run(tmp_path, capsys):
@@ -230,6 +245,27 @@ def test_the_time_is_over_with_4(running, capsys):
 def test_memory_of_a_running_topology_is_refused_with_the_way(command, running, capsys, tmp_path):
     assert main([command, str(tmp_path / "cp")]) == 1
     assert f"acktree kill {tmp_path / 'cp'}" in capsys.readouterr().err
+
+
+def test_letters_elsewhere_are_not_exported_as_none_while_it_runs(tmp_path, capsys):
+    elsewhere = f"sqlite:///{tmp_path / 'letters.sqlite'}"
+    with DeadLetters(elsewhere, create=True) as store:
+        store.put([replace(LETTER, topology="numbers")])
+    config = Config(dead_letters_url=elsewhere)
+    export = ["dead-letters", "export", "numbers", str(tmp_path / "letters.jsonl")]
+    with started(tmp_path / "cp", config=config) as running:
+        assert main(export) == 1
+        assert "--store URL" in capsys.readouterr().err
+        first_kept(tmp_path / "cp")
+        assert main([*export, "--store", elsewhere]) == 0
+        (tmp_path / "letters.jsonl").unlink()
+        assert running.run.plan.config.dead_letters_url
+    assert main(export) == 1
+    assert "--store URL" in capsys.readouterr().err
+    gone = f"sqlite:///{tmp_path / 'mistyped.sqlite'}"
+    assert main(["dead-letters", "list", "numbers", "--store", gone]) == 1
+    assert "there are no dead letters in" in capsys.readouterr().err
+    assert not (tmp_path / "mistyped.sqlite").exists()
 
 
 def test_dead_letters_while_it_runs_and_when_it_is_stopped(with_letters, capsys, tmp_path):
@@ -372,7 +408,9 @@ def test_of_a_run_that_left_no_numbers_the_earlier_ones_are_said_to_be_anothers(
     program = f"""
 import os, signal
 from pathlib import Path
+from acktree.ui.observer import Observer
 from tests.unit.ui.driver_without_spark import Started
+Observer._keep_one = lambda observer, made: None  # it dies before it has kept one
 Started(Path({str(tmp_path / "cp")!r})).begin()
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -439,7 +477,19 @@ def test_a_time_that_is_none_is_usage(command, capsys):
         "dead-letters list x --since yesterday",
         "dead-letters list x --since 2026-11-25T08:30:00",
         "trace x --rate much",
+        "set-log-level numbers -l x",
+        "set-log-level numbers -l x=LOUD",
+        "set-log-level numbers -l x=DEBUG:soon",
+        "set-log-level numbers -l x=DEBUG:0",
+        "set-log-level numbers -l x=DEBUG:-1",
+        "set-log-level numbers -l x=DEBUG:nan",
+        "set-log-level numbers -l x=DEBUG:604801",
+        "set-log-level nowhere -l x=DEBUG:inf",
         "trace x --watch y --secs 0",
+        "trace x 9999999999999999999999",
+        "dead-letters show x 9999999999999999999999",
+        "top x -n -5",
+        "monitor x -n 0",
         "trace x --watch y --secs 86401",
         "debug x on a much",
         "dead-letters show x -5",
@@ -459,19 +509,13 @@ def test_an_argument_that_is_out_of_range_is_usage_and_the_error_says_the_range(
     "command",
     [
         "trace numbers --secs 5",
+        "debug numbers on 0",
+        "debug numbers on 200",
         "trace numbers --rate 1 --watch x",
         "trace numbers 77 --rate 1",
         "trace numbers 77 --watch x",
         "dead-letters redrive numbers",
         "dead-letters purge numbers 1 --all --spout source",
-        "set-log-level numbers -l x",
-        "set-log-level numbers -l x=LOUD",
-        "set-log-level numbers -l x=DEBUG:soon",
-        "set-log-level numbers -l x=DEBUG:0",
-        "set-log-level numbers -l x=DEBUG:-1",
-        "set-log-level numbers -l x=DEBUG:nan",
-        "set-log-level numbers -l x=DEBUG:604801",
-        "set-log-level nowhere -l x=DEBUG:inf",
     ],
 )
 def test_arguments_that_do_not_fit_each_other_are_usage(command, running, capsys):

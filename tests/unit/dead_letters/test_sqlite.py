@@ -218,3 +218,24 @@ def test_on_a_full_disk_no_verdict_is_delivered_and_when_there_is_room_each_is_d
     assert room == "given up 60 open 0 stored 60"
     with DeadLetters(path, create=True) as store:
         assert [replace(each, id=None).reason for each in store] == ["ValueError: broken"] * 60
+
+
+@pytest.mark.parametrize("happens", ["deleted", "moved", "replaced"])
+def test_nothing_is_stored_into_a_file_that_has_lost_its_name(happens, tmp_path):
+    place = tmp_path / "letters.sqlite"
+    with DeadLetters(place, create=True) as store:
+        store.put([letter(1)])
+        if happens == "deleted":
+            place.unlink()
+        else:
+            place.rename(tmp_path / "old.sqlite")
+        if happens == "replaced":
+            with DeadLetters(place, create=True) as other:
+                other.put([letter(7)])
+        for call in (lambda: store.put([letter(2)]), store.count):
+            with pytest.raises(ConnectorError, match="deleted, moved or replaced") as refused:
+                call()
+            assert "submit it again" in refused.value.fix
+        if happens == "moved":
+            (tmp_path / "old.sqlite").rename(place)
+            assert store.put([letter(2)]) == 1

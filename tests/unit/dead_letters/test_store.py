@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from acktree.core.tracking.verdicts import FailureCause, FailureKind
 from acktree.dead_letters import DeadLetters, table
 from acktree.dead_letters.store import IN_MEMORY
-from acktree.errors import AcktreeError, MisuseError
+from acktree.errors import AcktreeError, ConnectorError, MisuseError
 from tests.unit.dead_letters.letters import LETTER, Unreadable, letter, payload_of
 
 
@@ -56,6 +56,19 @@ def test_the_same_letter_stored_twice_is_one_letter_with_the_first_content(store
     assert store.put([letter(1), letter(2), letter(1, reason="a second time")]) == 2
     assert store.put([letter(2, reason="a second time"), letter(3)]) == 1
     assert [(stored.root, stored.reason) for stored in store] == [(root, LETTER.reason) for root in (1, 2, 3)]
+
+
+def test_another_message_under_the_root_of_a_letter_is_refused_and_said(store):
+    """As where a checkpoint was brought back from a copy, and the letters lie elsewhere."""
+    store.put([letter(1), letter(2)])
+    other = letter(2, message_id_repr="'other'", first_emitted_ms=LETTER.first_emitted_ms + 1)
+    with pytest.raises(ConnectorError, match="message 'other' cannot become a dead letter") as refused:
+        store.put([other, letter(3)])
+    assert "another dead_letters_url" in refused.value.fix
+    assert [stored.root for stored in store] == [1, 2, 3]
+    # The same message as another run reads it: an object's address, or a time that was not kept.
+    assert store.put([letter(2, message_id_repr="<object at 0x7f>")]) == 0
+    assert store.put([letter(2, first_emitted_ms=LETTER.first_emitted_ms + 1)]) == 0
 
 
 def test_equal_roots_of_two_topologies_are_two_letters(store):

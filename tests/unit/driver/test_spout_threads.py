@@ -157,6 +157,19 @@ def test_verdicts_that_come_while_next_tuple_runs_are_noted_after_their_delivery
     assert (delivered_meanwhile, seen, spout.calls[-1]) == (-1, [-1], "ack 1")
 
 
+@pytest.mark.parametrize("redelivers", [False, True])
+def test_a_delivery_that_the_journal_notes_is_told_at_once(rig, redelivers) -> None:
+    spout = Scripted(2)
+    spout.redelivers = redelivers
+    run = rig(spout)
+    run.thread.start()
+    until(lambda: run.inbox.last_number >= 0 and run.task.open_count == 2)
+    run.changed.clear()  # the second message stays open, so the task is not idle afterwards
+    run.thread.dispatch(run.acked(0), 5)
+    until(lambda: run.thread.delivered_through == 5)
+    assert run.changed.wait(0.5) is not redelivers
+
+
 def one_of_three_calls(spout: Scripted, each: Callable[[], None] = lambda: None) -> None:
     """Let a call bring a message, and the next two nothing."""
     polls, count = iter(range(10**9)), spout.count

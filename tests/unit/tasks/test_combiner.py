@@ -114,6 +114,11 @@ def test_rows_that_the_driver_gets_for_other_reasons_pass_the_combining_tasks_wh
         assert sent == dict.fromkeys((Kind.PAYLOADS, Kind.FORGOTTEN, Kind.STATISTICS), (SINK_LEVEL, through))
 
 
+def test_ticks_and_orders_of_a_run_with_more_levels_have_no_effect_in_a_combining_task():
+    left = [WireRow(0, 1, kind, -1, 0, 0, b"{}", b"") for kind in (Kind.TICK, Kind.WATCH)]
+    assert list(run_combiner(plan_of(16), 0, left)) == []
+
+
 def test_a_combining_task_refuses_what_is_not_for_it_and_says_nothing_where_it_was_told_nothing():
     plan = plan_of(16)
     assert list(run_combiner(plan, 0, [])) == []

@@ -226,7 +226,9 @@ def test_an_open_that_raises_stops_the_topology_with_its_reason_and_closes_what_
     builder.set_spout("source", spout, parallelism=2)
     builder.set_bolt("b", Calls(print)).global_grouping("source")
     with LocalCluster() as cluster:
-        with pytest.raises(SpoutError, match="spout 'source' could not be opened: no broker") as stopped:
+        with pytest.raises(
+            SpoutError, match="spout 'source' could not be opened: ConnectionError: no broker"
+        ) as stopped:
             cluster.submit(builder.create_topology())
         assert isinstance(stopped.value.__cause__, ConnectionError)
         assert spout.calls == ["open", "open", "close"]

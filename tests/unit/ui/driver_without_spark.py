@@ -49,6 +49,7 @@ from acktree.traces.recorder import TraceRecorder
 from acktree.traces.store import TraceStore
 from acktree.traces.traces import FILE
 from acktree.ui.door import Door
+from acktree.ui.places import SNAPSHOT
 
 
 class Numbers(Spout):
@@ -239,3 +240,12 @@ def started(
         yield topology
     finally:
         topology.handle.kill(wait_secs=0)
+
+
+def first_kept(folder: Path) -> Path:
+    """The file of the snapshot of a topology that has just begun, once it is there."""
+    file, deadline = folder / SNAPSHOT, time.monotonic() + 10
+    while not file.exists():
+        assert time.monotonic() < deadline, "no snapshot is kept"
+        time.sleep(0.01)
+    return file

@@ -29,7 +29,7 @@ from acktree.ui.places import POINTER, SNAPSHOT, entries, forget_gone, read_entr
 from acktree.ui.snapshot import Snapshot, plain
 from tests.unit.dead_letters.letters import LETTER
 from tests.unit.forked import child, descriptors_of
-from tests.unit.ui.driver_without_spark import Started, started
+from tests.unit.ui.driver_without_spark import Started, first_kept, started
 
 
 def test_what_the_door_says_is_what_stats_says(running):
@@ -387,6 +387,7 @@ def test_an_order_shows_its_effect_at_once_and_the_thread_rests_again_after_it(t
 def test_a_snapshot_that_comes_too_late_is_not_stored(running, monkeypatch, tmp_path):
     observer = running.door._observer
     made = Snapshot.from_json(observer.latest())
+    first_kept(tmp_path / "cp").unlink()
     monkeypatch.setattr("acktree.ui.observer._CLOSE_SECS", 0.01)
     go_on = threading.Event()
     monkeypatch.setattr(observer, "_letters_now", lambda: go_on.wait(10) and made.dead_letters)

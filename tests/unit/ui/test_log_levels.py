@@ -155,7 +155,9 @@ def test_the_command_orders_it_through_the_door(running, capsys):
     assert level() == "NOTSET"
     assert json.loads(file.read_text()) == {}
     for wrong in ("DEBUG", f"{NAME}=", "=DEBUG", f"{NAME}=DEBUG:soon", f"{NAME}=LOUD"):
-        assert main(["set-log-level", "numbers", "-l", wrong]) == 2
+        with pytest.raises(SystemExit) as stopped:
+            main(["set-log-level", "numbers", "-l", wrong])
+        assert stopped.value.code == 2
     for wrong in ({"set": {NAME: {}}}, {"set": {NAME: 7}}, {"set": [7]}):
         with pytest.raises(DoorError) as refused:
             find("numbers").door.order("log-levels", wrong)

@@ -18,6 +18,7 @@ from acktree.core.data.row_hashes import hash_rows
 from acktree.core.data.values import batch_from_bytes, batch_to_bytes, decode_rows
 
 TEXTS = [pa.string(), pa.large_string()]
+LONG = "x" * 70
 WORDS = ["", "a", "ä", "b\0", "x" * 70]
 
 
@@ -60,10 +61,13 @@ def test_a_batch_comes_back_as_it_was_coded(words, kind, partitions, least_rows,
 @pytest.mark.parametrize(
     ("words", "partitions", "least_rows", "expected"),
     [
-        (["a", "b"] * 20, 2, 20, True),
-        (["a", "b"] * 20, 2, 21, False),
-        (["a", "b"] * 20, 10, 1, True),
-        (["a", "b"] * 20, 11, 1, False),
+        ([LONG, "b"] * 20, 2, 20, True),
+        ([LONG, "b"] * 20, 2, 21, False),
+        ([LONG, "b"] * 20, 10, 1, True),
+        ([LONG, "b"] * 20, 11, 1, False),
+        (["a", "b"] * 20, 10, 1, False),
+        (["a", "b"] * 50 + ["a long one" * 100], 1, 1, True),
+        (["a", "b"] * 50 + ["a long one" * 100], 2, 1, False),
         ([str(number) for number in range(40)], 1, 1, False),
         (["a", "b", None] * 20, 1, 1, False),
     ],
@@ -72,6 +76,29 @@ def test_a_field_is_coded_where_each_partition_gets_enough_rows_of_few_texts(
     words, partitions, least_rows, expected
 ):
     assert is_coded(coded(batch_of(words), ["word"], partitions, least_rows)) is expected
+
+
+def test_the_different_texts_of_a_column_that_stays_plain_are_looked_for_once():
+    sent = batch_of(["a", "b"] * 50 + ["a long one" * 100])
+    travelling = coded(sent, ["word"], 2, 1)
+    assert travelling.equals(sent, check_metadata=True)
+    found = codes_of(travelling["word"])
+    assert found.dictionary.to_pylist() == ["a", "b", "a long one" * 100]
+    assert (hash_rows(travelling, ["word"]) == hash_rows(sent, ["word"])).all()
+    del travelling
+    assert codes_of(sent["word"]) is not found, "the batch is the user's, who may change it"
+
+
+def test_no_memory_to_decode_is_no_error_of_the_type(monkeypatch):
+    travelling = coded(batch_of([LONG, "b"] * 20), ["word"], 1, 1)
+    assert is_coded(travelling)
+
+    def decode(codes):
+        raise pa.ArrowMemoryError("malloc of size 64000000 failed")
+
+    monkeypatch.setattr(module, "_texts_of", decode)
+    with pytest.raises(MemoryError):
+        plain(travelling)
 
 
 def test_a_dictionary_of_the_user_stays_one():
@@ -141,7 +168,9 @@ def test_a_column_of_another_type_has_no_codes():
 def test_what_is_no_text_is_not_coded():
     raw = pa.array([b"\xff\xfe", b"a"] * 20).view(pa.string())
     sent = pa.record_batch({"word": raw})
-    assert coded(sent, ["word"], 1, 1) is sent
+    travelling = coded(sent, ["word"], 1, 1)
+    assert not is_coded(travelling)
+    assert travelling.equals(sent)
 
 
 @given(st.lists(st.sampled_from(WORDS), min_size=8, max_size=60))

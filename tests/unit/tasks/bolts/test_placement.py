@@ -243,6 +243,15 @@ def test_a_row_that_does_not_belong_to_a_level_stops_loudly():
             list(run_level(plan, 0, 0, [row]))
 
 
+def test_a_tick_of_an_earlier_run_for_a_bolt_that_has_none_now_has_no_effect():
+    plan = Plan.of(in_a_row(Numbers(), Calls(print)), Config(), 1, 0)
+    head = json.dumps({"b0": 1.0, "a bolt that is gone": 1.0}).encode()
+    tick = WireRow(0, 0, Kind.TICK, -1, 0, 0, head, b"")
+    with looking() as seen:
+        list(run_level(plan, plan.level_of["b0"], 0, [tick], MemoryStore()))
+    assert not seen.hosts, "no task of it runs"
+
+
 @pytest.mark.parametrize(("redelivers", "is_tracked"), [(True, True), (True, False), (False, True)])
 def test_of_an_earlier_run_level_0_leaves_out_what_a_queue_delivers_again_and_nothing_else(
     redelivers, is_tracked

@@ -16,10 +16,9 @@ pytest.importorskip("starlette")
 from acktree.driver.run import Run
 from acktree.errors import MisuseError
 from acktree.ui.client import Found
-from acktree.ui.snapshot import Snapshot
 from acktree.ui.web import serve
 from acktree.ui.web.sources import Sources, UnknownTopologyError
-from tests.unit.ui.driver_without_spark import Double, Numbers, started
+from tests.unit.ui.driver_without_spark import Double, Numbers, first_kept, started
 from tests.unit.ui.web.asking import page_at
 
 
@@ -106,7 +105,8 @@ def test_a_name_that_one_running_topology_has_means_that_one(running, tmp_path):
 def test_a_driver_that_does_not_answer_is_not_said_to_have_died(running, tmp_path, monkeypatch):
     monkeypatch.setattr("acktree.ui.web.sources._DOOR_SECS", 0.05)
     with started(tmp_path / "other", "silent") as other:
-        other.door._keep(Snapshot.from_json(other.door._observer.latest()))
+        other.door._observer.latest()
+        first_kept(tmp_path / "other")
         monkeypatch.setattr(other.door._observer, "latest", lambda *_: time.sleep(1))
         assert Sources().one("silent").status == "UNKNOWN"
     assert Sources().one("silent").status == "STOPPED"
