@@ -83,6 +83,7 @@ class SqliteTable(Table):
 
     def __init__(self, path: Path | str) -> None:
         self.place = str(path)
+        self._path = Path(path).absolute()  # the program may change its folder
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._emptying: threading.Thread | None = None
@@ -251,7 +252,7 @@ class SqliteTable(Table):
         if self.place == IN_MEMORY:
             return None
         with suppress(FileNotFoundError):
-            found = Path(self.place).stat()
+            found = self._path.stat()
             return found.st_dev, found.st_ino
         return None
 

@@ -112,6 +112,7 @@ def test_the_reason_is_given_for_a_keyword_too():
         {"spout_wait_strategy": None},
         {"inbox_max_messages": 0},
         {"partitions": 0},
+        {"partitions": 65_537},
         {"run_salt": 2**64},
         {"dead_letters_url": "letters.sqlite"},
         {"dead_letters_url": "://host/db"},

@@ -20,7 +20,7 @@ import pytest
 from acktree.checkpoint.folder import Checkpoint
 from acktree.cli.dead_letters import _value
 from acktree.cli.main import main
-from acktree.cli.run import topology_of
+from acktree.cli.run import _ended, config_of, topology_of
 from acktree.config import Config
 from acktree.core.stats.counters import NO_STREAM, Counters
 from acktree.core.stats.numbers import ReportedError
@@ -253,13 +253,12 @@ def test_letters_elsewhere_are_not_exported_as_none_while_it_runs(tmp_path, caps
         store.put([replace(LETTER, topology="numbers")])
     config = Config(dead_letters_url=elsewhere)
     export = ["dead-letters", "export", "numbers", str(tmp_path / "letters.jsonl")]
-    with started(tmp_path / "cp", config=config) as running:
+    with started(tmp_path / "cp", config=config):
         assert main(export) == 1
         assert "--store URL" in capsys.readouterr().err
         first_kept(tmp_path / "cp")
         assert main([*export, "--store", elsewhere]) == 0
         (tmp_path / "letters.jsonl").unlink()
-        assert running.run.plan.config.dead_letters_url
     assert main(export) == 1
     assert "--store URL" in capsys.readouterr().err
     gone = f"sqlite:///{tmp_path / 'mistyped.sqlite'}"
@@ -633,3 +632,24 @@ def test_bytes_of_a_letter_are_shown_as_python_shows_them():
     assert _value({"base64": "no base64!"}) == "{'base64': 'no base64!'}"
     assert _value({"base64": "AAAA", "more": 1}) == "{'base64': 'AAAA', 'more': 1}"
     assert "characters left out" in _value({"base64": "AAAA" * 5000})
+
+
+def test_a_setting_of_classes_is_given_by_its_name_too():
+    (consumer,) = config_of(['metrics_consumers=["acktree.LoggingMetricsConsumer"]']).metrics_consumers
+    assert type(consumer).__name__ == "LoggingMetricsConsumer"
+    waits = "spout_wait_strategy=org.apache.storm.policy.WaitStrategyPark"
+    assert config_of([waits]).spout_wait_strategy == "park"
+
+
+def test_what_an_earlier_driver_has_logged_is_no_reason_of_this_ones_end(tmp_path):
+    log = tmp_path / "driver.log"
+    log.write_text("an old reason\n")
+    begins = log.stat().st_size
+    said_nothing = _ended(1, log, begins)
+    assert "does not say why" in said_nothing.what
+    assert "MB free now" in said_nothing.where
+    with log.open("a") as more:
+        more.write("a new reason\n")
+    said = _ended(1, log, begins)
+    assert "a new reason" in said.what
+    assert "old" not in said.what

@@ -239,3 +239,13 @@ def test_nothing_is_stored_into_a_file_that_has_lost_its_name(happens, tmp_path)
         if happens == "moved":
             (tmp_path / "old.sqlite").rename(place)
             assert store.put([letter(2)]) == 1
+
+
+def test_a_relative_place_is_that_of_the_opening_whatever_folder_the_program_goes_to(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    with DeadLetters("letters.sqlite", create=True) as store:
+        store.put([letter(1)])
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        assert store.put([letter(2)]) == 1
+        assert len(store) == 2
