@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from acktree.core.data.context import TaskContext
-from acktree.core.data.distinct import Places
+from acktree.core.data.distinct import Places, of_each_row
 from acktree.core.data.groupings import (
     All,
     Custom,
@@ -174,7 +174,7 @@ class _Hashes:
     @property
     def of_rows(self) -> UInt64s:
         """The hash of each row, shape (n,)."""
-        return self.of_keys if self.places is None else self.of_keys.take(self.places)
+        return of_each_row(self.of_keys, self.places)
 
 
 @dataclass(frozen=True)
@@ -221,9 +221,7 @@ class _ByHash(Chooser):
     def choose(self, batch: pa.RecordBatch, mixes: UInt64s) -> Choice:  # noqa: ARG002  # the key alone decides
         hashes = self.key.hashes(batch)
         tasks = self.tasks[_modulo(hashes.of_keys, len(self.tasks))]
-        return Choice(
-            hashes.rows, tasks if hashes.places is None else tasks.take(hashes.places), hashes.refused
-        )
+        return Choice(hashes.rows, of_each_row(tasks, hashes.places), hashes.refused)
 
 
 def _modulo(hashes: UInt64s, count: int) -> UInt64s:

@@ -7,17 +7,19 @@ takes less than to hash or decode each, of very many it takes more.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from weakref import ref
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["codes_of", "distinct", "distinct_texts", "note_codes", "texts_to_hash", "used"]
+__all__ = ["codes_of", "distinct", "distinct_texts", "note_codes", "of_each_row", "texts_to_hash", "used"]
 
 Places = npt.NDArray[np.integer[Any]]
 """The place of each row's value, shape (n,), of any type of integers."""
+
+_Found = TypeVar("_Found", bound=npt.NDArray[Any])
 
 _SAMPLED: Final = 1024
 """At least this number of rows is sampled."""
@@ -101,6 +103,16 @@ def texts_to_hash(column: pa.Array) -> tuple[pa.Array, Places | None]:
 def _is_text(kind: pa.DataType) -> bool:
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def of_each_row(found: _Found, places: Places | None) -> _Found:
+    """What was found for each row, shape (n,), of what was found for each different value.
+
+    Args:
+        found: By value.
+        places: The place of each row's value, shape (n,); None if each row has its own.
+    """
+    return found if places is None else found.take(places)  # type: ignore[return-value]
 
 
 def used(values: pa.Array, indices: pa.Array) -> tuple[pa.Array, Places]:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from acktree.core.data.batches import alone
-from acktree.core.data.distinct import Places, texts_to_hash
+from acktree.core.data.distinct import Places, of_each_row, texts_to_hash
 from acktree.core.data.hashing import combine_hashes, hash_column, hash_values
 from acktree.core.data.values import batch_to_bytes, pickled_fields, unpickled_column
 from acktree.core.ids import UInt64s
@@ -31,8 +31,7 @@ def hash_rows(batch: pa.RecordBatch, fields: Sequence[str]) -> UInt64s:
     Raises:
         MisuseError: A value has no hash that is equal in all processes, or cannot be unpickled here.
     """
-    hashes, places = hash_keys(batch, fields)
-    return hashes if places is None else hashes.take(places)
+    return of_each_row(*hash_keys(batch, fields))
 
 
 def hash_keys(batch: pa.RecordBatch, fields: Sequence[str]) -> tuple[UInt64s, Places | None]:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy.typing as npt
 import pyarrow as pa
 
-from acktree.core.data.distinct import Places
+from acktree.core.data.distinct import Places, of_each_row
 
 __all__ = ["AskedKeys"]
 
@@ -33,4 +33,4 @@ class AskedKeys:
 
     def of_each(self, found: _Found) -> _Found:
         """What was found for each given key, shape (n,), of what was found for ``keys``."""
-        return found if self.places is None else found.take(self.places)  # type: ignore[return-value]
+        return of_each_row(found, self.places)
