@@ -12,9 +12,20 @@ import pytest
 from tests.browser.browsers import chromium, missing
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from playwright.sync_api import Browser
 
     from acktree.ui.page import Page
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Function) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failed test says what its tab shows."""
+    report = yield
+    if report.failed and "tab" in item.funcargs:
+        report.sections.append(("the page", item.funcargs["tab"].locator("body").inner_text()))
+    return report
 
 
 @pytest.fixture(scope="module")

@@ -418,6 +418,7 @@ def test_letters_of_a_stopped_topology_are_ordered_for_the_next_run(tab, tmp_pat
         with_letters(topology, "over")
     to_topology(tab, "over")
     tab.locator(".tiles a[href$=letters]").click()
+    tab.get_by_text("Nobody runs this topology").wait_for()
     tab.get_by_role("button", name="Redrive all 4 that match").click()
     tab.get_by_role("dialog").get_by_role("button", name="Redrive").click()
     tab.get_by_text("The next run sends 4 dead letters again.").wait_for()

@@ -136,10 +136,12 @@ class Sources:
         """All of which there is a snapshot. Stopped ones are read again only if they change."""
         seen, stopped = [], {}
         for found in self._found():
-            asked = _asked(found) if found.is_running else None
-            if asked is not None:
-                seen.append(asked)
-                continue
+            if found.is_running:
+                asked = _asked(found)
+                if asked is not None:
+                    seen.append(asked)
+                    continue
+                found = replace(found, is_running=False)  # noqa: PLW2901  # it has stopped meanwhile
             written = found, found.last_snapshot_written()
             read = self._stopped.get(written) or _read(found)
             if read is not None:
@@ -173,7 +175,7 @@ def _asked(found: Found) -> Seen | None:
     except (DoorError, TimeoutError):
         last = found.last_snapshot()
         return None if last is None else Seen(found, last, is_running=False, is_silent=True)
-    except NobodyRunsError:  # it has just stopped
+    except NobodyRunsError:
         return None
 
 

@@ -15,7 +15,7 @@ pytest.importorskip("starlette")
 
 from acktree.driver.run import Run
 from acktree.errors import MisuseError
-from acktree.ui.client import Found
+from acktree.ui.client import DoorClient, Found
 from acktree.ui.web import serve
 from acktree.ui.web.sources import Sources, UnknownTopologyError
 from tests.unit.ui.driver_without_spark import Double, Numbers, first_kept, started
@@ -110,6 +110,15 @@ def test_a_driver_that_does_not_answer_is_not_said_to_have_died(running, tmp_pat
         monkeypatch.setattr(other.door._observer, "latest", lambda *_: time.sleep(1))
         assert Sources().one("silent").status == "UNKNOWN"
     assert Sources().one("silent").status == "STOPPED"
+
+
+def test_a_driver_that_stops_while_it_is_asked_runs_no_more_for_an_order_either(tmp_path, monkeypatch):
+    with started(tmp_path / "cp", "stopping"):
+        pass
+    with monkeypatch.context() as patched:
+        patched.setattr(DoorClient, "is_answering", lambda _: True)  # as a moment before it stopped
+        seen = Sources().one("stopping")
+    assert [seen.is_running, seen.found.is_running, seen.status] == [False, False, "STOPPED"]
 
 
 def test_a_rebalance_of_what_nobody_runs_names_the_command(tmp_path):
