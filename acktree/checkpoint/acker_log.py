@@ -103,9 +103,10 @@ class DurableAcker:
         """
         verdicts, change = self._acker.judge(deltas, batch.clock_ms, is_first=batch.is_first)
         left, lost = self._acker.rows_left, _lost(verdicts)
-        judged = np.sort(np.concatenate((lost, _rows(verdicts.acked))))
+        judged = np.concatenate((lost, _rows(verdicts.acked)))
         failed = self._payloads.update(batch.batch_id, payloads, lost, judged, left.roots)
         if self._ids is not None:
+            judged = np.sort(judged)
             judged_ids = self._ids.update(batch.batch_id, ids, judged, judged, left.roots)
             self.row_ids = RowIds(judged_ids, list(_by_task(ids(left.roots), left)))
         if change:
@@ -184,7 +185,8 @@ class _Payloads:
         Args:
             payloads: Returns the payloads of rows of this micro-batch.
             wanted: Those of ``judged`` whose payloads are returned, ascending.
-            judged: Roots that have their verdict now, ascending.
+            judged: Roots that have their verdict now, in any order: usually no row is open in a file, and the
+                sort of hundreds of thousands is left out.
             left: Roots that this micro-batch opened and left open.
 
         Returns:
@@ -196,8 +198,10 @@ class _Payloads:
         self._closed = []
         given: list[tuple[Path, Int64s]] = []
         moving: list[tuple[Path, Int64s]] = []
-        for file, roots in list(self._open.items()) if len(judged) else ():
-            is_judged = is_among(roots, judged)
+        held = list(self._open.items()) if len(judged) else []
+        ascending = np.sort(judged) if held else judged
+        for file, roots in held:
+            is_judged = is_among(roots, ascending)
             if not is_judged.any():
                 continue
             gone, stays = roots[is_judged], roots[~is_judged]
