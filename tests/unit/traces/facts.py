@@ -58,7 +58,7 @@ def first_message(recorder: TraceRecorder) -> dict[str, Any]:
     while not recorder.store.count():  # the spout's thread hands its messages over
         assert time.monotonic() < end
         time.sleep(0.005)
-    assert recorder.settle()
+    assert recorder.settle(60)
     (message,) = recorder.store.select("SELECT * FROM messages ORDER BY emitted_ms, root LIMIT 1")
     return dict(message)
 
@@ -104,4 +104,4 @@ def fail(recorder: TraceRecorder, message: dict[str, Any], batch: MicroBatch) ->
     )  # fmt: skip
     sequences = recorder.sequences_of([message["root"]])
     recorder.judged(batch, {message["task_id"]: VerdictBatch(failed=[(sequences, failure)])})
-    assert recorder.settle()
+    assert recorder.settle(60)
