@@ -20,11 +20,17 @@ if TYPE_CHECKING:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Function) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A failed test says what its tab shows."""
+def pytest_runtest_makereport(
+    item: pytest.Function, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failed test says what its tab shows. Afterwards the tab is closed."""
     report = yield
-    if report.failed and "tab" in item.funcargs:
-        report.sections.append(("the page", item.funcargs["tab"].locator("body").inner_text()))
+    if report.failed and call.when == "call" and "tab" in item.funcargs:
+        try:
+            shows = item.funcargs["tab"].locator("body").inner_text(timeout=5000)
+        except Exception as error:  # noqa: BLE001  # the test's own failure is what is reported
+            shows = f"no answer: {error}"
+        report.sections.append(("the page", shows))
     return report
 
 
