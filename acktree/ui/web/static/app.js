@@ -251,7 +251,7 @@ function lettersView(found, page) {
       h("button", { disabled: !can || !page.count, onclick: () => redrive(found, all, page.count) }, `Redrive all ${count(page.count)} that match`),
       h("button", { class: "danger", disabled: !can || !chosen.length, onclick: () => purge(found, { ids: chosen }, chosen.length) }, `Delete ${chosen.length} selected`),
       h("button", { class: "danger", disabled: !can || !page.count, onclick: () => purge(found, all, page.count) }, `Delete all ${count(page.count)} that match`))),
-      found.is_running || found.status === "UNKNOWN" ? null : h("p", { class: "soft" }, `Nobody runs this topology: its next run sends what is ordered here. ${count(page.ordered || 0)} wait for it.`),
+      isStopped(found) ? h("p", { class: "soft" }, `Nobody runs this topology: its next run sends what is ordered here. ${count(page.ordered || 0)} wait for it.`) : null,
       page.letters.length ? table("Dead letters", [["Letter"], ["Given up"], ["Message"], ["Spout"], ["Tries", true], ["Failed in"], ["Reason"], ["Redriven"]],
         page.letters.map((letter) => [
           h("label", {}, h("input", { type: "checkbox", checked: letters.chosen.has(letter.id), "aria-label": `select letter ${letter.id}`, onchange: (event) => { letters.chosen[event.target.checked ? "add" : "delete"](letter.id); draw(); } }), String(letter.id)),
@@ -283,8 +283,10 @@ const letterOrder = (id, name, question, yes, order, said) => confirmed(question
   letters.chosen.clear();
   state.note = said(done);
 }));
-const redrive = ({ id, name, is_running, status }, order, n) => letterOrder(id, "redrive",
-  is_running || status === "UNKNOWN" ? `Send ${count(n)} dead letters of ${name} again, as new messages?` : `Let the next run of ${name} send ${count(n)} dead letters again, as new messages?`, "Redrive", order,
+// UNKNOWN: its driver runs, and did not answer in time.
+const isStopped = (found) => !found.is_running && found.status !== "UNKNOWN";
+const redrive = (found, order, n) => letterOrder(found.id, "redrive",
+  isStopped(found) ? `Let the next run of ${found.name} send ${count(n)} dead letters again, as new messages?` : `Send ${count(n)} dead letters of ${found.name} again, as new messages?`, "Redrive", order,
   (done) => (done.ordered === undefined ? `${count(done.redriven)} dead letters were sent again.` : `The next run sends ${count(done.ordered)} dead letters again.`));
 const purge = ({ id, name }, order, n) => letterOrder(id, "purge", `Delete ${count(n)} dead letters of ${name} for ever?`, "Delete", order, (done) => `${count(done.purged)} dead letters were deleted.`);
 
