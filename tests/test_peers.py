@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from contextlib import nullcontext
 from functools import partial
@@ -21,6 +20,7 @@ from benchmarks.peers import (
     storm_word_count,
 )
 from benchmarks.work import save_sentences, sentences
+from tests.in_module import replace
 
 
 @pytest.mark.parametrize("peer", [storm_word_count, flink_word_count, kafka_streams_word_count])
@@ -87,7 +87,7 @@ def test_flink_reads_the_sentences_of_its_words_and_its_line_says_how_it_was_set
         given["first"], given["last"] = lines[0], lines[-1]
         return {"roots": 1000, "secs": 2.0, "checkpoints": 2}, machine.Cost(0.0, 0.004, 0.0, 0.1)
 
-    monkeypatch.setattr(os, "sched_setaffinity", lambda pid, cores: None)
+    replace(monkeypatch, flink_word_count, "os", sched_setaffinity=lambda pid, cores: None)
     monkeypatch.setattr(in_java, "class_path", lambda sources: "")
     monkeypatch.setattr(in_java, "run", run)
     monkeypatch.setattr(flink_word_count, "save_sentences", partial(save_sentences, batches=2, batch_rows=5))
@@ -112,7 +112,7 @@ def test_kafka_streams_is_given_its_settings_and_its_line_has_the_cpu_with_the_b
         found = {"roots": 1000, "secs": 2.0, "server_secs": 0.001}
         return found, machine.Cost(0.0, 0.004, 0.0, 0.1)
 
-    monkeypatch.setattr(os, "sched_setaffinity", lambda pid, cores: None)
+    replace(monkeypatch, kafka_streams_word_count, "os", sched_setaffinity=lambda pid, cores: None)
     monkeypatch.setattr(in_java, "class_path", lambda sources: "")
     monkeypatch.setattr(in_java, "run", run)
     monkeypatch.setattr(kafka_streams_word_count, "started_broker", lambda: nullcontext(Broker()))
@@ -138,7 +138,7 @@ def test_pathway_is_given_files_of_the_sentences_of_its_words(monkeypatch, capsy
         assert (settings["FLOW_SOURCE"], command[command.index("--threads") + 1]) == ("files", "2")
         return {"roots": 1000, "secs": 2.0}, machine.Cost(0.0, 0.0, 0.004, 0.1)
 
-    monkeypatch.setattr(os, "sched_setaffinity", lambda pid, cores: None)
+    replace(monkeypatch, pathway_word_count, "os", sched_setaffinity=lambda pid, cores: None)
     monkeypatch.setattr(places, "python_with", lambda name, *packages: Path("python"))
     monkeypatch.setattr(in_java, "run", run)
     few = partial(save_sentences, batches=2, batch_rows=5)

@@ -10,7 +10,6 @@ it cannot be had the tests are skipped, and say so.
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import subprocess
 import sys
@@ -23,6 +22,8 @@ from pyspark import SparkConf
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
 
+from tests.services.cache import alone_in_cache
+
 _CENTRAL = "https://repo1.maven.org/maven2/org/apache/hadoop/hadoop-client-minicluster"
 
 
@@ -30,26 +31,28 @@ def minicluster() -> Path:
     """The jar. OSError where it cannot be fetched."""
     [client] = (Path(_find_spark_home()) / "jars").glob("hadoop-client-api-*.jar")
     version = client.stem.removeprefix("hadoop-client-api-")
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "acktree-tests"
-    name = f"hadoop-client-minicluster-{version}.jar"
-    jar = cache / name
-    if not jar.exists():
-        cache.mkdir(parents=True, exist_ok=True)
-        with urllib.request.urlopen(f"{_CENTRAL}/{version}/{name}.sha1", timeout=60) as answer:
-            digest = answer.read().decode().split()[0]
-        beside = Path(tempfile.mkdtemp(dir=cache)) / name
-        try:
-            with (
-                urllib.request.urlopen(f"{_CENTRAL}/{version}/{name}", timeout=60) as answer,
-                beside.open("wb") as file,
-            ):
-                shutil.copyfileobj(answer, file)
-            if hashlib.sha1(beside.read_bytes(), usedforsecurity=False).hexdigest() != digest:
-                raise OSError(f"{name} came damaged")
-            beside.rename(jar)
-        finally:
-            shutil.rmtree(beside.parent)
+    with alone_in_cache(f"hadoop-client-minicluster-{version}.jar") as jar:
+        if not jar.exists():
+            _fetch(version, jar)
     return jar
+
+
+def _fetch(version: str, jar: Path) -> None:
+    """Make the file, whole or not at all."""
+    with urllib.request.urlopen(f"{_CENTRAL}/{version}/{jar.name}.sha1", timeout=60) as answer:
+        digest = answer.read().decode().split()[0]
+    beside = Path(tempfile.mkdtemp(dir=jar.parent)) / jar.name
+    try:
+        with (
+            urllib.request.urlopen(f"{_CENTRAL}/{version}/{jar.name}", timeout=60) as answer,
+            beside.open("wb") as file,
+        ):
+            shutil.copyfileobj(answer, file)
+        if hashlib.sha1(beside.read_bytes(), usedforsecurity=False).hexdigest() != digest:
+            raise OSError(f"{jar.name} came damaged")
+        beside.rename(jar)
+    finally:
+        shutil.rmtree(beside.parent)
 
 
 class Hdfs:

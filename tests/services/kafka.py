@@ -19,6 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from tests.services.cache import alone_in_cache, cache_folder
 from tests.services.proxy import Proxy
 from tests.services.servers import Server, free_port
 
@@ -43,19 +44,17 @@ def java() -> str:
     return f"{home}/bin/java" if home else "java"
 
 
-def cache_folder() -> Path:
-    """Where jars are kept from run to run."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "acktree-tests"
-
-
 def fetch(module: str, version: str, place: str, *, transitive: bool = True) -> Path:
     """A folder with the jars of a module of Maven Central. OSError where they cannot be had."""
-    cached = cache_folder()
-    jars = cached / f"{place}-{version}"
-    if jars.exists():
-        return jars
-    cached.mkdir(parents=True, exist_ok=True)
-    beside = Path(tempfile.mkdtemp(dir=cached))
+    with alone_in_cache(f"{place}-{version}") as jars:
+        if not jars.exists():
+            _fetch(module, version, jars, transitive=transitive)
+    return jars
+
+
+def _fetch(module: str, version: str, jars: Path, *, transitive: bool) -> None:
+    """Make the folder of the jars, whole or not at all."""
+    beside = Path(tempfile.mkdtemp(dir=jars.parent))
     organisation, _, name = module.partition(":")
     command = [
         java(), "-cp", f"{pyspark_jars()}/*", "org.apache.ivy.Main", "-cache", f"{beside}/ivy",
@@ -72,7 +71,6 @@ def fetch(module: str, version: str, place: str, *, transitive: bool = True) -> 
         (beside / "jars").rename(jars)
     finally:
         shutil.rmtree(beside)
-    return jars
 
 
 class Kafka(Server):

@@ -15,7 +15,7 @@ import venv
 from functools import cache
 from pathlib import Path
 
-from tests.services.kafka import cache_folder
+from tests.services.cache import alone_in_cache
 
 VERSION = "5.0.1"
 _PACKAGES = [f"streamparse=={VERSION}", "setuptools<81"]  # it imports pkg_resources
@@ -24,10 +24,13 @@ _FETCH_SECS = 300
 
 def fetch() -> Path:
     """The folder of the environment. OSError where the packages cannot be had."""
-    folder = cache_folder() / f"streamparse-{VERSION}-python{sys.version_info[0]}.{sys.version_info[1]}"
-    if (folder / "complete").exists():
-        return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    with alone_in_cache(f"streamparse-{VERSION}-python{sys.version_info[0]}.{sys.version_info[1]}") as folder:
+        if not (folder / "complete").exists():
+            _install(folder)
+    return folder
+
+
+def _install(folder: Path) -> None:
     venv.create(folder, clear=True, with_pip=True)
     command = [folder / "bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     done = subprocess.run(
@@ -37,7 +40,6 @@ def fetch() -> Path:
         shutil.rmtree(folder)
         raise OSError(f"streamparse {VERSION} cannot be installed: {done.stderr[-2000:]}")
     (folder / "complete").touch()
-    return folder
 
 
 @cache

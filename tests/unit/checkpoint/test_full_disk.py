@@ -14,6 +14,7 @@ from pyspark.errors import StreamingQueryException
 
 from acktree.checkpoint import full_disk
 from acktree.errors import CheckpointError, SpoutError
+from tests.in_module import replace
 
 
 def query_failed(why: str) -> StreamingQueryException:
@@ -64,7 +65,7 @@ def test_a_query_that_fails_on_a_nearly_full_disk_is_attributed_to_it_and_other_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = shutil._ntuple_diskusage(1 << 30, (1 << 30) - 4096, 4096)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    replace(monkeypatch, full_disk, "shutil", disk_usage=lambda _: usage)
     why = "Traceback (most recent call last):\n  ...\nEOFError\n\n=== Streaming Query ===\nIdentifier: 1"
     explained = full_disk.explained(query_failed(why), tmp_path)
     assert isinstance(explained, CheckpointError)

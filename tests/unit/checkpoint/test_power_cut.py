@@ -18,6 +18,7 @@ from acktree.checkpoint.power_cut import note_synced, roll_back
 from acktree.checkpoint.row_files import write_parts
 from acktree.core.packing import pack
 from acktree.private_files import DISK, Disk
+from tests.in_module import replace
 
 SURVIVES = Files(survives_power_cut=True)
 
@@ -109,9 +110,8 @@ def test_where_there_is_no_syncfs_each_file_and_each_folder_is_synced(
     (tmp_path / "spark" / "0").write_text("v1")
     os.mkfifo(tmp_path / "wake")
     synced: set[int] = set()
-    fsync = os.fsync
     monkeypatch.setattr(private_files, "_syncfs", None)
-    monkeypatch.setattr(os, "fsync", lambda opened: (synced.add(os.fstat(opened).st_ino), fsync(opened)))
+    replace(monkeypatch, private_files, "os", fsync=lambda opened: synced.add(os.fstat(opened).st_ino))
     DISK.sync_all(tmp_path)
     there = (tmp_path, tmp_path / "spark", tmp_path / "spark" / "0")
     assert synced == {path.stat().st_ino for path in there}
@@ -127,8 +127,8 @@ def test_a_file_of_parts_is_synced_as_one_written_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, survives: bool
 ) -> None:
     calls: list[str] = []
-    fsync, rename = os.fsync, Disk.rename
-    monkeypatch.setattr(os, "fsync", lambda opened: (calls.append("fsync"), fsync(opened)))
+    rename = Disk.rename
+    replace(monkeypatch, private_files, "os", fsync=lambda _: calls.append("fsync"))
     monkeypatch.setattr(Disk, "rename", lambda *names: (calls.append("rename"), rename(*names)))
     files = Files(survives_power_cut=survives)
     parts = (np.arange(3), b"odd", b"")

@@ -15,6 +15,7 @@ from acktree.driver import run_log
 from acktree.driver.error_log import ErrorLog
 from acktree.driver.line_budget import LineBudget
 from acktree.driver.run_log import Account, RunLog
+from tests.in_module import replace
 
 FAILURE = Failure(
     "ValueError: bad", FailureKind.FAILED, FailureCause.EXCEPTION, "split", None, (), None, 1, final=False
@@ -73,7 +74,7 @@ def test_twenty_components_that_fail_fit_one_screen_a_minute(log):
 
 def test_a_progress_line_is_due_ten_seconds_after_the_start_then_every_minute(monkeypatch, log):
     now = 1000.0
-    monkeypatch.setattr(run_log.time, "monotonic", lambda: now)
+    replace(monkeypatch, run_log, "time", monotonic=lambda: now)
     run = RunLog("orders", began=990.0)
     assert (run.is_due, run.warming_up_secs) == (False, 10.0)
     run.is_warm()
@@ -100,7 +101,7 @@ def test_a_run_begins_new_or_resumed(log):
 
 def test_a_next_tuple_that_blocks_is_warned_of_once_a_minute_for_each_task(log, monkeypatch):
     clock = [1000.0]
-    monkeypatch.setattr(run_log.time, "monotonic", lambda: clock[-1])
+    replace(monkeypatch, run_log, "time", monotonic=lambda: clock[-1])
     run = RunLog("orders-topology")
     for secs in (0.0, 30.0, 61.0):
         clock.append(1000.0 + secs)

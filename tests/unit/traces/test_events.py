@@ -9,6 +9,7 @@ from contextlib import closing
 import pytest
 
 from acktree import Config, EventLogger
+from acktree.cli import events as events_command
 from acktree.cli.events import _events
 from acktree.cli.main import main
 from acktree.core.data.frames import Kind, WireRow
@@ -16,6 +17,7 @@ from acktree.errors import ConfigError, MisuseError
 from acktree.testing import FeederSpout, LocalCluster
 from acktree.topology import TopologyBuilder
 from acktree.traces.events import Event, EventFiles, EventLog, event_files, read_events
+from tests.in_module import replace
 from tests.unit.traces.test_traces import Picky, Split
 from tests.unit.ui.driver_without_spark import started
 
@@ -179,7 +181,7 @@ def test_following_begins_with_the_last_events_goes_on_with_new_ones_and_ends_wi
 def instead_of_sleeping(monkeypatch, *steps):
     """Let a command that follows do these, one after the other, where it would sleep until its next read."""
     left = iter(steps)
-    monkeypatch.setattr("acktree.cli.events.time.sleep", lambda _: next(left)())
+    replace(monkeypatch, events_command, "time", sleep=lambda _: next(left)())
 
 
 def end_of(running):

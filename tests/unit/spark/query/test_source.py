@@ -19,6 +19,7 @@ from acktree.errors import CheckpointError
 from acktree.spark.query import source
 from acktree.spark.query.operators import _carried_by
 from acktree.spark.query.source import InboxReader
+from tests.in_module import replace
 from tests.unit.checkpoint.inbox_chunks import chunk_of
 
 
@@ -72,7 +73,7 @@ def test_two_entries_are_tried_where_each_takes_long_alone_also_beside_ticks(
     inbox: FileInbox, reader: InboxReader, monkeypatch: pytest.MonkeyPatch, beside: int
 ) -> None:
     clock = [0.0]
-    monkeypatch.setattr(source.time, "monotonic", lambda: clock[0])
+    replace(monkeypatch, source, "time", monotonic=lambda: clock[0])
     reader._pace.allowance = 1
     sizes, end = [], -1
     for _ in range(3):
@@ -129,7 +130,7 @@ def test_a_waiting_source_returns_when_its_jvm_has_ended(
     inbox: FileInbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waiting = reader_of(tmp_path, patience_secs=60)
-    monkeypatch.setattr(os, "getppid", lambda: 1)
+    replace(monkeypatch, source, "os", getppid=lambda: 1)
     later = threading.Timer(0.05, inbox.wake)
     later.start()
     assert latest(waiting, -1) == -1

@@ -21,6 +21,7 @@ from acktree.errors import ConfigError
 from acktree.spark.session import class_archive, gateway
 from acktree.spark.session.class_archive import ClassArchive, archive_options, note_micro_batch
 from acktree.spark.session.java import java_folder
+from tests.in_module import replace
 
 WHOLE = b"\xa8\xba\x0b\xf0 and the classes"
 
@@ -135,7 +136,8 @@ def test_in_a_folder_that_others_may_write_no_archive_is_found_taken_or_written(
 def test_a_folder_or_an_archive_of_another_user_is_not_used(archive, monkeypatch):
     written(archive)
     found = archive.found()
-    monkeypatch.setattr(os, "getuid", lambda: found.stat().st_uid + 1)
+    other_user = found.stat().st_uid + 1
+    replace(monkeypatch, class_archive, "os", getuid=lambda: other_user)
     assert archive.found() is None
     assert archive.ordered() is None
     assert not class_archive._is_ours_alone(found)
@@ -144,7 +146,11 @@ def test_a_folder_or_an_archive_of_another_user_is_not_used(archive, monkeypatch
 def test_an_archive_is_on_disk_before_it_has_its_name(archive, monkeypatch):
     new = written(archive)
     synced = []
-    monkeypatch.setattr(os, "fsync", lambda file: synced.append((os.fstat(file).st_ino, new.exists())))
+
+    def fsync(file: int) -> None:
+        synced.append((os.fstat(file).st_ino, new.exists()))
+
+    replace(monkeypatch, class_archive, "os", fsync=fsync)
     assert archive.found().stat().st_ino == synced[0][0]
     assert [had_its_old_name for _, had_its_old_name in synced] == [True]
 

@@ -14,6 +14,7 @@ pytest.importorskip("pyspark")
 from acktree.checkpoint.folder import scratch_folder
 from acktree.core.data.frames import Kind, WireRow
 from acktree.spark.worker import scratch
+from tests.in_module import replace
 
 BIG = bytes(range(256)) * 256
 
@@ -84,7 +85,7 @@ def test_where_there_is_no_room_rows_carry_their_bytes(folder: Path, monkeypatch
         return real(file, data[:1000], at)  # a short write is none
 
     rows = [row(0, body=BIG), row(1, body=BIG)]
-    monkeypatch.setattr(os, "pwrite", full)
+    replace(monkeypatch, scratch, "os", pwrite=full)
     sent = put(folder, rows, monkeypatch)
     assert sent[0] == rows[0]
     assert sent[1].kind >= scratch.ELSEWHERE
