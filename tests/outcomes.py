@@ -1,0 +1,83 @@
+"""A pytest plugin: a line of JSON for each test, for ``scripts/run_tests.py``.
+
+``--outcomes FILE`` names the file. Its first line is ``{"collected": COUNT}``; each further line has the keys
+``test`` (node id), ``outcome`` (passed, failed or skipped), ``secs`` and ``text`` (why, empty if it passed).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--outcomes", help="write the outcome of each test to this file, as lines of JSON")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    file = config.getoption("--outcomes")
+    if file and not hasattr(config, "workerinput"):  # with pytest-xdist: in the controller alone
+        config.pluginmanager.register(_Outcomes(Path(file)))
+
+
+class _Outcomes:
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._collected = 0
+        self._reports: dict[str, list[pytest.TestReport]] = {}
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        self._write({"collected": len(session.items)})
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
+        if not self._collected:  # each process collects the same
+            self._collected = len(ids)
+            self._write({"collected": len(ids)})
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self._write({"test": report.nodeid, "outcome": "failed", "secs": 0.0, "text": report.longreprtext})
+        elif report.skipped:
+            self._write({"test": report.nodeid, "outcome": "skipped", "secs": 0.0, "text": _reason(report)})
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """A test is reported in three parts: set up, called, torn down. Its outcome is the worst of them."""
+        reports = self._reports.setdefault(report.nodeid, [])
+        reports.append(report)
+        if report.when == "teardown":
+            self._end(report.nodeid)
+
+    def pytest_sessionfinish(self) -> None:
+        for test in list(self._reports):  # its process died
+            self._end(test)
+
+    def _end(self, test: str) -> None:
+        reports = self._reports.pop(test)
+        worst = next(
+            (each for outcome in ("failed", "skipped") for each in reports if each.outcome == outcome), reports[0]
+        )
+        text = "" if worst.passed else _reason(worst) if worst.skipped else "\n".join(_texts(worst))
+        secs = sum(each.duration for each in reports)
+        self._write({"test": test, "outcome": worst.outcome, "secs": round(secs, 3), "text": text})
+
+    def _write(self, line: dict[str, Any]) -> None:
+        with self._file.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
+    """Why it was skipped."""
+    place = report.longrepr
+    return str(place[2] if isinstance(place, tuple) else place).removeprefix("Skipped: ")
+
+
+def _texts(report: pytest.TestReport) -> Iterator[str]:
+    """The failure, and what was printed and logged."""
+    yield report.longreprtext
+    for title, content in report.sections:
+        yield f"--- {title}\n{content}"
