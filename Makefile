@@ -1,25 +1,21 @@
 # Every recipe installs what it needs; `make` alone lists them.
 #   VENV=.venv      the virtual environment        PYTHON=python3   the Python that makes it
 #   ARGS=...        passed to pytest or the example: make test-unit ARGS="-k ledger -x"
-#   PROCESSES=N     how many processes share the tests, 2 or with 16 GB of memory 3; each with Spark takes about 3 GB
-
 VENV ?= .venv
 PYTHON ?= python3
 ARGS ?=
-PROCESSES ?= $(shell awk '/^MemTotal/ { print ($$2 > 15000000) ? 3 : 2 }' /proc/meminfo 2>/dev/null || echo 2)
 BIN = $(VENV)/bin
 READY = $(VENV)/.ready
-# A test that hangs fails after 600 s. The tests of one file run in one process, in their order; conftest.py orders the files.
-PYTEST = $(BIN)/python -m pytest --timeout=600 -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
-# The whole suite measures how much of core it covers; a part of it, chosen with ARGS, does not.
-CORE_IS_WHOLE = $(if $(ARGS),,--cov --cov-report=term-missing:skip-covered --cov-fail-under=99)
+# A test that hangs fails after 600 s.
+PYTEST = $(BIN)/python -m pytest --timeout=600
+LANES = $(BIN)/python scripts/run_tests.py
 # Where `make test-newest` puts a Debian.
 NEWEST ?= /tmp/acktree-debian-13
 QUICK = acktree tests/unit tests/test_cookbook.py tests/test_tables.py
 FOLDERS = acktree $(wildcard benchmarks examples)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup flights orders page test test-quick test-unit test-spark test-newest docs lint fmt types imports bench wheel lock \
+.PHONY: help setup flights orders page test test-all test-changed test-quick test-unit test-spark coverage test-newest docs lint fmt types imports bench wheel lock \
         clean java
 
 help: ## This list
@@ -47,9 +43,18 @@ orders: java $(READY) ## RabbitMQ to PostgreSQL, with poison and redrive; starts
 page: java $(READY) ## The page with two topologies on Spark, until Ctrl-C (ARGS="--listen 8080")
 	@$(BIN)/python -m examples.page.page $(ARGS)
 
-test: java $(READY) ## All tests, with Spark; checks how much of core they cover
-	@echo "All tests take 20 to 40 minutes on two cores. make test-quick gives a first verdict in five."
-	$(PYTEST) $(CORE_IS_WHOLE) $(ARGS)
+test: java $(READY) ## What states a guarantee, in two lanes: without Spark and with it
+	$(LANES) $(ARGS)
+
+test-all: java $(READY) ## The long parts, too: chaos, clusters, simulators, every opcode
+	$(LANES) --all $(ARGS)
+
+test-changed: java $(READY) ## make test, and the long parts of what has changed since the last full run
+	$(LANES) --changed $(ARGS)
+
+coverage: $(READY) ## How much of core its own tests reach
+	$(PYTEST) -q --hypothesis-profile=ci --cov --cov-report=term-missing:skip-covered --cov-fail-under=99 \
+	    acktree/core tests/unit/core tests/unit/tasks
 
 test-quick: java $(READY) ## A verdict in five minutes: small tests of each part, and the word count on Spark
 	$(PYTEST) -q -x -m "not spark and not slow" $(QUICK) $(ARGS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,35 +21,43 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the backgrou
 
 HERE = Path(__file__).parent
 SPARK_TESTS = HERE / "tests" / "spark"
-LONG = (
-    "tests/simulator",
-    "tests/unit/tasks/bolts/test_interruptions.py",
-    "tests/unit/spark/session/test_shipping.py",
-    "tests/chaos",
-    "tests/spark",
-    "tests/browser",
-    "examples",
-)
-"""What takes minutes, and is begun first: no process of a parallel run is left alone with it at the end."""
+PARTS = tomllib.loads((HERE / "tests" / "parts.toml").read_text())["part"]
+"""The long parts of the tests, by name."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Options of tests that make something besides."""
+    """Options of tests that take longer, or make something besides."""
+    parser.addoption("--long", default="", help="long parts to run (tests/parts.toml), with commas; or all")
     parser.addoption("--pictures", help="tests/browser: make the pictures of the page, in this folder")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs Spark, so that nobody can forget to, and begin with what takes long."""
-    items.sort(key=_turn)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what needs Spark; leave long parts out, unless they are chosen or their path is named."""
     for item in items:
         if SPARK_TESTS in item.path.parents or "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
+    if config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        chosen = _chosen(config)
+        left_out = [item for item in items if not _parts_of(item, "tests") <= chosen]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
 
 
-def _turn(item: pytest.Item) -> int:
-    """The place of a test's file among those that take long, or after them."""
-    path = item.path.as_posix().removeprefix(f"{HERE.as_posix()}/")
-    return next((turn for turn, begin in enumerate(LONG) if path.startswith(begin)), len(LONG))
+@pytest.fixture
+def thorough(request: pytest.FixtureRequest) -> bool:
+    """Whether this test is to try all it can: its part is chosen (``--long``)."""
+    return bool(_parts_of(request.node, "more") & _chosen(request.config))
+
+
+def _chosen(config: pytest.Config) -> set[str]:
+    """The names of the parts that are run."""
+    names = config.getoption("--long")
+    return set(PARTS) if names == "all" else {*filter(None, names.split(","))}
+
+
+def _parts_of(item: pytest.Item, key: str) -> set[str]:
+    """The parts that list a test under ``tests`` or under ``more``."""
+    return {name for name, part in PARTS.items() if item.nodeid.startswith(tuple(part.get(key, ())))}
 
 
 @pytest.fixture(scope="session")

@@ -1,13 +1,13 @@
 """Runs the tests in two lanes at once, and each failed test once more, alone.
 
-    python scripts/run_tests.py              make test: everything that states a guarantee
-    python scripts/run_tests.py --all        make test-all: the long parts, too
-    python scripts/run_tests.py --changed    what CI runs: make test, and the long parts of what has changed
-    python scripts/run_tests.py --again      only what failed in the last run
+    python scripts/run_tests.py             what states a guarantee
+    python scripts/run_tests.py --all       the long parts, too
+    python scripts/run_tests.py --changed   those long parts whose rooms have changed since the last full run
 
-``tests/parts.toml`` lists the long parts and which folders they test. The lane *spark* has the tests that need a JVM,
-the lane *plain* all others. A test that fails and then passes alone is *unsteady*: it is printed with both outputs and
-refuses nothing, unless ``tests/unsteady.toml`` lists it already or there are more than three.
+``tests/parts.toml`` lists the long parts and the rooms that they test. The lane *spark* has the tests that
+need a JVM, the lane *plain* all others. A test that fails, and passes when it runs once more alone, is
+*unsteady*: it is printed with both outputs and refuses nothing, unless ``tests/record.toml`` lists it already
+or there are more than three.
 
 The last line is ``N passed, M failed, K skipped``; the exit code is 0 if nothing failed.
 """
@@ -30,12 +30,14 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PARTS = ROOT / "tests" / "parts.toml"
-UNSTEADY = ROOT / "tests" / "unsteady.toml"
+RECORD = ROOT / "tests" / "record.toml"
 MOST_UNSTEADY = 3
 MOST_AGAIN = 20
 """With more failures than this the change is wrong, not a test unsteady: none is run again."""
 TEST_SECS = 600
 TOLD_EVERY_SECS = 30.0
+_MOST_SHOWN = 20_000
+_PASSED, _FAILED, _NO_TEST = 0, 1, 5  # pytest's exit codes
 
 
 @dataclass
@@ -69,33 +71,35 @@ class Lane:
 
 
 def main() -> int:
+    """Run the lanes; returns the exit code."""
     args = _parser().parse_args()
     began = time.monotonic()
     parts = tomllib.loads(PARTS.read_text())["part"]
-    chosen = list(parts) if args.all else _changed(parts, args.changed) if args.changed else []
-    if args.changed:
-        print(f"long parts of what has changed since {args.changed}: {', '.join(chosen) or 'none'}", flush=True)
+    chosen = list(parts) if args.all else _changed(parts) if args.changed else []
     with tempfile.TemporaryDirectory(prefix="acktree-tests-") as folder:
         lanes = _started(Path(folder), chosen, args)
         outcomes = _followed(lanes, began)
-        broken = [lane for lane in lanes if lane.process.returncode not in {0, 1, 5}]
+        broken = [lane for lane in lanes if lane.process.returncode not in {_PASSED, _FAILED, _NO_TEST}]
         for lane in broken:
             print(f"\nlane {lane.name} ended with exit code {lane.process.returncode}:")
-            print(lane.log.read_text()[-20_000:])
-        refused = _judged([each for each in outcomes if each["outcome"] == "failed"], Path(folder))
-    _print_skipped(outcomes)
-    _print_long(parts, chosen)
+            print(lane.log.read_text()[-_MOST_SHOWN:])
+        refused = _judged([each for each in outcomes if each["outcome"] == "failed"], chosen, Path(folder))
+    _print_untested(outcomes, [name for name in parts if name not in chosen])
     count = Counter(each["outcome"] for each in outcomes)
-    failed = len(refused)
+    failed, skipped = len(refused), count["skipped"]
     print(f"\nended after {time.monotonic() - began:,.0f} s")
-    print(f"{sum(count.values()) - failed - count['skipped']} passed, {failed} failed, {count['skipped']} skipped")
+    print(f"{len(outcomes) - failed - skipped} passed, {failed} failed, {skipped} skipped")
     return 1 if failed or broken or not outcomes else 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--all", action="store_true", help="the long parts, too")
-    parser.add_argument("--changed", metavar="COMMIT", help="the long parts of what has changed since this commit")
+    parser.add_argument(
+        "--changed", metavar="COMMIT", help="the long parts of what has changed since this commit"
+    )
     parser.add_argument("--lanes", default="plain,spark", help="which lanes (default: %(default)s)")
     parser.add_argument("--plain-processes", type=int, default=max(1, (os.cpu_count() or 2) - 1))
     parser.add_argument("rest", nargs="*", help="arguments of pytest, after --")
@@ -110,10 +114,18 @@ def _started(folder: Path, parts: Sequence[str], args: argparse.Namespace) -> li
     expressions = {"plain": "not spark", "spark": "spark"}
     lanes = []
     for name in args.lanes.split(","):
-        processes = ["-n", str(args.plain_processes), "--dist", "loadfile"] if name == "plain" else ["-n", "0"]
-        long = [f"--long={','.join(parts)}"] if parts else []
+        processes = (
+            ["-n", str(args.plain_processes), "--dist", "loadfile"] if name == "plain" else ["-n", "0"]
+        )
         log, outcomes = folder / f"{name}.log", folder / f"{name}.jsonl"
-        command = [*_pytest(outcomes), *processes, *long, "-m", expressions[name], *args.rest]
+        command = [
+            *_pytest(outcomes),
+            *processes,
+            f"--long={','.join(parts)}",
+            "-m",
+            expressions[name],
+            *args.rest,
+        ]
         with log.open("wb") as file:
             process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
         lanes.append(Lane(name, process, outcomes, log))
@@ -145,13 +157,13 @@ def _followed(lanes: Sequence[Lane], began: float) -> list[dict[str, Any]]:
 # --- failed tests, once more ----------------------------------------------------------------------------
 
 
-def _judged(failed: list[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
+def _judged(failed: list[dict[str, Any]], parts: Sequence[str], folder: Path) -> list[dict[str, Any]]:
     """The failures that refuse the change; prints these, and the unsteady ones."""
     if len(failed) > MOST_AGAIN:
         print(f"\n{len(failed)} tests failed: none is run again")
         _print_failures("FAILED", failed)
         return failed
-    again = [_run_alone(each, folder / f"again-{number}.jsonl") for number, each in enumerate(failed)]
+    again = [_run_alone(each, parts, folder / f"again-{number}.jsonl") for number, each in enumerate(failed)]
     still = [each for each, second in zip(failed, again, strict=True) if second["outcome"] != "passed"]
     pairs = [(a, b) for a, b in zip(failed, again, strict=True) if b["outcome"] == "passed"]
     _print_failures("FAILED", still)
@@ -159,26 +171,32 @@ def _judged(failed: list[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
         print(f"\n=== UNSTEADY {first['test']}: it failed, and passed alone in {second['secs']:.1f} s")
         print(first["text"])
         print(f"--- alone:\n{second['text'] or 'passed'}")
-    listed = {each["test"] for each in tomllib.loads(UNSTEADY.read_text()).get("unsteady", [])}
+    listed = {each["test"] for each in tomllib.loads(RECORD.read_text()).get("unsteady", [])}
     twice = [first for first, _ in pairs if first["test"] in listed]
     for each in twice:
-        print(f"REFUSED: {each['test']} is in {UNSTEADY.relative_to(ROOT)} already: mend it")
+        print(f"REFUSED: {each['test']} is in {RECORD.relative_to(ROOT)} already: mend it")
     if len(pairs) > MOST_UNSTEADY:
         print(f"REFUSED: {len(pairs)} tests are unsteady, more than {MOST_UNSTEADY}")
         return [*still, *(first for first, _ in pairs)]
     if pairs:
-        print(f"List each of them in {UNSTEADY.relative_to(ROOT)}, with its date and cause; the next change mends it.")
+        print(
+            f"list them in {RECORD.relative_to(ROOT)}, each with its date and cause: the next change mends it"
+        )
     return [*still, *twice]
 
 
-def _run_alone(failed: dict[str, Any], outcomes: Path) -> dict[str, Any]:
+def _run_alone(failed: dict[str, Any], parts: Sequence[str], outcomes: Path) -> dict[str, Any]:
     """The same test in a process of its own."""
     print(f"once more, alone: {failed['test']}", flush=True)
-    command = [*_pytest(outcomes), "-n", "0", "--long=all", failed["test"]]
-    done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    command = [*_pytest(outcomes), "-n", "0", f"--long={','.join(parts)}", failed["test"]]
+    done = subprocess.run(
+        command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
     lines = [json.loads(line) for line in outcomes.read_text().splitlines()] if outcomes.exists() else []
     found = next((line for line in lines if line.get("test") == failed["test"]), None)
-    return (found or {"test": failed["test"], "outcome": "failed", "secs": 0.0}) | {"text": done.stdout[-20_000:]}
+    return (found or {"test": failed["test"], "outcome": "failed", "secs": 0.0}) | {
+        "text": done.stdout[-_MOST_SHOWN:]
+    }
 
 
 def _print_failures(title: str, failures: Sequence[dict[str, Any]]) -> None:
@@ -189,28 +207,30 @@ def _print_failures(title: str, failures: Sequence[dict[str, Any]]) -> None:
 # --- what was not tested --------------------------------------------------------------------------------
 
 
-def _print_skipped(outcomes: Sequence[dict[str, Any]]) -> None:
-    """What this machine lacks, and how to have it."""
+def _print_untested(outcomes: Sequence[dict[str, Any]], parts: Sequence[str]) -> None:
+    """What this machine lacks and how to have it, and the parts that were left out: one line."""
     reasons = Counter(each["text"] for each in outcomes if each["outcome"] == "skipped")
-    if reasons:
-        print("\nnot tested here: " + "; ".join(f"{reason} ({count})" for reason, count in reasons.most_common()))
+    lacking = [f"{reason} ({count})" for reason, count in reasons.most_common()]
+    left_out = [f"long parts {', '.join(parts)} (make test-all)"] if parts else []
+    print("\nnot tested here: " + ("; ".join([*lacking, *left_out]) or "nothing"))
 
 
-def _print_long(parts: dict[str, Any], chosen: Sequence[str]) -> None:
-    left = [name for name in parts if name not in chosen]
-    if left:
-        print(f"left to make test-all: {', '.join(left)}")
-
-
-def _changed(parts: dict[str, Any], base: str) -> list[str]:
-    """The long parts that test a folder in which something has changed since a commit."""
-    command = ["git", "diff", "--name-only", base, "HEAD"]
-    names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
-    return [
+def _changed(parts: dict[str, Any]) -> list[str]:
+    """The long parts that test what has changed since the last full run; all where that is not known."""
+    since = tomllib.loads(RECORD.read_text())["full_run"]
+    command = ["git", "diff", "--name-only", since, "HEAD"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        print(f"git does not know {since}, the last full run: all long parts are run")
+        return list(parts)
+    files = done.stdout.splitlines()
+    chosen = [
         name
         for name, part in parts.items()
-        if any(file.startswith(tuple(part["rooms"]) + tuple(part["tests"])) for file in names)
+        if any(file.startswith(tuple(part["rooms"] + part.get("tests", []))) for file in files)
     ]
+    print(f"long parts of what has changed since {since}: {', '.join(chosen) or 'none'}", flush=True)
+    return chosen
 
 
 if __name__ == "__main__":

@@ -41,7 +41,9 @@ class _Outcomes:
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
-            self._write({"test": report.nodeid, "outcome": "failed", "secs": 0.0, "text": report.longreprtext})
+            self._write(
+                {"test": report.nodeid, "outcome": "failed", "secs": 0.0, "text": report.longreprtext}
+            )
         elif report.skipped:
             self._write({"test": report.nodeid, "outcome": "skipped", "secs": 0.0, "text": _reason(report)})
 
@@ -59,7 +61,8 @@ class _Outcomes:
     def _end(self, test: str) -> None:
         reports = self._reports.pop(test)
         worst = next(
-            (each for outcome in ("failed", "skipped") for each in reports if each.outcome == outcome), reports[0]
+            (each for outcome in ("failed", "skipped") for each in reports if each.outcome == outcome),
+            reports[0],
         )
         text = "" if worst.passed else _reason(worst) if worst.skipped else "\n".join(_texts(worst))
         secs = sum(each.duration for each in reports)

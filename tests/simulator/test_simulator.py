@@ -11,7 +11,7 @@ pytest.importorskip("pyspark")
 from tests.simulator.breaks import BREAKS, broken
 from tests.simulator.simulate import simulate
 
-SEEDS = 600
+SEEDS, FEW_SEEDS = 600, 100
 FOUND_AT = {
     "ack-before-commit": 0,
     "no-journal": 11,
@@ -40,8 +40,10 @@ FOUND_AT = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("with_power_cuts", [False, True], ids=["deaths and full disks", "power cuts too"])
-def test_at_whatever_moment_something_fails_every_message_gets_its_right_verdict(with_power_cuts) -> None:
-    for seed in range(SEEDS):
+def test_at_whatever_moment_something_fails_every_message_gets_its_right_verdict(
+    with_power_cuts, thorough
+) -> None:
+    for seed in range(SEEDS if thorough else FEW_SEEDS):
         result = simulate(seed, with_power_cuts=with_power_cuts)
         cuts = " --power-cuts" if with_power_cuts else ""
         again = f"python -m tests.simulator --seed {seed} --trace{cuts}"

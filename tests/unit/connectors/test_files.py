@@ -25,8 +25,10 @@ from acktree import (
     TopologyBuilder,
     bolt,
 )
+from acktree.connectors import parquet_files
 from acktree.connectors.files import FolderSpout, FollowFileSpout, ParquetSink
 from acktree.testing import SPOUT_CHECKS, Broker, FeederSpout, LocalCluster, SpoutHarness, check_spout
+from tests.in_module import replace
 
 # --- a log ----------------------------------------------------------------------------------------------
 
@@ -489,7 +491,7 @@ def test_folders_that_the_sink_makes_are_on_the_disk_before_a_tuple_is_acked(
         synced.append(os.stat(descriptor).st_ino)
         sync(descriptor)
 
-    monkeypatch.setattr(os, "fsync", note)
+    replace(monkeypatch, parquet_files, "os", fsync=note)
     sink = Sink(cluster, ParquetSink(tmp_path / "made" / "out"))
     sink.write((1, "one"))
     folders = [tmp_path, tmp_path / "made", tmp_path / "made" / "out"]

@@ -1,0 +1,166 @@
+"""The runner of the tests (``scripts/run_tests.py``), on a small tree of tests."""
+
+from __future__ import annotations
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+COPIED = ("conftest.py", "scripts/run_tests.py", "tests/outcomes.py", "tests/parts.toml", "tests/record.toml")
+INI = """
+[tool.pytest.ini_options]
+testpaths = ["tests"]
+addopts = ["--import-mode=importlib"]
+markers = ["spark: on Spark"]
+"""
+STEADY = """
+import pytest
+
+def test_passes():
+    assert True
+
+@pytest.mark.skip(reason="no oracle (apt-get install oracle)")
+def test_is_skipped():
+    pass
+"""
+UNSTEADY = """
+from pathlib import Path
+
+def test_passes_when_it_runs_again(request):
+    noted = Path(request.config.rootpath, "noted-{number}")
+    is_first = not noted.exists()
+    noted.touch()
+    assert not is_first, "the first time"
+"""
+BROKEN = """
+def test_never_passes():
+    assert False, "each time"
+"""
+LONG = """
+def test_takes_an_hour(thorough):
+    assert not thorough
+"""
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for name in COPIED:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    (tmp_path / "pyproject.toml").write_text(INI)
+    (tmp_path / "tests" / "test_steady.py").write_text(STEADY)
+    (tmp_path / "tests" / "chaos").mkdir()
+    (tmp_path / "tests" / "chaos" / "test_chaos.py").write_text(LONG)
+    return tmp_path
+
+
+def run(tree: Path, *words: str) -> tuple[int, str]:
+    command = [sys.executable, "scripts/run_tests.py", "--lanes", "plain", *words]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    done = subprocess.run(
+        command, cwd=tree, env=environment, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert not done.stderr, done.stderr
+    return done.returncode, done.stdout
+
+
+def write_unsteady(tree: Path, *numbers: int) -> None:
+    for number in numbers:
+        (tree / "tests" / f"test_unsteady_{number}.py").write_text(UNSTEADY.replace("{number}", str(number)))
+
+
+def test_the_last_line_counts_and_the_one_before_says_what_was_not_tested(tree: Path) -> None:
+    code, printed = run(tree)
+    *_, untested, _, _, last = printed.splitlines()
+    assert (code, last) == (0, "1 passed, 0 failed, 1 skipped")
+    assert untested.startswith("not tested here: no oracle (apt-get install oracle) (1); long parts chaos, ")
+
+
+def test_a_test_that_fails_and_passes_alone_is_printed_with_both_outputs_and_refuses_nothing(
+    tree: Path,
+) -> None:
+    write_unsteady(tree, 1)
+    code, printed = run(tree)
+    assert code == 0
+    name = "tests/test_unsteady_1.py::test_passes_when_it_runs_again"
+    assert f"=== UNSTEADY {name}: it failed, and passed alone" in printed
+    assert "AssertionError: the first time" in printed
+    assert "1 passed in" in printed
+    assert printed.endswith("2 passed, 0 failed, 1 skipped\n")
+
+
+def test_a_test_that_is_unsteady_for_the_second_time_is_refused(tree: Path) -> None:
+    write_unsteady(tree, 1)
+    name = "tests/test_unsteady_1.py::test_passes_when_it_runs_again"
+    with (tree / "tests" / "record.toml").open("a") as record:
+        record.write(f'\n[[unsteady]]\ntest = "{name}"\ndate = 2026-11-01\ncause = "not known"\n')
+    code, printed = run(tree)
+    assert code == 1
+    assert f"REFUSED: {name} is in tests/record.toml already: mend it" in printed
+
+
+def test_more_than_three_unsteady_tests_are_refused(tree: Path) -> None:
+    write_unsteady(tree, 1, 2, 3, 4)
+    code, printed = run(tree)
+    assert code == 1
+    assert "REFUSED: 4 tests are unsteady, more than 3" in printed
+    assert printed.endswith("1 passed, 4 failed, 1 skipped\n")
+
+
+def test_a_test_that_fails_twice_and_a_file_that_cannot_be_imported_fail_the_run(tree: Path) -> None:
+    (tree / "tests" / "test_broken.py").write_text(BROKEN)
+    code, printed = run(tree)
+    assert code == 1
+    assert "=== FAILED tests/test_broken.py::test_never_passes" in printed
+    assert printed.endswith("1 passed, 1 failed, 1 skipped\n")
+    (tree / "tests" / "test_broken.py").write_text("import there_is_no_such_module\n")
+    code, printed = run(tree)
+    assert code == 1
+    assert "there_is_no_such_module" in printed
+
+
+def test_a_long_part_is_run_where_it_is_asked_for(tree: Path) -> None:
+    assert run(tree, "--all")[1].endswith("2 passed, 0 failed, 1 skipped\n")
+
+
+# --- the tests themselves -------------------------------------------------------------------------------
+
+LIBRARIES = frozenset({"os", "shutil", "subprocess", "time"})
+
+
+def patched_libraries(file: Path) -> list[str]:
+    """Where a test patches a library for its whole process: ``monkeypatch.setattr(os, ...)``."""
+    return [
+        f"{file.relative_to(ROOT)}:{call.lineno}"
+        for call in ast.walk(ast.parse(file.read_text()))
+        if isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and call.func.attr == "setattr"
+        and len(call.args) == 3
+        and ast.unparse(call.args[0]).rpartition(".")[2] in LIBRARIES
+    ]
+
+
+def test_no_test_patches_a_library_for_its_whole_process() -> None:
+    files = sorted((ROOT / "tests").rglob("*.py"))
+    assert [place for file in files for place in patched_libraries(file)] == []
+
+
+PARTS = tomllib.loads((ROOT / "tests" / "parts.toml").read_text())["part"]
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_what_a_long_part_names_is_there(name: str) -> None:
+    part = PARTS[name]
+    assert set(part) <= {"tests", "more", "rooms"}
+    for path in (*part.get("tests", []), *part.get("more", []), *part["rooms"]):
+        file, _, test = path.partition("::")
+        assert (ROOT / file).exists(), path
+        assert test.partition("[")[0] in (ROOT / file).read_text() if test else True, path
