@@ -28,7 +28,6 @@ def topology_over(spout: str, folder: Path, count: int) -> Topology:
 if __name__ == "__main__":
     name, place, numbers = sys.argv[1:]
     topology = topology_over(name, Path(place), int(numbers))
-    with submit(
-        topology, checkpoint=Path(place) / "checkpoint", config=Config(max_spout_pending=300)
-    ) as running:
+    config = Config(max_spout_pending=300, message_timeout_secs=300)
+    with submit(topology, checkpoint=Path(place) / "checkpoint", config=config) as running:
         running.await_termination()

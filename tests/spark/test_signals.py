@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -124,10 +123,8 @@ def test_a_second_ctrl_c_does_not_wait_for_what_is_executed_and_loses_nothing(
         wait_until(lambda: process.poll() is not None or 7 in noted(tmp_path, "delivered"), secs=200)
         process.send_signal(signal.SIGINT)
         wait_until(lambda: process.poll() is not None or bool(said(tmp_path)), secs=60)
-        asked_again = time.monotonic()
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=60) == 130, complaint(tmp_path)
-        assert time.monotonic() - asked_again < 25  # the message timeout is 30
+        assert process.wait(timeout=120) == 130, complaint(tmp_path)  # the message timeout is 300 s
     first, last = said(tmp_path)
     acked = set(noted(tmp_path, "acked"))
     assert first.startswith("topology=held up signal=SIGINT")

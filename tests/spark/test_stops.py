@@ -143,9 +143,7 @@ def test_ticks_that_come_faster_than_micro_batches_hold_up_neither_the_end_nor_k
     running = submit(builder.create_topology(), checkpoint=tmp_path / "killed", spark=spark)
     feeder.feed([1], message_id=1)
     wait_until(lambda: feeder.acked == [1])
-    began = time.monotonic()
-    running.kill(wait_secs=120)
-    assert time.monotonic() - began < 60
+    running.kill(wait_secs=3600)  # longer than a test may take
 
 
 class Blocking(FeederSpout):

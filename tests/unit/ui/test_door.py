@@ -242,10 +242,8 @@ def test_a_question_is_answered_with_the_last_snapshot_where_the_next_takes_long
     observer = running.door._observer
     observer.latest(0)
     slow = threading.Event()
-    monkeypatch.setattr(observer, "_windows_now", lambda: slow.wait(20))
-    began = time.monotonic()
+    monkeypatch.setattr(observer, "_windows_now", lambda: slow.wait(3600))
     assert Snapshot.from_json(observer.latest(0, wait_secs=0.2)).topology == "numbers"
-    assert time.monotonic() - began < 10
     slow.set()
 
 
@@ -257,9 +255,7 @@ def test_a_question_does_not_wait_for_the_rest_after_a_large_snapshot(tmp_path, 
         while observer._rests_until < 0:
             time.sleep(0.005)
         time.sleep(0.05)
-        began = time.monotonic()
-        assert observer.latest(0.01, wait_secs=20) == first
-        assert time.monotonic() - began < 10
+        assert observer.latest(0.01, wait_secs=3600) == first
         observer.forget()
         assert observer.latest(1.0, wait_secs=20) != first
 

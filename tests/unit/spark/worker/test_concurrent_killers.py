@@ -71,12 +71,10 @@ def test_a_coroutine_that_blocks_the_loop_is_interrupted_and_no_other_fails() ->
     async def blocks(tup):
         await asyncio.sleep(0.01)
         if tup["value"] == 3:
-            time.sleep(30)  # noqa: ASYNC251  # the mistake
+            time.sleep(3600)  # noqa: ASYNC251  # the mistake
         await asyncio.sleep(0.01)
 
-    began = time.monotonic()
     assert fates(blocks, range(8), QUICK) == {3: FailureCause.HUNG}
-    assert time.monotonic() - began < 10
 
 
 def test_a_thread_that_hangs_with_the_memory_costs_its_process_and_fails_alone() -> None:
