@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,6 +42,33 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out = [item for item in items if not _parts_of(item, "tests") <= chosen]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in set(left_out)]
+
+
+class _OwnThreads:
+    """An exception of a thread fails the test that started the thread, and no other: then it is printed."""
+
+    def __init__(self) -> None:
+        self._foreign: set[threading.Thread] | None = None
+        self._report = threading.excepthook  # pytest's, which fails the test that runs
+        threading.excepthook = self._raised
+
+    def pytest_runtest_logstart(self) -> None:
+        self._foreign = {*threading.enumerate()}
+
+    def pytest_runtest_logfinish(self) -> None:
+        self._foreign = None
+
+    def _raised(self, args: threading.ExceptHookArgs) -> None:
+        if self._foreign is None or args.thread in self._foreign:
+            threading.__excepthook__(args)
+        else:
+            self._report(args)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Tell threads of a test from those of earlier ones, after pytest has begun to watch threads."""
+    config.pluginmanager.register(_OwnThreads())
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ INI = """
 testpaths = ["tests"]
 addopts = ["--import-mode=importlib"]
 markers = ["spark: on Spark"]
+filterwarnings = ["error"]
 """
 STEADY = """
 import pytest
@@ -43,6 +44,29 @@ BROKEN = """
 def test_never_passes():
     assert False, "each time"
 """
+THREADS = """
+import threading, time
+
+let_go, raised = threading.Event(), threading.Event()
+
+def fails():
+    let_go.wait()
+    raise ValueError("of an earlier test")
+
+def test_leaves_a_thread():
+    threading.Thread(target=fails, daemon=True).start()
+
+def test_runs_while_a_thread_of_another_raises():
+    [thread] = [each for each in threading.enumerate() if each.name.endswith("(fails)")]
+    let_go.set()
+    thread.join()
+
+def test_starts_a_thread_that_raises():
+    let_go.set()
+    thread = threading.Thread(target=fails)
+    thread.start()
+    thread.join()
+"""
 LONG = """
 def test_takes_an_hour(thorough):
     assert not thorough
@@ -64,9 +88,7 @@ def tree(tmp_path: Path) -> Path:
 def run(tree: Path, *words: str) -> tuple[int, str]:
     command = [sys.executable, "scripts/run_tests.py", "--lanes", "plain", *words]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
-    done = subprocess.run(
-        command, cwd=tree, env=environment, capture_output=True, text=True, check=False, timeout=120
-    )
+    done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
     assert not done.stderr, done.stderr
     return done.returncode, done.stdout
 
@@ -124,6 +146,16 @@ def test_a_test_that_fails_twice_and_a_file_that_cannot_be_imported_fail_the_run
     code, printed = run(tree)
     assert code == 1
     assert "there_is_no_such_module" in printed
+
+
+def test_an_exception_of_a_thread_fails_the_test_that_started_it_and_no_neighbour(tree: Path) -> None:
+    (tree / "tests" / "test_threads.py").write_text(THREADS)
+    code, printed = run(tree)
+    assert code == 1
+    assert [line for line in printed.splitlines() if line.startswith("FAILED ")] == [
+        "FAILED tests/test_threads.py::test_starts_a_thread_that_raises"
+    ]
+    assert printed.endswith("3 passed, 1 failed, 1 skipped\n")
 
 
 def test_a_long_part_is_run_where_it_is_asked_for(tree: Path) -> None:
