@@ -29,7 +29,7 @@ import pyarrow as pa
 from acktree.arrow_arrays import FAITHFUL, array_of, holds, kinds_of, typed_array
 from acktree.core import durable
 from acktree.core.data.reading import Column, PartlyReadable, decoded
-from acktree.errors import MisuseError
+from acktree.errors import CheckpointError, MisuseError
 from acktree.texts import error_text, short_repr
 
 __all__ = [
@@ -198,9 +198,12 @@ def unpickled_column(field: pa.Field, column: pa.Array) -> list[Any]:
     """
     try:
         payloads = column.to_pylist()
-        with suppress(pickle.UnpicklingError):  # no plain pickle: classes of ours are tags in it
-            return [None if payload is None else pickle.loads(payload) for payload in payloads]
+        if not durable.may_name_the_program(b"".join(filter(None, payloads))):
+            with suppress(pickle.UnpicklingError):  # no plain pickle: classes of ours are tags in it
+                return [None if payload is None else pickle.loads(payload) for payload in payloads]
         return [None if payload is None else durable.loads(payload) for payload in payloads]
+    except CheckpointError as cause:
+        raise MisuseError(cause.what, f"field {field.name!r}", cause.fix) from cause
     except Exception as cause:
         raise MisuseError(
             f"a value cannot be unpickled in this process: {error_text(cause)}",

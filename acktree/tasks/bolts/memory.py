@@ -20,13 +20,13 @@ from collections.abc import Iterable, MutableMapping, MutableSequence, MutableSe
 from types import FunctionType
 from typing import Any, Final
 
-import cloudpickle
 import numpy as np
 
 from acktree.core.data.tuples import Tuple
-from acktree.core.durable import class_of, tag_of
+from acktree.core.durable import ByValuePickler, Unpickler
 from acktree.core.ids import Int64s
 from acktree.core.packing import int64s, pack, unpack
+from acktree.core.programs import Reference
 from acktree.core.state.key_value_state import KeyValueState
 from acktree.core.state.store import Below, StateStore
 from acktree.core.state.stored_state import StoredState
@@ -279,31 +279,31 @@ def _is_plain(value: object) -> bool:
     return type(value) is dict and _PLAIN.issuperset(map(type, (*value, *value.values())))
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
-    """Pickles state; tuples become names, which are integers, and classes of ours tags, which are texts."""
+class _Pickler(ByValuePickler):
+    """Pickles state; tuples become names, which are integers. Ids of classes are texts and tuples."""
 
     def __init__(self, file: io.BytesIO, held: HeldTuples) -> None:
         super().__init__(file, protocol=5)
         self._held = held
         self.names: set[int] = set()
 
-    def persistent_id(self, value: object) -> int | str | None:
+    def persistent_id(self, value: object) -> int | str | Reference | None:
         if type(value) in _PLAIN:
             return None
         if isinstance(value, Tuple):
             name = self._held.name_of(value)
             self.names.add(name)
             return name
-        return tag_of(value)
+        return super().persistent_id(value)
 
 
-class _Unpickler(pickle.Unpickler):
+class _Unpickler(Unpickler):
     def __init__(self, file: io.BytesIO, held: HeldTuples) -> None:
         super().__init__(file)
         self._held = held
 
-    def persistent_load(self, name: int | str) -> Tuple | type:
-        return class_of(name) if isinstance(name, str) else self._held.tuple_of(name)
+    def persistent_load(self, name: int | str | Reference) -> Any:  # noqa: ANN401  # what the user remembers
+        return self._held.tuple_of(name) if isinstance(name, int) else super().persistent_load(name)
 
 
 def _names_in(blob: bytes) -> Int64s:
