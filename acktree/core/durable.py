@@ -2,8 +2,8 @@
 
 A pickle names a class by its module. A checkpoint outlives a release, and a module may be renamed in the
 next one. So a class of acktree in a pickle is written as a *tag*: a name with a version that is listed in
-:data:`TAGS`, which says where the class is now. Users' classes are written by their names: by pickle where they
-can be imported, and as a reference where not, such as those of the main program.
+:data:`TAGS`, which says where the class is now. Users' classes are written by their names: by pickle where
+they can be imported, and as a reference where not, such as those of the main program.
 
 Layout of a value::
 
@@ -160,7 +160,7 @@ def public_name(kind: type) -> str | None:
 
 
 def dumps(value: object) -> bytes:
-    """A value as bytes, for this process and later runs; :func:`loads` reads it. Raises what pickle raises."""
+    """A value as bytes, for this process and later runs: for :func:`loads`. Raises what pickle raises."""
     plain = pickle.dumps(value, protocol=5)
     return _tagged(_Pickler, value) if _OURS in plain or _MAIN in plain else plain
 

@@ -130,7 +130,7 @@ def definition_pickle(value: object, seen: list[object] | None = None) -> bytes:
 
 
 def definitions_in(value: object) -> list[object]:
-    """The classes and functions that are pickled by value with it, as far as it can be pickled: 64 KiB of it."""
+    """The classes and functions that are pickled by value with an object, in the first 64 KiB of it."""
     seen: list[object] = []
     with suppress(Exception):  # pickling runs user code, and what it holds may be unpicklable
         _dumped(value, _Bounded(), seen)
@@ -215,7 +215,7 @@ class _Process:
     program: Program | None = None
     main: ModuleType | None = None
     needle = b""
-    classes: dict[bytes, object] = {}  # noqa: RUF012  # one for the process
+    classes: dict[bytes, object] = {}  # one for the process
     references: WeakKeyDictionary[Any, Reference] = WeakKeyDictionary()
 
 
@@ -249,9 +249,12 @@ def reference_to(value: Any, *, must_travel: bool) -> Reference:  # noqa: ANN401
     """
     reference = _Process.references.get(value)
     program = _Process.program
-    if reference is not None and (program is None or reference[0] == program.process):
-        if reference[-1] is not None or not must_travel:
-            return reference
+    if (
+        reference is not None
+        and (program is None or reference[0] == program.process)
+        and (reference[-1] is not None or not must_travel)
+    ):
+        return reference
     program = program or current()
     is_main = value.__module__ == _MAIN
     key = (value.__module__, value.__qualname__)
@@ -315,7 +318,7 @@ def main_named(module: str, name: str) -> object | None:
 
 
 def name_in_pickles() -> bytes:
-    """The bytes that a pickle holds if it names the main program's module as a process that imports it does."""
+    """The bytes of a pickle that names the main program's module as a process that imports it does."""
     if _Process.program is not None:
         return _Process.needle
     main, is_imported = _main_module()
@@ -336,12 +339,13 @@ def gone(module: str, name: str, *, is_main: bool) -> CheckpointError:
         f"a stored value needs {name!r} of {where if is_main else f'module {module!r}'}, "
         "and this program has no such class, or several",
         "what an earlier run of the topology remembered or sent",
-        f"define {name!r} there again, at the top level of the file; or in a module that both programs import",
+        f"define {name!r} there again, at the top level of the file, or give the topology a new checkpoint; "
+        "see docs/running.md, classes of the main program",
     )
 
 
 def _loaded(program: Program, reference: Reference) -> object | None:
-    """What has this name in a process that runs no topology. It imports nothing: a program may be run by it."""
+    """What has this name in a process that runs no topology. It imports nothing: that may run a program."""
     _, _, module, name, is_main, _ = reference
     if is_main and program.names(module) and (_MAIN, name) in program.known:
         return program.known[_MAIN, name]
@@ -389,7 +393,7 @@ def _name_of(main: ModuleType | None) -> str:
 
 
 def _named_in(module: object) -> dict[_Key, object]:
-    """The classes and functions of a module, by (module, name); those of a main program under ``__main__``."""
+    """The classes and functions of a module, by (module, name); those of a main program as ``__main__``'s."""
     if not isinstance(module, ModuleType):
         return {}
     own = _MAIN if module is _main_module()[0] else module.__name__

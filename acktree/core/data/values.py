@@ -30,6 +30,7 @@ from acktree.arrow_arrays import FAITHFUL, array_of, holds, kinds_of, typed_arra
 from acktree.core import durable
 from acktree.core.data.reading import Column, PartlyReadable, decoded
 from acktree.errors import CheckpointError, MisuseError
+from acktree.stopped_by import pass_on
 from acktree.texts import error_text, short_repr
 
 __all__ = [
@@ -204,7 +205,8 @@ def unpickled_column(field: pa.Field, column: pa.Array) -> list[Any]:
         return [None if payload is None else durable.loads(payload) for payload in payloads]
     except CheckpointError as cause:
         raise MisuseError(cause.what, f"field {field.name!r}", cause.fix) from cause
-    except Exception as cause:
+    except BaseException as cause:
+        pass_on(cause)
         raise MisuseError(
             f"a value cannot be unpickled in this process: {error_text(cause)}",
             f"field {field.name!r}",

@@ -31,6 +31,7 @@ from acktree.core.state.key_value_state import KeyValueState
 from acktree.core.state.store import Below, StateStore
 from acktree.core.state.stored_state import StoredState
 from acktree.errors import MisuseError
+from acktree.stopped_by import pass_on
 from acktree.tasks.bolts.held_tuples import HeldTuples
 from acktree.tasks.bolts.oldest_held import HeldOpen
 from acktree.tasks.bolts.rows import InboundRows, open_among
@@ -204,7 +205,8 @@ class TaskMemory:
     def _saved(self, name: str, value: object) -> bytes:
         try:
             return self._dumps(value)
-        except Exception as error:
+        except BaseException as error:
+            pass_on(error)
             raise MisuseError(
                 f"what is remembered as {name!r} cannot be saved: {bounded(error_text(error), _MOST_SHOWN)}",
                 "remembers",

@@ -35,6 +35,7 @@ from acktree.core.runs import rows_by_number, starts_of_runs
 from acktree.core.tracking.lineage import Lineage, Sparse
 from acktree.core.tracking.lineage_runs import Runs
 from acktree.errors import MisuseError, ProtocolError
+from acktree.stopped_by import pass_on
 from acktree.tasks.bolts.emission import Emission
 from acktree.tasks.bolts.outputs import Outputs
 from acktree.tasks.bolts.rows import InboundRows, account_of
@@ -53,7 +54,7 @@ class _Route:
     """A subscription and its chooser: None for direct grouping, an exception if making it raised."""
 
     subscription: Subscription
-    chooser: Chooser | Exception | None
+    chooser: Chooser | BaseException | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -299,7 +300,8 @@ class Router:
             )
         except ProtocolError:
             raise
-        except Exception as error:  # noqa: BLE001  # a custom grouping's prepare is user code
+        except BaseException as error:  # noqa: BLE001  # a custom grouping's prepare is user code
+            pass_on(error)
             return _Route(subscription, error)
         return _Route(subscription, chooser)
 
