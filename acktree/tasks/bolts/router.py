@@ -117,7 +117,7 @@ class Router:
 
     def route(
         self, emission: Emission, rows: InboundRows, chosen: list[Choice] | None = None
-    ) -> Mapping[int, Exception]:
+    ) -> Mapping[int, BaseException]:
         """Make frames of an emission, and add the edges of its copies to the sums of their anchors.
 
         Args:
@@ -141,7 +141,7 @@ class Router:
             isinstance(route.chooser, Chooser) and route.chooser.needs_mixes for route in routes
         )
         mixes = self._mixes(emission.parents, rows) if needs_mixes else np.zeros(count, dtype=np.uint64)
-        refused: dict[int, Exception] = {}
+        refused: dict[int, BaseException] = {}
         for route in routes:
             sent = self._coded(route, emission)
             choice = self._choose(route, sent, mixes)
@@ -172,7 +172,7 @@ class Router:
                 f"component {self._component.id!r}",
                 "this is a bug in acktree: please report it",
             )
-        if isinstance(route.chooser, Exception):
+        if isinstance(route.chooser, BaseException):
             return _no_targets(len(mixes), route.chooser)
         return _choose_by_halves(route.chooser, emission.batch, mixes)
 
@@ -351,7 +351,7 @@ def _taken(batch: pa.RecordBatch, rows: Int64s) -> pa.RecordBatch:
     return taken
 
 
-def _no_targets(count: int, error: Exception) -> Choice:
+def _no_targets(count: int, error: BaseException) -> Choice:
     """A choice that refuses all of ``count`` tuples because of one error."""
     none = np.zeros(0, dtype=np.int64)
     return Choice(none, none.astype(np.int32), dict.fromkeys(range(count), error))
