@@ -37,7 +37,7 @@ from io import BytesIO
 from pathlib import PurePath
 from pickle import PicklingError, loads
 from types import FunctionType, ModuleType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeGuard
 from weakref import WeakKeyDictionary
 
 import cloudpickle
@@ -115,7 +115,7 @@ def by_value(value: object) -> bool:
     return _found_in(sys.modules.get(value.__module__), value.__qualname__) is not value
 
 
-def is_named(value: object) -> bool:
+def is_named(value: object) -> TypeGuard[type | FunctionType]:
     """Whether a reference can stand for it: closures and lambdas have no name to be found by."""
     return isinstance(value, type) or (isinstance(value, FunctionType) and "<" not in value.__qualname__)
 
@@ -177,7 +177,7 @@ class Program:
             known |= _named_in(sys.modules.get(module))
         made: dict[_Key, dict[int, object]] = {}
         for value in filter(is_named, seen):
-            made.setdefault((value.__module__, value.__qualname__), {})[id(value)] = value  # type: ignore[attr-defined]
+            made.setdefault((value.__module__, value.__qualname__), {})[id(value)] = value
         alone = {key: value for key, values in made.items() if len(values) == 1 for value in values.values()}
         known = alone | known
         if is_imported:  # workers import it
@@ -325,11 +325,10 @@ def name_in_pickles() -> bytes:
     return _needle(_name_of(main), is_imported=is_imported)
 
 
-def same_name(kind: type) -> str:
-    """A name of a class that is the same in any form in which a program is run."""
-    main = current().main
-    module = main if kind.__module__ == _MAIN else kind.__module__
-    return f"{module}.{kind.__qualname__}"
+def same_name(value: type | FunctionType) -> str:
+    """A name of a class or function that is the same in any form in which a program is run."""
+    module = _name_of(_main_module()[0]) if value.__module__ == _MAIN else value.__module__
+    return f"{module}.{value.__qualname__}"
 
 
 def gone(module: str, name: str, *, is_main: bool) -> CheckpointError:
