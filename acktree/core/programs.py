@@ -36,7 +36,7 @@ from importlib import import_module
 from io import BytesIO
 from pathlib import PurePath
 from pickle import PicklingError, loads
-from types import FunctionType, ModuleType
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, Final, TypeAlias, TypeGuard
 from weakref import WeakKeyDictionary
 
@@ -325,7 +325,7 @@ def name_in_pickles() -> bytes:
     return _needle(_name_of(main), is_imported=is_imported)
 
 
-def same_name(value: type | FunctionType) -> str:
+def same_name(value: type | FunctionType | BuiltinFunctionType) -> str:
     """A name of a class or function that is the same in any form in which a program is run."""
     module = _name_of(_main_module()[0]) if value.__module__ == _MAIN else value.__module__
     return f"{module}.{value.__qualname__}"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from types import BuiltinFunctionType
 from typing import Any, Final
 
 from acktree.core.data.groupings import Custom, CustomGrouping, Fields, Grouping, PartialKey
@@ -236,7 +237,7 @@ def _slots_of(kind: type) -> tuple[str, ...]:
 
 def _stable(value: object) -> str | None:
     """A text that equal values have in every process; None where there is none."""
-    if is_named(value):
+    if is_named(value) or (isinstance(value, BuiltinFunctionType) and value.__module__):
         return same_name(value)
     try:
         return f"{stable_hash(value):016x}"

@@ -1,7 +1,7 @@
 """Runs of a program without Spark: a driver writes its plan and a frame of values, a worker reads both.
 
-The worker is a process of its own: ``python -m tests.unit.core.program_runs FOLDER``. What it remembers lies in
-the folder from run to run, as do the driver's values of the first run and the spout's position.
+The worker is a process of its own: ``python -m tests.unit.core.program_runs FOLDER``. What it remembers lies
+in the folder from run to run, as do the driver's values of the first run and the spout's position.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def drive(builder: TopologyBuilder, values: Sequence[object], folder: Path) -> N
         before = said(lambda: durable.loads(position.read_bytes()))
         found["position"] = before if isinstance(before, str) else before == list(values)
     position.write_bytes(durable.dumps(list(values)))
-    print(json.dumps(found))
+    sys.stdout.write(json.dumps(found))
 
 
 def said(call: Any) -> Any:
@@ -99,4 +99,4 @@ def run(command: Sequence[str], folder: Path) -> tuple[dict[str, Any], dict[str,
 
 
 if __name__ == "__main__":
-    print(json.dumps(work(Path(sys.argv[1]))))
+    sys.stdout.write(json.dumps(work(Path(sys.argv[1]))))

@@ -1,4 +1,4 @@
-"""Values whose class no other process can import: after a restart they are of the class that the program has."""
+"""Values whose class no process can import: after a restart they are of the class that the program has."""
 
 from __future__ import annotations
 
@@ -59,7 +59,10 @@ Named = collections.namedtuple("Named", "shop n")
 
 def price(n): return n * VERSION
 
-VALUES = [Shade.DARK, Shade.DIM, Key("a", 2), Outer.Kind.PAYMENT, Outer.Inner(3), Name("x"), Box[int](1), Named("a", 1)]
+VALUES = [
+    Shade.DARK, Shade.DIM, Key("a", 2), Outer.Kind.PAYMENT, Outer.Inner(3), Name("x"), Box[int](1),
+    Named("a", 1),
+]
 
 class ByShop(CustomGrouping):
     def choose_tasks(self, task_id, values): return []
@@ -77,11 +80,9 @@ class Count(BasicBolt):
         self.last, self.price = values[2], price
         self.double = self.double or (lambda n: n * 2)
         for value in values: self.counts[value] = self.counts.get(value, 0) + 1
-        return found | {"counts": [self.counts[value] for value in VALUES_HERE(values)], "keys": len(self.counts),
-            "alias": type(values[0])["DIM"] is values[0]}
+        counts = [self.counts[value] for value in values]
+        return found | {"counts": counts, "keys": len(self.counts), "alias": type(values[0])["DIM"] is values[0]}
     def execute(self, tup, collector): pass
-
-def VALUES_HERE(values): return values
 
 class Shades(Spout):
     outputs = ["value"]
@@ -138,47 +139,42 @@ def changed(folder: Path, *changes: tuple[str, str]) -> None:
 ONCE = [2, 2, 1, 1, 1, 1, 1, 1]
 
 
-@pytest.mark.parametrize("order", [("script", "acktree run", "-m"), ("acktree run", "script", "script")])
+@pytest.mark.parametrize("order", [("script", "acktree run", "-m"), ("acktree run", "script")])
 def test_values_are_of_the_class_that_the_program_has_now_however_it_is_run(folder, order):
-    first, second, third = (run(forms(folder)[form], folder) for form in order)
+    first, *later = found = [run(forms(folder)[form], folder) for form in order]
     assert first[1]["counts"] == ONCE
-    for runs, (driver, worker) in ((2, second), (3, third)):
+    for runs, (driver, worker) in enumerate(later, 2):
         assert driver["position"] is True
         assert worker["counts"] == [runs * n for n in ONCE]
         assert worker["keys"] == 7
         assert worker["frame"] == worker["fresh"] == [True, True, 2]
         assert worker["last"] == 2
-    hashes = {tuple(found["hashes"]) for each in (first, second, third) for found in each}
+    hashes = {tuple(process["hashes"]) for each in found for process in each}
     assert len(hashes) == 1  # the same task in each run, in driver and worker
-    assert {each[0]["shape"] for each in (first, second, third)} == {"program.ByShop"}
-    assert all(worker["alias"] for _, worker in (first, second, third))
+    assert {driver["shape"] for driver, _ in found} == {"program.ByShop"}
+    assert all(worker["alias"] for _, worker in found)
 
 
 def test_after_an_upgrade_methods_and_functions_are_the_new_ones_and_a_lambda_is_the_old_one(folder):
-    script = forms(folder)["script"]
-    run(script, folder)
+    run(forms(folder)["script"], folder)
     changed(folder, ("VERSION = 1", "VERSION = 10"), ("    n: int\n    def", "    n: int\n    city: str = 'b'\n    def"),
             ("n * 2)", "n * 3)"))  # fmt: skip
-    _, worker = run(script, folder)
+    (folder / "program.py").rename(folder / "second.py")
+    _, worker = run(["second.py", str(folder)], folder)
     assert worker["frame"] == [True, True, 20]
     assert (worker["last"], worker["price"], worker["double"]) == (20, 10, 2)
 
 
-def test_a_program_under_another_file_name_has_the_values_of_the_first(folder):
+def test_a_class_that_is_gone_is_refused_with_its_name(folder):
     run(forms(folder)["script"], folder)
-    (folder / "program.py").rename(folder / "second.py")
-    _, worker = run(["second.py", str(folder)], folder)
-    assert worker["counts"] == [2 * n for n in ONCE]
-
-
-@pytest.mark.parametrize("form", ["script", "acktree run"])
-def test_a_class_that_is_gone_is_refused_with_its_name(folder, form):
-    run(forms(folder)["script"], folder)
+    position = (folder / "position").read_bytes()
     changed(folder, ("class Shade(", "class Tone("), ("Shade.", "Tone."))
-    driver, worker = run(forms(folder)[form], folder)
-    for refusal in (driver["position"], worker["refused"]):
-        assert "needs 'Shade' of the main program (program)" in refusal
-        assert "define 'Shade' there again" in refusal
+    for form in ("script", "acktree run"):
+        (folder / "position").write_bytes(position)
+        driver, worker = run(forms(folder)[form], folder)
+        for refusal in (driver["position"], worker["refused"]):
+            assert "needs 'Shade' of the main program (program)" in refusal
+            assert "define 'Shade' there again" in refusal
 
 
 def topology(*values: object) -> TopologyBuilder:
@@ -259,7 +255,8 @@ def test_a_process_without_a_topology_reads_what_was_written_and_writes_it_back(
     stored.write_bytes(durable.dumps_by_value({kind.A: 1}))
     code = (
         "import sys; from pathlib import Path; from acktree.core import durable; file = Path(sys.argv[1]);"
-        "value = durable.loads(file.read_bytes()); print(*value); file.write_bytes(durable.dumps_by_value(value))"
+        "value = durable.loads(file.read_bytes()); print(*value);"
+        "file.write_bytes(durable.dumps_by_value(value))"
     )
     done = subprocess.run([sys.executable, "-c", code, str(stored)], check=True, stdout=subprocess.PIPE)
     assert done.stdout == b"Kind.A\n"
