@@ -179,6 +179,8 @@ class LocalTopology(RunningTopology):
                 task.flush(self.now_ms)
         if self._recorder.limit_reached is not None:
             raise self._recorder.limit_reached
+        if self._restless is not None:
+            raise self._restless
         chunks = self._inbox.take()
         self._count(chunk for _, chunk in chunks)
         if not chunks and not self._wants_beat:
@@ -198,8 +200,6 @@ class LocalTopology(RunningTopology):
                 "let next_tuple return without an emit now and then: raise EndOfStream, "
                 "or emit by context.now_ms(); feed a large input in parts, with an advance() after each",
             )
-        if self._restless is not None:
-            raise self._restless
 
     def _note_failed(
         self,

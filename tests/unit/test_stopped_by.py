@@ -69,7 +69,7 @@ def test_a_coroutine_that_is_closed_is_closed():
     async def step():
         try:
             await waiting()
-        except BaseException as error:  # noqa: BLE001
+        except BaseException as error:
             passed.append(raised_by(partial(pass_on, error)))
             raise
 

@@ -81,7 +81,8 @@ class Count(BasicBolt):
         self.double = self.double or (lambda n: n * 2)
         for value in values: self.counts[value] = self.counts.get(value, 0) + 1
         counts = [self.counts[value] for value in values]
-        return found | {"counts": counts, "keys": len(self.counts), "alias": type(values[0])["DIM"] is values[0]}
+        is_alias = type(values[0])["DIM"] is values[0]
+        return found | {"counts": counts, "keys": len(self.counts), "alias": is_alias}
     def execute(self, tup, collector): pass
 
 class Shades(Spout):
@@ -157,8 +158,8 @@ def test_values_are_of_the_class_that_the_program_has_now_however_it_is_run(fold
 
 def test_after_an_upgrade_methods_and_functions_are_the_new_ones_and_a_lambda_is_the_old_one(folder):
     run(forms(folder)["script"], folder)
-    changed(folder, ("VERSION = 1", "VERSION = 10"), ("    n: int\n    def", "    n: int\n    city: str = 'b'\n    def"),
-            ("n * 2)", "n * 3)"))  # fmt: skip
+    field = "    n: int\n", "    n: int\n    city: str = 'b'\n"
+    changed(folder, ("VERSION = 1", "VERSION = 10"), field, ("n * 2)", "n * 3)"))
     (folder / "program.py").rename(folder / "second.py")
     _, worker = run(["second.py", str(folder)], folder)
     assert worker["frame"] == [True, True, 20]

@@ -1,4 +1,4 @@
-"""Whatever user code raises fails what it worked on, as an ``Exception`` does: in each bolt and hook."""
+"""Whatever user code raises fails what it worked on, as an ``Exception`` does, in any bolt or hook."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ class LibraryTimeout(BaseException):
 
 
 ERRORS = {
-    "library": LibraryTimeout("3 seconds"), "cancelled": asyncio.CancelledError("pool"), "exit": SystemExit(3),
+    "library": LibraryTimeout("3 seconds"), "cancelled": asyncio.CancelledError("pool"),
+    "exit": SystemExit(3),
     "interrupt": KeyboardInterrupt("mine"), "generator": GeneratorExit("closed"),
 }  # fmt: skip
 SHOWN = {
