@@ -46,8 +46,8 @@ __all__ = [
     "class_of",
     "dumps",
     "dumps_by_value",
+    "id_of",
     "loads",
-    "may_name_the_program",
     "must_be_rewritten",
     "public_name",
     "tag_of",
@@ -182,11 +182,6 @@ def must_be_rewritten(plain: bytes) -> bool:
     return bool(by_value) and any(module.encode() in plain for module in by_value)
 
 
-def may_name_the_program(plain: bytes) -> bool:
-    """Whether a pickle, or several in a row, may name the main program, which pickle alone would import."""
-    return _MAIN in plain or programs.name_in_pickles() in plain
-
-
 def loads(blob: Buffer) -> Any:  # noqa: ANN401  # what the user wrote
     """Read what :func:`dumps` or :func:`dumps_by_value` wrote. Raises what pickle raises.
 
@@ -194,7 +189,9 @@ def loads(blob: Buffer) -> Any:  # noqa: ANN401  # what the user wrote
         CheckpointError: A newer acktree wrote it, or the program lacks a class of it.
     """
     if blob[0] != _MARK:
-        return Unpickler(BytesIO(blob)).load() if may_name_the_program(bytes(blob)) else pickle.loads(blob)
+        plain = bytes(blob)
+        is_plain = _MAIN not in plain and not programs.may_be_named_in(plain)
+        return pickle.loads(plain) if is_plain else Unpickler(BytesIO(plain)).load()
     if blob[1] != _VERSION:
         raise CheckpointError(
             f"a stored value has layout {blob[1]}, and this acktree reads layout {_VERSION}",
@@ -206,14 +203,14 @@ def loads(blob: Buffer) -> Any:  # noqa: ANN401  # what the user wrote
 
 class _Pickler(pickle.Pickler):
     def persistent_id(self, value: object) -> str | Reference | None:
-        return _id_of(value, must_travel=False)
+        return id_of(value, must_travel=False)
 
 
 class ByValuePickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
     """Pickles for any process of this run and for later runs; lambdas and closures go with their code."""
 
     def persistent_id(self, value: object) -> str | int | Reference | None:
-        return _id_of(value, must_travel=True)
+        return id_of(value)
 
 
 class Unpickler(pickle.Unpickler):
@@ -223,17 +220,27 @@ class Unpickler(pickle.Unpickler):
         return class_of(name) if isinstance(name, str) else programs.read(name)
 
     def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401  # as above
+        if module == "cloudpickle.cloudpickle" and name in programs.OF_EARLIER_RELEASES:
+            return programs.OF_EARLIER_RELEASES[name]
         found = programs.main_named(module, name)
         return super().find_class(module, name) if found is None else found
 
 
-def _id_of(value: object, *, must_travel: bool) -> str | Reference | None:
-    if not isinstance(value, _NAMED):
+def id_of(value: object, *, must_travel: bool = True) -> str | Reference | None:
+    """What a pickle holds in the place of a class or function; None for what pickle writes itself.
+
+    Args:
+        must_travel: Whether other processes of this run read the pickle.
+    """
+    if not isinstance(value, _NAMED) or _is_importable(value):
         return None
-    tag = tag_of(value)
-    if tag is not None or not (programs.by_value(value) and programs.is_named(value)):
-        return tag
-    return programs.reference_to(value, must_travel=must_travel)
+    return tag_of(value) or programs.reference_to(value, must_travel=must_travel)
+
+
+@lru_cache(maxsize=1024)
+def _is_importable(value: object) -> bool:
+    """Whether pickle itself writes a class by its name, or it has none. Asked for each value of a class."""
+    return tag_of(value) is None and not (programs.by_value(value) and programs.is_named(value))
 
 
 def _tagged(pickler: type[pickle.Pickler | cloudpickle.Pickler], value: object) -> bytes:

@@ -21,7 +21,9 @@ Rules of this file
 1. Within one run a reference means the very class of its definition, as cloudpickle knows it again.
 2. In any later run it means the class that the program has under that name. Where there is none, it is
    refused. A function is code alone: one that is gone is read as it was written.
-3. A process that runs no topology and has no class of that name reads the definition. It writes what it was
+3. An earlier acktree wrote a definition in the place of each class. It is read likewise, and as it was
+   written where the program has no class of that name.
+4. A process that runs no topology and has no class of that name reads the definition. It writes what it was
    given: ``rebalance`` needs no program.
 """
 
@@ -45,6 +47,7 @@ import cloudpickle
 from acktree.errors import CheckpointError
 
 __all__ = [
+    "OF_EARLIER_RELEASES",
     "Program",
     "Reference",
     "by_value",
@@ -53,7 +56,7 @@ __all__ = [
     "enter",
     "is_named",
     "main_named",
-    "name_in_pickles",
+    "may_be_named_in",
     "read",
     "reference_to",
     "run_module",
@@ -188,10 +191,6 @@ class Program:
     def __reduce__(self) -> tuple[Any, ...]:
         return Program, (self.process, self.number, self.main, self.is_imported, self.definitions)
 
-    def names(self, module: str) -> bool:
-        """Whether a module is the main program's, as pickle calls it in any form of this program."""
-        return module == _MAIN or (module == self.main and not self.is_imported)
-
     def find(self, module: str, name: str, *, is_main: bool) -> object | None:
         """What has this name in the program; None for nothing."""
         key = (_MAIN if is_main else module, name)
@@ -214,7 +213,7 @@ class _Process:
 
     program: Program | None = None
     main: ModuleType | None = None
-    needle = b""
+    needle: bytes | None = None
     classes: dict[bytes, object] = {}  # one for the process
     references: WeakKeyDictionary[Any, Reference] = WeakKeyDictionary()
 
@@ -222,7 +221,7 @@ class _Process:
 def enter(program: Program) -> None:
     """From now on this process reads and writes values of a run of this program."""
     _Process.program = program
-    _Process.needle = _needle(program.main, is_imported=program.is_imported)
+    _Process.needle = None if program.is_imported else program.main.encode() + _MEMOIZED
 
 
 def run_module(main: ModuleType) -> None:
@@ -303,26 +302,25 @@ def main_named(module: str, name: str) -> object | None:
     Raises:
         CheckpointError: The program has nothing of that name.
     """
-    if module != _MAIN and module.encode() + _MEMOIZED != _Process.needle and _Process.program is not None:
+    main, is_imported = _main_module()
+    program = _Process.program
+    main_name = _name_of(main) if program is None else program.main
+    is_imported = is_imported if program is None else program.is_imported
+    if module != _MAIN and (is_imported or module != main_name):
         return None
-    program = current()
-    if not program.names(module):
-        return None
-    found = program.find(program.main, name, is_main=True)
-    main, _ = _main_module()
-    if found is None and _name_of(main) == program.main:
+    program = program or current()
+    found = program.find(main_name, name, is_main=True)
+    if found is None and _name_of(main) == main_name:
         found = _found_in(main, name)
     if found is None and program.process and (module == _MAIN or module not in sys.modules):
-        raise gone(program.main, name, is_main=True)
+        raise gone(main_name, name, is_main=True)
     return found
 
 
-def name_in_pickles() -> bytes:
-    """The bytes of a pickle that names the main program's module as a process that imports it does."""
-    if _Process.program is not None:
-        return _Process.needle
-    main, is_imported = _main_module()
-    return _needle(_name_of(main), is_imported=is_imported)
+def may_be_named_in(pickles: bytes) -> bool:
+    """Whether a pickle, or several, may name the main program's module as a process that imports it does."""
+    needle = _Process.needle if _Process.program is not None else _needle(*_main_module())
+    return needle is not None and needle in pickles
 
 
 def same_name(value: type | FunctionType | BuiltinFunctionType) -> str:
@@ -346,7 +344,7 @@ def gone(module: str, name: str, *, is_main: bool) -> CheckpointError:
 def _loaded(program: Program, reference: Reference) -> object | None:
     """What has this name in a process that runs no topology. It imports nothing: that may run a program."""
     _, _, module, name, is_main, _ = reference
-    if is_main and program.names(module) and (_MAIN, name) in program.known:
+    if is_main and module in (program.main, _MAIN) and (_MAIN, name) in program.known:
         return program.known[_MAIN, name]
     return _found_in(sys.modules.get(module), name)
 
@@ -377,8 +375,8 @@ def _main_module() -> tuple[ModuleType | None, bool]:
     return sys.modules.get(_MAIN), False
 
 
-def _needle(main: str, *, is_imported: bool) -> bytes:
-    return (_MAIN if is_imported else main).encode() + _MEMOIZED
+def _needle(main: ModuleType | None, is_imported: bool) -> bytes | None:  # noqa: FBT001  # as _main_module() says
+    return None if is_imported else _name_of(main).encode() + _MEMOIZED
 
 
 def _name_of(main: ModuleType | None) -> str:
@@ -422,3 +420,46 @@ def _found_in(module: object, name: str) -> object | None:
         found: object = reduce(getattr, name.split("."), module)
         return found
     return None
+
+
+def _earlier_class(kind: type, name: str, bases: Any, given: Mapping[str, Any], *rest: Any) -> Any:  # noqa: ANN401
+    found = _of_earlier_name(given.get("__module__", _MAIN), name)
+    return found or cloudpickle.cloudpickle._make_skeleton_class(kind, name, bases, given, *rest)  # noqa: SLF001
+
+
+def _earlier_enum(  # what it takes and returns is cloudpickle's
+    bases: Any,
+    name: str,
+    qualname: str,
+    members: Any,
+    module: str,
+    *rest: Any,  # noqa: ANN401
+) -> Any:  # noqa: ANN401
+    found = _of_earlier_name(module, qualname)
+    make = cloudpickle.cloudpickle._make_skeleton_enum  # noqa: SLF001
+    return found or make(bases, name, qualname, members, module, *rest)
+
+
+def _earlier_state(kind: type, state: Any) -> type:  # noqa: ANN401
+    if _of_earlier_name(kind.__module__, kind.__qualname__) is not kind:
+        cloudpickle.cloudpickle._class_setstate(kind, state)  # noqa: SLF001
+    return kind
+
+
+def _of_earlier_name(module: str, name: str) -> object | None:
+    """The class of the program that has a name as earlier releases wrote it: without the classes around it."""
+    program, is_main = _Process.program, module == _MAIN
+    if program is None:
+        return None
+    found = program.find(program.main if is_main else module, name, is_main=is_main)
+    keys = {*program.known, *program.definitions}
+    nested = [key for key in keys if key[0] == module and key[1].endswith(f".{name}")]
+    return program.find(*nested[0], is_main=is_main) if found is None and len(nested) == 1 else found
+
+
+OF_EARLIER_RELEASES: Final[Mapping[str, Any]] = {
+    "_make_skeleton_class": _earlier_class,
+    "_make_skeleton_enum": _earlier_enum,
+    "_class_setstate": _earlier_state,
+}
+"""What reads a definition where earlier releases wrote one, by the name that it has in cloudpickle."""

@@ -23,7 +23,7 @@ from typing import Any, Final
 import numpy as np
 
 from acktree.core.data.tuples import Tuple
-from acktree.core.durable import ByValuePickler, Unpickler
+from acktree.core.durable import ByValuePickler, Unpickler, id_of
 from acktree.core.ids import Int64s
 from acktree.core.packing import int64s, pack, unpack
 from acktree.core.programs import Reference
@@ -296,7 +296,7 @@ class _Pickler(ByValuePickler):
             name = self._held.name_of(value)
             self.names.add(name)
             return name
-        return super().persistent_id(value)
+        return id_of(value)
 
 
 class _Unpickler(Unpickler):
