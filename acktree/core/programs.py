@@ -427,17 +427,10 @@ def _earlier_class(kind: type, name: str, bases: Any, given: Mapping[str, Any], 
     return found or cloudpickle.cloudpickle._make_skeleton_class(kind, name, bases, given, *rest)  # noqa: SLF001
 
 
-def _earlier_enum(  # what it takes and returns is cloudpickle's
-    bases: Any,
-    name: str,
-    qualname: str,
-    members: Any,
-    module: str,
-    *rest: Any,  # noqa: ANN401
-) -> Any:  # noqa: ANN401
+def _earlier_enum(*given: Any) -> Any:  # noqa: ANN401
+    _, _, qualname, _, module, *_ = given
     found = _of_earlier_name(module, qualname)
-    make = cloudpickle.cloudpickle._make_skeleton_enum  # noqa: SLF001
-    return found or make(bases, name, qualname, members, module, *rest)
+    return found or cloudpickle.cloudpickle._make_skeleton_enum(*given)  # noqa: SLF001
 
 
 def _earlier_state(kind: type, state: Any) -> type:  # noqa: ANN401
@@ -447,7 +440,7 @@ def _earlier_state(kind: type, state: Any) -> type:  # noqa: ANN401
 
 
 def _of_earlier_name(module: str, name: str) -> object | None:
-    """The class of the program that has a name as earlier releases wrote it: without the classes around it."""
+    """The class of the program that an earlier release wrote under this name: without those around it."""
     program, is_main = _Process.program, module == _MAIN
     if program is None:
         return None
