@@ -210,6 +210,7 @@ class ByValuePickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle 
     """Pickles for any process of this run and for later runs; lambdas and closures go with their code."""
 
     def persistent_id(self, value: object) -> str | int | Reference | None:
+        """What stands for a class of ours, or one that no process can import."""
         return id_of(value)
 
 
@@ -217,9 +218,11 @@ class Unpickler(pickle.Unpickler):
     """Reads what either pickler wrote: each class is the one that this process has of its name."""
 
     def persistent_load(self, name: str | Reference) -> Any:  # noqa: ANN401  # a class or a function
+        """The class that an id stands for."""
         return class_of(name) if isinstance(name, str) else programs.read(name)
 
     def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401  # as above
+        """What a pickle means by a name."""
         if module == "cloudpickle.cloudpickle" and name in programs.OF_EARLIER_RELEASES:
             return programs.OF_EARLIER_RELEASES[name]
         found = programs.main_named(module, name)

@@ -132,10 +132,9 @@ class LocalCluster:
 
     def _run_rounds(self) -> None:
         """Run micro-batches until nothing moves any more. SpoutError where that would never be."""
-        for topology in self._running:
-            topology.begin_moment()
-        moved = True
+        moved = is_first = True
         while moved:
             moved = False
             for topology in self._running:
-                moved |= topology.round()
+                moved |= topology.round(is_first=is_first)
+            is_first = False

@@ -111,7 +111,7 @@ class LocalTopology(RunningTopology):
         self._wants_beat = False
         self._tasks: dict[int, SpoutTask] = {}
         self._is_closed = False
-        self.begin_moment()
+        self._begin_moment()
         try:
             for spout in topology.spouts:
                 for task_id in spout.task_ids:
@@ -157,14 +157,17 @@ class LocalTopology(RunningTopology):
         """The cluster's clock."""
         return self._now_ms()
 
-    def begin_moment(self) -> None:
+    def _begin_moment(self) -> None:
         """Begin to count what happens while the clock stands."""
         self._failures: Counter[tuple[str, object]] = Counter()
         self._emitted: Counter[str] = Counter()
         self._restless: SpoutError | None = None
 
-    def round(self) -> bool:
+    def round(self, *, is_first: bool = False) -> bool:
         """One micro-batch, if there is anything for one. True if anything moved.
+
+        Args:
+            is_first: Whether to count anew what happens while the clock stands.
 
         Raises:
             SpoutError: A spout will not rest before the clock moves.
@@ -173,6 +176,8 @@ class LocalTopology(RunningTopology):
         moved = False
         if self._is_closed:
             return moved
+        if is_first:
+            self._begin_moment()
         for task in self._tasks.values():
             with standing(task.place):
                 moved |= self._ask(task)
