@@ -21,6 +21,7 @@ from typing import Any, Final
 from acktree.checkpoint.location import location_of
 from acktree.cli.answers import Answer, Commands, UsageError, new_command
 from acktree.config import Config, dotted_key
+from acktree.core.programs import run_module
 from acktree.driver.handle import SubmittedTopology
 from acktree.driver.importing import importing
 from acktree.errors import AcktreeError, ConfigError, MisuseError, nearest
@@ -121,7 +122,9 @@ def _module(place: str, target: str) -> Any:  # noqa: ANN401  # a module
         raise ConfigError(f"{place!r} is no name of a module", target, fix)
     try:
         with _users_errors(f"{place or 'nothing'} cannot be imported", target):
-            return importlib.import_module(place)
+            module = importlib.import_module(place)
+            run_module(module)
+            return module
     except ModuleNotFoundError as error:
         if error.name is None or not f"{place}.".startswith(f"{error.name}."):
             raise ConfigError(

@@ -2,19 +2,21 @@
 
 A pickle names a class by its module. A checkpoint outlives a release, and a module may be renamed in the
 next one. So a class of acktree in a pickle is written as a *tag*: a name with a version that is listed in
-:data:`TAGS`, which says where the class is now. Users' classes are written by pickle and cloudpickle as ever.
+:data:`TAGS`, which says where the class is now. Users' classes are written by their names: by pickle where
+they can be imported, and as a reference where not, such as those of the main program.
 
 Layout of a value::
 
     80 ...           a pickle without a class of ours: nothing but pickle (protocol 5)
     AC 01 80 ...     a tagged pickle: a mark, the version of the layout, and a pickle (protocol 5) in which a
-                     class of ours is a persistent id, such as "acktree:MisuseError/1"
+                     class of ours is a persistent id, such as "acktree:MisuseError/1", and a class that no
+                     process can import is one too: a reference to it (see ``programs.py``)
 
 Rules of this file
 ------------------
 1. A tag is for ever. Where a class moves, its row in :data:`TAGS` says so; where the state that its instances
    are pickled with changes, it gets a new tag (``/2``), and the old one names what reads the old state.
-2. Only a pickle that names acktree is written twice: all others cost one look for seven bytes.
+2. Only a pickle that names acktree or the main program is written twice: all others cost a look for each.
 
 Records of the engine itself need no pickle: see ``packing.py``, and ``checkpoint/layout.py`` for each file.
 """
@@ -27,19 +29,24 @@ from contextlib import suppress
 from functools import lru_cache
 from importlib import import_module
 from io import BytesIO
-from types import MappingProxyType
+from types import FunctionType, MappingProxyType
 from typing import Any, Final
 
 import cloudpickle
 
+from acktree.core import programs
 from acktree.core.packing import Buffer
+from acktree.core.programs import Reference
 from acktree.errors import CheckpointError
 
 __all__ = [
     "TAGS",
+    "ByValuePickler",
+    "Unpickler",
     "class_of",
     "dumps",
     "dumps_by_value",
+    "id_of",
     "loads",
     "must_be_rewritten",
     "public_name",
@@ -51,6 +58,9 @@ _MARK: Final = 0xAC
 _VERSION: Final = 1
 _OURS: Final = b"acktree"
 """Stands in every pickle that names a class of ours."""
+_MAIN: Final = b"__main__"
+"""Stands in every pickle that names a class of the main program, where it was run as one."""
+_NAMED: Final = (type, FunctionType)
 
 _PLACES: Final[Mapping[str, str]] = {
     "acktree.acknowledger": "Acknowledger",
@@ -150,23 +160,23 @@ def public_name(kind: type) -> str | None:
 
 
 def dumps(value: object) -> bytes:
-    """A value as bytes, users' classes by reference; :func:`loads` reads it. Raises what pickle raises."""
+    """A value as bytes, for this process and later runs: for :func:`loads`. Raises what pickle raises."""
     plain = pickle.dumps(value, protocol=5)
-    return _tagged(_Pickler, value) if _OURS in plain else plain
+    return _tagged(_Pickler, value) if _OURS in plain or _MAIN in plain else plain
 
 
 def dumps_by_value(value: object) -> bytes:
-    """:func:`dumps`, but classes that other processes cannot import go with the value, by cloudpickle."""
+    """:func:`dumps`, but processes of this run that cannot import a class can read it, too."""
     with suppress(Exception):  # a user's __reduce__ raises what it likes: cloudpickle is tried
         plain = pickle.dumps(value, protocol=5)
         if not must_be_rewritten(plain):
             return plain
-    return _tagged(_ByValuePickler, value)
+    return _tagged(ByValuePickler, value)
 
 
 def must_be_rewritten(plain: bytes) -> bool:
     """Whether a pickle, or several in a row, may name a class of ours or one that others cannot import."""
-    if _OURS in plain or b"__main__" in plain:
+    if _OURS in plain or _MAIN in plain:
         return True
     by_value = cloudpickle.list_registry_pickle_by_value()
     return bool(by_value) and any(module.encode() in plain for module in by_value)
@@ -176,32 +186,64 @@ def loads(blob: Buffer) -> Any:  # noqa: ANN401  # what the user wrote
     """Read what :func:`dumps` or :func:`dumps_by_value` wrote. Raises what pickle raises.
 
     Raises:
-        CheckpointError: A newer acktree wrote it.
+        CheckpointError: A newer acktree wrote it, or the program lacks a class of it.
     """
     if blob[0] != _MARK:
-        return pickle.loads(blob)
+        plain = bytes(blob)
+        is_plain = _MAIN not in plain and not programs.may_be_named_in(plain)
+        return pickle.loads(plain) if is_plain else Unpickler(BytesIO(plain)).load()
     if blob[1] != _VERSION:
         raise CheckpointError(
             f"a stored value has layout {blob[1]}, and this acktree reads layout {_VERSION}",
             "a checkpoint or a dead letter",
             "read it with the acktree that wrote it, or with a newer one",
         )
-    return _Unpickler(BytesIO(blob[2:])).load()
+    return Unpickler(BytesIO(blob[2:])).load()
 
 
 class _Pickler(pickle.Pickler):
-    def persistent_id(self, value: object) -> str | None:
-        return tag_of(value)
+    def persistent_id(self, value: object) -> str | Reference | None:
+        return id_of(value, must_travel=False)
 
 
-class _ByValuePickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
-    def persistent_id(self, value: object) -> str | None:
-        return tag_of(value)
+class ByValuePickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+    """Pickles for any process of this run and for later runs; lambdas and closures go with their code."""
+
+    def persistent_id(self, value: object) -> str | int | Reference | None:
+        """What stands for a class of ours, or one that no process can import."""
+        return id_of(value)
 
 
-class _Unpickler(pickle.Unpickler):
-    def persistent_load(self, tag: str) -> type:
-        return class_of(tag)
+class Unpickler(pickle.Unpickler):
+    """Reads what either pickler wrote: each class is the one that this process has of its name."""
+
+    def persistent_load(self, name: str | Reference) -> Any:  # noqa: ANN401  # a class or a function
+        """The class that an id stands for."""
+        return class_of(name) if isinstance(name, str) else programs.read(name)
+
+    def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401  # as above
+        """What a pickle means by a name."""
+        if module == "cloudpickle.cloudpickle" and name in programs.OF_EARLIER_RELEASES:
+            return programs.OF_EARLIER_RELEASES[name]
+        found = programs.main_named(module, name)
+        return super().find_class(module, name) if found is None else found
+
+
+def id_of(value: object, *, must_travel: bool = True) -> str | Reference | None:
+    """What a pickle holds in the place of a class or function; None for what pickle writes itself.
+
+    Args:
+        must_travel: Whether other processes of this run read the pickle.
+    """
+    if not isinstance(value, _NAMED) or _is_importable(value):
+        return None
+    return tag_of(value) or programs.reference_to(value, must_travel=must_travel)
+
+
+@lru_cache(maxsize=1024)
+def _is_importable(value: object) -> bool:
+    """Whether pickle itself writes a class by its name, or it has none. Asked for each value of a class."""
+    return tag_of(value) is None and not (programs.by_value(value) and programs.is_named(value))
 
 
 def _tagged(pickler: type[pickle.Pickler | cloudpickle.Pickler], value: object) -> bytes:

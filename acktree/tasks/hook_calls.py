@@ -20,6 +20,7 @@ from acktree.core.data.hooks import (
     SpoutFailInfo,
 )
 from acktree.errors import HookError
+from acktree.stopped_by import pass_on
 from acktree.texts import error_text
 
 __all__ = ["BLOCKED_SECS", "HookCalls", "Reported"]
@@ -100,7 +101,8 @@ class HookCalls:
         began = perf_counter()
         try:
             method(*given)
-        except (Exception, SystemExit) as error:  # noqa: BLE001  # user code
+        except BaseException as error:  # noqa: BLE001  # user code
+            pass_on(error)
             self._say(
                 hook, name, f"raised in {name}(): {error_text(error)}",
                 "correct what the exception says; no tuple fails; reported again after a minute",

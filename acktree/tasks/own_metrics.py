@@ -11,7 +11,7 @@ from typing import Any
 from acktree.core.data.context import TaskServices
 from acktree.core.data.instruments import Increment, Instruments
 from acktree.errors import HookError
-from acktree.stopped_by import StoppedBySignal
+from acktree.stopped_by import pass_on
 from acktree.texts import error_text
 
 __all__ = ["grown_metrics", "task_services"]
@@ -38,9 +38,8 @@ def grown_metrics(services: TaskServices, report: Callable[[Exception], None]) -
         had_raised, gauge.has_raised = gauge.has_raised, False
         try:
             gauge.look()
-        except StoppedBySignal:  # on the main thread, which calls stats()
-            raise
-        except (Exception, SystemExit) as error:  # noqa: BLE001  # user code
+        except BaseException as error:  # noqa: BLE001  # user code
+            pass_on(error)
             gauge.has_raised = True
             if had_raised:
                 continue

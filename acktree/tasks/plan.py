@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+import secrets
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import count
 from typing import Final
 
-import cloudpickle
 import numpy as np
 
 from acktree.bolt import BasicBolt, Bolt
 from acktree.config import Config
 from acktree.core.data.context import Clock, TaskContext, TaskHook, TaskServices
 from acktree.core.data.hooks import WorkerHook
+from acktree.core.programs import Program, definition_pickle, definitions_in, enter
 from acktree.core.runs import Small
 from acktree.core.tracking.sampling import TraceRule
 from acktree.errors import ConfigError
@@ -35,6 +37,8 @@ COMBINED_FROM: Final = 16
 ``docs/decisions/0024-deltas-are-combined-from-16-partitions-up.md``."""
 LATE: Final = 2
 """After how many message timeouts a tuple is late, and for `acktree health` an attempt is stuck."""
+_PROCESS: Final = secrets.token_hex(8)
+_planned = count(1)
 PARTITIONS_PER_COMBINER: Final = 8
 """How many partitions there are for each combining task: it does a fraction of what a level's task does, and
 each level sends it one row from every partition."""
@@ -58,6 +62,7 @@ class Plan:
         worker_hooks: The worker hooks, likewise.
         has_payloads: Whether some spout is a DataFrame with a ``Retry`` or an ``Acknowledger``: level 0 then
             says what rows hold, or their ids.
+        program: The classes that no worker can import, by their names.
     """
 
     topology: Topology
@@ -70,6 +75,7 @@ class Plan:
     import_path: tuple[str, ...]
     first_sequences: Mapping[int, int]
     has_payloads: bool
+    program: Program
     hooks: bytes = b""
     worker_hooks: bytes = b""
 
@@ -77,13 +83,14 @@ class Plan:
     def of(
         cls, topology: Topology, config: Config, partitions: int, run_salt: int, first_sequence: int = 0
     ) -> Plan:
-        """Lay out a topology over a number of partitions.
+        """Lay out a topology over a number of partitions. From now on this process reads values for it.
 
         Args:
             first_sequence: The first sequence of this run.
         """
         is_tracking = config.acker_executors != 0
-        pickles = {bolt.id: cloudpickle.dumps(bolt.user_object) for bolt in topology.bolts}
+        seen: list[object] = []
+        pickles = {bolt.id: definition_pickle(bolt.user_object, seen) for bolt in topology.bolts}
         bare = {name: replace(part, user_object=None) for name, part in topology.components.items()}
         stripped = replace(topology, components=bare)
         every = {bolt.id: _tick_secs(bolt, config) for bolt in topology.bolts}
@@ -96,11 +103,15 @@ class Plan:
         }
         hooks = _pickled_hooks(config.task_hooks, "task")
         worker_hooks = _pickled_hooks(config.worker_hooks, "worker")
+        for spout in topology.spouts:
+            seen += () if spout.is_dataframe else definitions_in(spout.user_object)
+        program = Program.of(_PROCESS, next(_planned), seen)
+        enter(program)
         config = replace(config, task_hooks=(), worker_hooks=(), metrics_consumers=())
         return cls(
             stripped, config, partitions, is_tracking, run_salt, pickles, ticks, tuple(sys.path), firsts,
             any(spout.is_dataframe and (spout.retry or spout.told_columns) for spout in topology.spouts),
-            hooks, worker_hooks,
+            program, hooks, worker_hooks,
         )  # fmt: skip
 
     @cached_property
@@ -260,7 +271,7 @@ def _pickled_hooks(hooks: tuple[TaskHook | WorkerHook, ...], kind: str) -> bytes
     if not hooks:
         return b""
     try:
-        pickled: bytes = cloudpickle.dumps(hooks)
+        pickled = definition_pickle(hooks)
         pickle.loads(pickled)
     except Exception as error:
         raise ConfigError(

@@ -13,6 +13,7 @@ from acktree.core.data.groupings import Direct
 from acktree.core.data.values import encode_columns, size_of
 from acktree.core.ids import Int32s
 from acktree.errors import MisuseError
+from acktree.stopped_by import pass_on
 from acktree.tasks.plan import Plan
 from acktree.texts import error_text, short_repr
 from acktree.topology.model import Component
@@ -65,7 +66,8 @@ class TupleBuffer:
         columns = [cells] if width == 1 else [cells[column::width] for column in range(width)]
         try:
             return encode_columns(declaration.fields, columns, count, declaration.schema)
-        except Exception as error:
+        except BaseException as error:
+            pass_on(error)
             raise self._misuse(error) from error
 
     def size_of(self, values: Sequence[Any]) -> int:
@@ -74,10 +76,11 @@ class TupleBuffer:
             return int(self.batch([*values], 1).nbytes)
         try:
             return size_of(self.declaration.fields, values)
-        except Exception as error:
+        except BaseException as error:
+            pass_on(error)
             raise self._misuse(error) from error
 
-    def _misuse(self, error: Exception) -> MisuseError:
+    def _misuse(self, error: BaseException) -> MisuseError:
         where = f"component {self._component!r}, stream {self.declaration.name!r}"
         if isinstance(error, MisuseError):
             return MisuseError(error.what, f"{where}, {error.where}", error.fix)

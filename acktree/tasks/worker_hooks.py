@@ -17,6 +17,7 @@ from typing import Any, Final
 from acktree.config import Config
 from acktree.core.data.hooks import WorkerContext, WorkerHook
 from acktree.errors import HookError
+from acktree.stopped_by import pass_on
 from acktree.texts import error_text
 
 __all__ = ["WorkerHooks"]
@@ -55,14 +56,16 @@ class WorkerHooks:
         self._pid, self._started, self._resources = os.getpid(), [], {}
         try:
             hooks: tuple[WorkerHook, ...] = pickle.loads(self._pickled)
-        except (Exception, SystemExit) as error:  # noqa: BLE001  # user code
+        except BaseException as error:  # noqa: BLE001  # user code
+            pass_on(error)
             return [self._hook_error("the worker hooks", "be unpickled here", error)]
         raised: list[HookError] = []
         context = WorkerContext(self._topology, self._resources)
         for hook in hooks:
             try:
                 hook.start(self._config, context)
-            except (Exception, SystemExit) as error:  # noqa: BLE001  # user code
+            except BaseException as error:  # noqa: BLE001  # user code
+                pass_on(error)
                 raised.append(self._hook_error(f"worker hook {type(hook).__name__}", "start", error))
             else:
                 self._started.append(hook)
@@ -77,7 +80,8 @@ class WorkerHooks:
         for hook in reversed(hooks):
             try:
                 hook.shutdown()
-            except (Exception, SystemExit) as error:  # noqa: BLE001  # user code
+            except BaseException as error:  # noqa: BLE001  # user code
+                pass_on(error)
                 raised.append(self._hook_error(f"worker hook {type(hook).__name__}", "shut down", error))
         return raised
 

@@ -7,8 +7,9 @@ codecs. What it does not have is threads, processes and time: everything happens
 How it differs from ``submit``: nothing is durable, a run ends with the ``with`` block; there is one partition
 unless ``Config.partitions`` says otherwise; a round takes what the spouts have, as a micro-batch does, but of
 at most 10,000 messages a task; a spout whose ``next_tuple`` goes on raising is asked again
-when the clock or a verdict moves something; DataFrameSpout needs Spark. Unlike Storm's LocalCluster it times
-messages out.
+when the clock or a verdict moves something; a spout that never rests at one moment of the clock ends
+:meth:`LocalCluster.advance` with an error, which names it; DataFrameSpout needs Spark. Unlike Storm's
+LocalCluster it times messages out.
 """
 
 from __future__ import annotations
@@ -75,6 +76,11 @@ class LocalCluster:
 
         Args:
             secs: How far the clock moves in all. 0: only run what can run now.
+
+        Raises:
+            SpoutError: Something moves for ever while the clock stands: a spout emits a message again in its
+                ``fail``, and it fails each time, or a spout always has another message. Found when one
+                message failed 100 times, or spouts emitted 1,000,000 messages.
         """
         self._advance_until(lambda: False, self.now_ms + round(secs * 1000))
 
@@ -125,9 +131,10 @@ class LocalCluster:
         return False
 
     def _run_rounds(self) -> None:
-        """Run micro-batches until nothing moves any more."""
-        moved = True
+        """Run micro-batches until nothing moves any more. SpoutError where that would never be."""
+        moved = is_first = True
         while moved:
             moved = False
             for topology in self._running:
-                moved |= topology.round()
+                moved |= topology.round(is_first=is_first)
+            is_first = False

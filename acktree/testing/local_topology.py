@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -27,9 +28,10 @@ from acktree.driver.operator_orders import Watch
 from acktree.driver.progress_line import say_progress
 from acktree.driver.running import RunningTopology
 from acktree.driver.ticks import Ticks
-from acktree.errors import ConnectorError, MisuseError
+from acktree.errors import ConnectorError, MisuseError, SpoutError
 from acktree.log_lines import Place, standing
 from acktree.tasks.acker import Acker
+from acktree.tasks.chunk import Chunk
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.opening import opening_error
@@ -38,6 +40,7 @@ from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from acktree.tasks.spouts.watched_ids import WatchedIds
 from acktree.testing.local_inbox import LocalInbox
 from acktree.testing.local_levels import LocalLevels
+from acktree.texts import short_repr
 from acktree.topology.describe import Description
 from acktree.topology.model import Component, Topology
 from acktree.traces.events import Event, EventLog, EventLogger
@@ -48,6 +51,10 @@ from acktree.traces.traces import Traces
 __all__ = ["LocalTopology"]
 
 _RESERVED: Final = 1 << 28
+_MOST_FAILURES: Final = 100
+"""How often a message of a spout without a ``Retry`` may fail while the clock stands."""
+_MOST_MESSAGES: Final = 1_000_000
+"""How many messages may be emitted while the clock stands."""
 _RAISES: Final = 10
 """How often in a row ``next_tuple`` may raise in one round before the others go on."""
 
@@ -104,6 +111,7 @@ class LocalTopology(RunningTopology):
         self._wants_beat = False
         self._tasks: dict[int, SpoutTask] = {}
         self._is_closed = False
+        self._begin_moment()
         try:
             for spout in topology.spouts:
                 for task_id in spout.task_ids:
@@ -149,27 +157,74 @@ class LocalTopology(RunningTopology):
         """The cluster's clock."""
         return self._now_ms()
 
-    def round(self) -> bool:
+    def _begin_moment(self) -> None:
+        """Begin to count what happens while the clock stands."""
+        self._failures: Counter[tuple[str, object]] = Counter()
+        self._emitted: Counter[str] = Counter()
+        self._restless: SpoutError | None = None
+
+    def round(self, *, is_first: bool = False) -> bool:
         """One micro-batch, if there is anything for one. True if anything moved.
 
+        Args:
+            is_first: Whether to count anew what happens while the clock stands.
+
         Raises:
+            SpoutError: A spout will not rest before the clock moves.
             DeadLetterLimitError: More messages were given up than ``Config`` allows; from now on always.
         """
         moved = False
         if self._is_closed:
             return moved
+        if is_first:
+            self._begin_moment()
         for task in self._tasks.values():
             with standing(task.place):
                 moved |= self._ask(task)
                 task.flush(self.now_ms)
         if self._recorder.limit_reached is not None:
             raise self._recorder.limit_reached
+        if self._restless is not None:
+            raise self._restless
         chunks = self._inbox.take()
+        self._count(chunk for _, chunk in chunks)
         if not chunks and not self._wants_beat:
             return moved
         self._wants_beat = False
         self._dispatch(self._levels.run(chunks, self.now_ms, self._batch_id + 1))
         return True
+
+    def _count(self, chunks: Iterable[Chunk]) -> None:
+        for chunk in chunks:
+            self._emitted[chunk.component] += len(chunk)
+        if self._emitted.total() >= _MOST_MESSAGES:
+            ((spout, count),) = self._emitted.most_common(1)
+            self._restless = SpoutError(
+                f"spout {spout!r} emitted {count:,} messages at one moment of the clock, and has more",
+                f"LocalCluster.advance(), clock at {self.now_ms} ms",
+                "let next_tuple return without an emit now and then: raise EndOfStream, "
+                "or emit by context.now_ms(); feed a large input in parts, with an advance() after each",
+            )
+
+    def _note_failed(
+        self,
+        spout: str,
+        _count: int,
+        named: Iterable[tuple[object, int]],
+        failure: Failure,
+        most_attempts: int | None,
+    ) -> None:
+        for message_id, _ in named if most_attempts is None else ():
+            with suppress(TypeError):  # an id that is not hashable is not counted
+                self._failures[spout, message_id] += 1
+                if self._failures[spout, message_id] >= _MOST_FAILURES:
+                    self._restless = SpoutError(
+                        f"message {short_repr(message_id)} of spout {spout!r} failed {_MOST_FAILURES} times "
+                        f"at one moment of the clock, at last with: {failure.reason:.300}",
+                        f"LocalCluster.advance(), clock at {self.now_ms} ms",
+                        "give the spout a Retry, which waits before the next attempt and gives up in the "
+                        "end; or let its fail() do so",
+                    )
 
     def beat(self) -> None:
         """The clock moved: let a micro-batch come if one is due, whether or not there are messages."""
@@ -331,6 +386,7 @@ class LocalTopology(RunningTopology):
             self._inbox, self._recorder.record, self._report, lambda first: first + _RESERVED,
             self._recorder.acked, self._recorder.mark_settled, note_emitted=self._recorded.emitted,
             trace_rate=lambda: self._recorded.rate, watched=lambda: self._watched.names,
+            note_failed=self._note_failed,
         )  # fmt: skip
         bare = self.plan.topology.components[name]
         task = SpoutTask(copy.deepcopy(given), bare, task_id, self.plan, spout_host, 0)

@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from acktree.topology.shape import Part, Shape
+from acktree.topology.shape import Input, Part, Shape
 
 __all__ = ["CHECKPOINT", "Change", "changes"]
 
@@ -180,7 +180,7 @@ def _changed_bolt(name: str, old: Part, new: Part) -> Iterator[Change]:
     if len(old.tasks) != len(new.tasks):
         yield _parallelism_of_bolt(name, old, new, has_memory=has_memory)
     if old.inputs != new.inputs:
-        yield _inputs(name, old, new, is_bound=has_memory and len(new.tasks) > 1)
+        yield from _inputs(name, old, new, is_bound=has_memory and len(new.tasks) > 1)
     if old.streams != new.streams:
         yield Change(f"bolt {name!r} has other streams or fields")
 
@@ -200,21 +200,32 @@ def _parallelism_of_bolt(name: str, old: Part, new: Part, *, has_memory: bool) -
     )
 
 
-def _inputs(name: str, old: Part, new: Part, *, is_bound: bool) -> Change:
-    gone = [read for read in old.inputs if read not in new.inputs]
-    groupings = {(read.grouping, read.fields) for read in old.inputs}
-    fresh = [read for read in new.inputs if read not in old.inputs]
-    strange = [read for read in fresh if (read.grouping, read.fields) not in groupings]
+def _inputs(name: str, old: Part, new: Part, *, is_bound: bool) -> Iterator[Change]:
+    gone = [was for was in old.inputs if was not in [read.as_known_in(was) for read in new.inputs]]
+    fresh = [read for read in new.inputs if not any(read.as_known_in(was) == was for was in old.inputs)]
+    strange = [
+        read for read in fresh if not any(read.as_known_in(was).choice == was.choice for was in old.inputs)
+    ]
     if not (is_bound and gone and strange):
-        return Change(f"bolt {name!r} reads other streams, or by other groupings")
-    (was, *_), (read, *_) = gone, strange
-    return Change(
-        f"bolt {name!r} reads {read.source!r} by {_grouping(read.grouping, read.fields)}, and read "
-        f"{was.source!r} by {_grouping(was.grouping, was.fields)}",
+        if gone or fresh:
+            yield Change(f"bolt {name!r} reads other streams, or by other groupings")
+        return
+    (read, *_) = strange
+    was = next((was for was in gone if (was.source, was.stream) == (read.source, read.stream)), gone[0])
+    how, before = _grouping(read), _grouping(was)
+    yield Change(
+        f"bolt {name!r} reads {read.source!r} by {how}, and read {was.source!r} by "
+        f"{f'one with other {_differing(was, read)}' if how == before else before}",
         "what its tasks remember would not be where their tuples go",
         "group as before; or to delete its memory: "
         f"`python -m acktree reset-state {CHECKPOINT} --component {name}`",
     )
+
+
+def _differing(was: Input, read: Input) -> str:
+    """The names of the parameters of a custom grouping that are not as they were."""
+    differ = {one.partition("=")[0] for one in {*was.parameters} ^ {*read.parameters}}
+    return f"values of {_list(tuple(sorted(differ)))}"
 
 
 def _tracked(before: Shape, now: Shape) -> Change:
@@ -261,8 +272,10 @@ def _remembers(kind: str, name: str, old: Part, new: Part) -> Change:
     )
 
 
-def _grouping(name: str, fields: tuple[str, ...]) -> str:
-    return f"{name} grouping on {list(fields)}" if fields else f"{name} grouping"
+def _grouping(read: Input) -> str:
+    if read.custom:
+        return f"custom grouping {read.custom}"
+    return f"{read.grouping} grouping on {list(read.fields)}" if read.fields else f"{read.grouping} grouping"
 
 
 def _list(names: tuple[str, ...] | None) -> str:

@@ -11,10 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from types import BuiltinFunctionType
 from typing import Any, Final
 
-from acktree.core.data.groupings import Fields, Grouping, PartialKey
+from acktree.core.data.groupings import Custom, CustomGrouping, Fields, Grouping, PartialKey
+from acktree.core.data.hashing import stable_hash
 from acktree.core.ids import MAX_SPOUT_TASK
+from acktree.core.programs import is_named, same_name
 from acktree.errors import CheckpointError
 from acktree.spout import Spout
 from acktree.topology.component import Component, Kind
@@ -34,12 +37,27 @@ class Input:
         stream: Its stream.
         grouping: The name of the grouping; ``shuffle`` for all groupings that may choose any task.
         fields: The fields of a fields or partial key grouping.
+        custom: The class of a custom grouping, as ``module.Class``; empty for others, and in a shape of an
+            earlier acktree.
+        parameters: Its public attributes that can be compared, as ``name=hash``, sorted.
     """
 
     source: str
     stream: str
     grouping: str
     fields: tuple[str, ...] = ()
+    custom: str = ""
+    parameters: tuple[str, ...] = ()
+
+    @property
+    def choice(self) -> tuple[str, tuple[str, ...], str, tuple[str, ...]]:
+        """What decides to which tasks tuples go."""
+        return self.grouping, self.fields, self.custom, self.parameters
+
+    def as_known_in(self, before: Input) -> Input:
+        """This one, with as much as the shape of an earlier acktree says of it."""
+        is_unknown = before.grouping == self.grouping == "custom" and not before.custom
+        return replace(self, custom="", parameters=()) if is_unknown else self
 
 
 @dataclass(frozen=True)
@@ -85,7 +103,14 @@ class Part:
     def from_json(cls, read: Mapping[str, Any]) -> Part:
         """Read what :meth:`Shape.to_json` wrote of one."""
         inputs = tuple(
-            Input(one["source"], one["stream"], one["grouping"], tuple(one["fields"]))
+            Input(
+                one["source"],
+                one["stream"],
+                one["grouping"],
+                tuple(one["fields"]),
+                one.get("custom", ""),
+                tuple(one.get("parameters", ())),
+            )
             for one in read["inputs"]
         )
         return cls(
@@ -186,6 +211,35 @@ def numbered(topology: Topology, before: Shape) -> Topology:
     return replace(topology, components=components)
 
 
-def _choice_of(grouping: Grouping) -> tuple[str, tuple[str, ...]]:
+def _choice_of(grouping: Grouping) -> tuple[str, tuple[str, ...], str, tuple[str, ...]]:
+    if isinstance(grouping, Custom):
+        return grouping.name, (), same_name(type(grouping.grouping)), _parameters_of(grouping.grouping)
     fields = grouping.fields if isinstance(grouping, Fields | PartialKey) else ()
-    return ("shuffle" if grouping.name in _ANY_TASK else grouping.name), fields
+    return ("shuffle" if grouping.name in _ANY_TASK else grouping.name), fields, "", ()
+
+
+def _parameters_of(grouping: CustomGrouping) -> tuple[str, ...]:
+    """The attributes of a custom grouping that decide about it and are the same in every run that has them.
+
+    Not its pickle, which differs between runs of one program: sets, and code that was compiled again.
+    """
+    slots = (name for kind in type(grouping).__mro__ for name in _slots_of(kind))
+    names = {*getattr(grouping, "__dict__", ()), *slots}
+    public = sorted(name for name in names if not name.startswith("_") and hasattr(grouping, name))
+    known = ((name, _stable(getattr(grouping, name))) for name in public)
+    return tuple(f"{name}={text}" for name, text in known if text is not None)
+
+
+def _slots_of(kind: type) -> tuple[str, ...]:
+    slots = vars(kind).get("__slots__", ())
+    return (slots,) if isinstance(slots, str) else tuple(slots)
+
+
+def _stable(value: object) -> str | None:
+    """A text that equal values have in every process; None where there is none."""
+    if is_named(value) or (isinstance(value, BuiltinFunctionType) and value.__module__):
+        return same_name(value)
+    try:
+        return f"{stable_hash(value):016x}"
+    except Exception:  # noqa: BLE001  # no hash is known, or the user's own code raises
+        return None

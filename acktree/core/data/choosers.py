@@ -43,6 +43,7 @@ from acktree.core.data.row_hashes import hash_keys, hash_rows
 from acktree.core.data.values import decode_rows
 from acktree.core.ids import Int32s, Int64s, UInt64s, mix64
 from acktree.errors import MisuseError, ProtocolError
+from acktree.stopped_by import pass_on
 
 __all__ = ["Choice", "Chooser", "make_chooser"]
 
@@ -63,7 +64,7 @@ class Choice:
 
     rows: Int64s | None
     tasks: Int32s
-    refused: Mapping[int, Exception] = field(default_factory=dict)
+    refused: Mapping[int, BaseException] = field(default_factory=dict)
 
 
 class Chooser(ABC):
@@ -169,7 +170,7 @@ class _Hashes:
     of_keys: UInt64s
     places: Places | None
     rows: Int64s | None = None
-    refused: dict[int, Exception] = field(default_factory=dict)
+    refused: dict[int, BaseException] = field(default_factory=dict)
 
     @property
     def of_rows(self) -> UInt64s:
@@ -191,13 +192,17 @@ class _Key:
         except MisuseError:
             pass  # some row has no hash: find it, which is slow but rare
         hashes: dict[int, np.uint64] = {}
-        refused: dict[int, Exception] = {}
+        refused: dict[int, BaseException] = {}
         self._by_halves(batch, 0, hashes, refused)
         rows = np.array([*hashes], dtype=np.int64)
         return _Hashes(np.array([*hashes.values()], dtype=np.uint64), None, rows, refused)
 
     def _by_halves(
-        self, batch: pa.RecordBatch, first: int, hashes: dict[int, np.uint64], refused: dict[int, Exception]
+        self,
+        batch: pa.RecordBatch,
+        first: int,
+        hashes: dict[int, np.uint64],
+        refused: dict[int, BaseException],
     ) -> None:
         """Hash rows (the first has the number ``first``) by bisection, to find those without a hash."""
         count = batch.num_rows
@@ -276,11 +281,12 @@ class _ByUser(Chooser):
     def choose(self, batch: pa.RecordBatch, mixes: UInt64s) -> Choice:  # noqa: ARG002  # the user decides
         rows: list[int] = []
         tasks: list[int] = []
-        refused: dict[int, Exception] = {}
+        refused: dict[int, BaseException] = {}
         for row, values in enumerate(decode_rows(batch)):
             try:
                 named = self._checked(self.grouping.choose_tasks(self.source_task, values))
-            except Exception as reason:  # noqa: BLE001  # what user code raises is data
+            except BaseException as reason:  # noqa: BLE001  # what user code raises is data
+                pass_on(reason)
                 refused[row] = reason
             else:
                 tasks += named

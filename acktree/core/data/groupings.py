@@ -36,6 +36,12 @@ class CustomGrouping(ABC):
     """The base class of users' groupings; pass an instance to ``custom_grouping``.
 
     It is pickled to the workers. Every source task has its own copy for each stream and subscriber.
+
+    What a bolt remembers lies at the task that its tuples go to. So for a bolt with memory another grouping
+    is refused at the next ``submit`` on that checkpoint: one of another class (module and name), or with
+    other values of its public attributes. Of these, what a fields grouping could group by is compared, and
+    classes and functions by their names; nothing else is, since a pickle differs from run to run. What may
+    differ between runs and decides nothing, such as a time, belongs in an attribute that begins with ``_``.
     """
 
     def prepare(self, context: TaskContext, stream: str, target_task_ids: Sequence[int]) -> None:

@@ -17,6 +17,7 @@ from acktree.core.data.hashing import combine_hashes, hash_column, hash_values
 from acktree.core.data.values import batch_to_bytes, pickled_fields, unpickled_column
 from acktree.core.ids import UInt64s
 from acktree.errors import MisuseError
+from acktree.stopped_by import pass_on
 from acktree.texts import error_text
 
 __all__ = ["hash_keys", "hash_rows", "hash_rows_anyhow"]
@@ -71,7 +72,8 @@ def _hash_field(field: pa.Field, column: pa.Array, *, is_pickled: bool) -> UInt6
         return _hash_values(field, column, is_pickled=is_pickled)
     except MisuseError:
         raise
-    except Exception as cause:
+    except BaseException as cause:
+        pass_on(cause)
         raise MisuseError(
             f"a {'value' if is_pickled else f'value of Arrow type {column.type}'} cannot be hashed: "
             f"{error_text(cause)}",

@@ -29,7 +29,9 @@ import pyarrow as pa
 from acktree.arrow_arrays import FAITHFUL, array_of, holds, kinds_of, typed_array
 from acktree.core import durable
 from acktree.core.data.reading import Column, PartlyReadable, decoded
-from acktree.errors import MisuseError
+from acktree.core.programs import may_be_named_in
+from acktree.errors import CheckpointError, MisuseError
+from acktree.stopped_by import pass_on
 from acktree.texts import error_text, short_repr
 
 __all__ = [
@@ -198,15 +200,28 @@ def unpickled_column(field: pa.Field, column: pa.Array) -> list[Any]:
     """
     try:
         payloads = column.to_pylist()
-        with suppress(pickle.UnpicklingError):  # no plain pickle: classes of ours are tags in it
-            return [None if payload is None else pickle.loads(payload) for payload in payloads]
+        if not may_be_named_in(_bytes_of(column)):
+            with suppress(pickle.UnpicklingError):  # no plain pickle: classes of ours are tags in it
+                return [None if payload is None else pickle.loads(payload) for payload in payloads]
         return [None if payload is None else durable.loads(payload) for payload in payloads]
-    except Exception as cause:
+    except CheckpointError as cause:
+        raise MisuseError(cause.what, f"field {field.name!r}", cause.fix) from cause
+    except BaseException as cause:
+        pass_on(cause)
         raise MisuseError(
             f"a value cannot be unpickled in this process: {error_text(cause)}",
             f"field {field.name!r}",
             "install the module of its class on the workers too, and make its instances picklable",
         ) from cause
+
+
+def _bytes_of(column: pa.Array) -> bytes:
+    """All payloads of a pickled column, one after the other."""
+    _, offsets, content = column.buffers()
+    if not len(column) or content is None:
+        return b""
+    ends = memoryview(offsets).cast("i")
+    return memoryview(content)[ends[column.offset] : ends[column.offset + len(column)]].tobytes()
 
 
 def decode_columns(batch: pa.RecordBatch) -> list[Sequence[object]]:

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import cloudpickle
 from pyspark import SparkFiles
 
+from acktree.core.programs import definition_pickle, enter
 from acktree.errors import CheckpointError
 from acktree.private_files import make_private_folder, write_private
 from acktree.spark.worker import scratch
@@ -59,7 +59,7 @@ class SharedPlan:
     @classmethod
     def write(cls, plan: Plan, file: Path) -> SharedPlan:
         """Write a plan to a file that only its owner can read, for workers that see the same folder."""
-        write_private(file, pickle.dumps((plan.import_path, _umask(), cloudpickle.dumps(plan))))
+        write_private(file, pickle.dumps((plan.import_path, _umask(), definition_pickle(plan))))
         return cls(str(file))
 
     @classmethod
@@ -90,7 +90,9 @@ class SharedPlan:
             for other in _plans.values():
                 other.worker.end()
             _plans.clear()
-            _plans[self.path] = pickle.loads(packed)
+            plan: Plan = pickle.loads(packed)
+            enter(plan.program)
+            _plans[self.path] = plan
         return _plans[self.path]
 
     def _read(self) -> bytes:

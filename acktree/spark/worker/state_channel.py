@@ -11,15 +11,15 @@ from contextlib import contextmanager
 from threading import Lock
 
 from acktree.core.state.store import StateStore
+from acktree.stopped_by import EndOfLevelError
 
 __all__ = ["Channel", "GuardedStore", "StateChannelLostError"]
 
 
-class StateChannelLostError(BaseException):
+class StateChannelLostError(EndOfLevelError):
     """A request to the state store failed or was interrupted, so the channel must not be used again.
 
-    Of Spark's state the next request would read this request's answer. It is a BaseException so that
-    ``except Exception`` does not catch it: it ends the level, and Spark runs the task again.
+    Of Spark's state the next request would read this request's answer.
     """
 
 

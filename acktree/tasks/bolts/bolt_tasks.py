@@ -6,6 +6,7 @@ import pickle
 
 from acktree.bolt import ArrowBolt, BasicBolt
 from acktree.core.state.store import StateStore
+from acktree.stopped_by import pass_on
 from acktree.tasks.bolts.concurrent_kinds import ConcurrentBasicTask, ConcurrentHandTask
 from acktree.tasks.bolts.kinds import ArrowBoltTask, BasicBoltTask, HandBoltTask
 from acktree.tasks.bolts.outputs import Outputs
@@ -19,7 +20,8 @@ def bolt_task(component: Component, task: int, outputs: Outputs, store: StateSto
     """The task of a bolt, of the kind that the bolt is."""
     try:
         bolt = pickle.loads(outputs.plan.pickles[component.id])
-    except Exception as error:  # noqa: BLE001  # what it needs cannot be imported here: its tuples fail with that
+    except BaseException as error:  # noqa: BLE001  # what it needs cannot be imported here: its tuples fail with that
+        pass_on(error)
         bolt = error
     is_concurrent = component.is_concurrent
     kind: type[BoltTask] = ConcurrentHandTask if is_concurrent else HandBoltTask

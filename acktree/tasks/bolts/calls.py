@@ -72,7 +72,7 @@ class Call:
     effects: list[Callable[[], None]] = field(default_factory=list)
     began: float = 0.0
     spent_ms: float = 0.0
-    error: Exception | None = None
+    error: BaseException | None = None
     is_over: bool = False
     has_returned: bool = False
     waiting_since: float | None = None

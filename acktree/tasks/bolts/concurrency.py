@@ -15,6 +15,7 @@ from typing import Final, Protocol
 
 from acktree.errors import BoltError, ExecuteTimeoutError
 from acktree.log_lines import Place, stand
+from acktree.stopped_by import pass_on
 from acktree.tasks.bolts.calls import Call, Unit, current_call
 from acktree.tasks.bolts.event_loop import host
 from acktree.tasks.bolts.monitor import ExecutionMonitor
@@ -128,18 +129,18 @@ class _Calls:
             self._running[call] = worker
             if not worker.task.in_threads:
                 worker.resume()
-            error: Exception | None = None
+            error: BaseException | None = None
             try:
                 await worker.task.call(call)
             except asyncio.CancelledError:
                 if call.is_over:
                     raise
                 error = _cancelled(worker.task)
-            except Exception as raised:  # noqa: BLE001  # user code
+            except BaseException as raised:  # noqa: BLE001  # user code
+                if isinstance(raised, KeyboardInterrupt | SystemExit):
+                    self.monitor.resume(call.unit.names, call.row)
+                pass_on(raised)
                 error = raised
-            except (KeyboardInterrupt, SystemExit):
-                self.monitor.resume(call.unit.names, call.row)
-                raise
             if call.is_over:
                 return  # it was given up, and another worker has this one's place
             self._end(call, error)
@@ -190,7 +191,7 @@ class _Calls:
             return  # the loop itself raises the last two
         self._done.set_exception(raised)
 
-    def _end(self, call: Call, error: Exception | None) -> None:
+    def _end(self, call: Call, error: BaseException | None) -> None:
         call.is_over, call.error = True, call.error or error
         call.spent_ms = (perf_counter() - call.began) * 1000
         del self._running[call]

@@ -27,6 +27,7 @@ from uuid import UUID
 from acktree.core.data.tuples import Tuple
 from acktree.core.state.stored_state import StoredState
 from acktree.errors import MisuseError
+from acktree.stopped_by import pass_on
 
 WATCHED_CLOSELY: Final = 64
 _CONTAINERS: Final = (list, dict, set, bytearray, deque, StoredState)
@@ -71,7 +72,8 @@ class Guard:
             return self._values != self._before or (
                 bool(self._large) and [*map(len, self._large)] != self._lengths
             )
-        except Exception:  # noqa: BLE001  # an item was replaced by one that cannot be compared: an array
+        except BaseException as error:  # noqa: BLE001  # an item was replaced by one that cannot be compared: an array
+            pass_on(error)
             return True
 
     def check(self) -> None:
@@ -115,7 +117,8 @@ class _Watched:
             return False
         try:
             return bool(self.value != self.before)
-        except Exception:  # noqa: BLE001  # an item was replaced by one that cannot be compared: an array
+        except BaseException as error:  # noqa: BLE001  # an item was replaced by one that cannot be compared: an array
+            pass_on(error)
             return True
 
 
@@ -148,7 +151,8 @@ class FlushGuard(Guard):
         before = self._kept.get(name)
         try:
             return value is before or bool(_copy(value, {}) == before)
-        except Exception:  # noqa: BLE001  # holds something that cannot be compared: an array
+        except BaseException as error:  # noqa: BLE001  # holds something that cannot be compared: an array
+            pass_on(error)
             return False
 
 

@@ -20,6 +20,7 @@ from acktree.core.data.tuples import Tuple
 from acktree.core.data.values import native_batch
 from acktree.core.ids import mix64
 from acktree.errors import ProtocolError
+from acktree.stopped_by import pass_on
 from acktree.tasks.bolts.collectors import (
     ArrowCollector,
     BasicCollector,
@@ -62,7 +63,8 @@ class BasicBoltTask(BoltTask):
             mark[0] = tup._row = collector.row = row  # noqa: SLF001  # its handle of the row before
             try:
                 execute(tup, collector)
-            except Exception as error:  # noqa: BLE001  # user code
+            except BaseException as error:  # noqa: BLE001  # user code
+                pass_on(error)
                 self.results.raised(rows, np.array([row]), error)
             if watches and guard.may_have_changed():  # after a raise too: else the next row would fail for it
                 self.check_changes(rows, row)
@@ -122,7 +124,8 @@ class HandBoltTask(BoltTask):
             mark[0] = tup._row = row  # noqa: SLF001
             try:
                 execute(tup)
-            except Exception as error:  # noqa: BLE001  # user code
+            except BaseException as error:  # noqa: BLE001  # user code
+                pass_on(error)
                 self.results.raised(rows, np.array([row]), error)
             if watches and guard.may_have_changed():  # after a raise too: else the next row would fail for it
                 self.check_changes(rows, row)

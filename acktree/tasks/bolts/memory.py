@@ -20,17 +20,18 @@ from collections.abc import Iterable, MutableMapping, MutableSequence, MutableSe
 from types import FunctionType
 from typing import Any, Final
 
-import cloudpickle
 import numpy as np
 
 from acktree.core.data.tuples import Tuple
-from acktree.core.durable import class_of, tag_of
+from acktree.core.durable import ByValuePickler, Unpickler, id_of
 from acktree.core.ids import Int64s
 from acktree.core.packing import int64s, pack, unpack
+from acktree.core.programs import Reference
 from acktree.core.state.key_value_state import KeyValueState
 from acktree.core.state.store import Below, StateStore
 from acktree.core.state.stored_state import StoredState
 from acktree.errors import MisuseError
+from acktree.stopped_by import pass_on
 from acktree.tasks.bolts.held_tuples import HeldTuples
 from acktree.tasks.bolts.oldest_held import HeldOpen
 from acktree.tasks.bolts.rows import InboundRows, open_among
@@ -204,7 +205,8 @@ class TaskMemory:
     def _saved(self, name: str, value: object) -> bytes:
         try:
             return self._dumps(value)
-        except Exception as error:
+        except BaseException as error:
+            pass_on(error)
             raise MisuseError(
                 f"what is remembered as {name!r} cannot be saved: {bounded(error_text(error), _MOST_SHOWN)}",
                 "remembers",
@@ -279,31 +281,31 @@ def _is_plain(value: object) -> bool:
     return type(value) is dict and _PLAIN.issuperset(map(type, (*value, *value.values())))
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
-    """Pickles state; tuples become names, which are integers, and classes of ours tags, which are texts."""
+class _Pickler(ByValuePickler):
+    """Pickles state; tuples become names, which are integers. Ids of classes are texts and tuples."""
 
     def __init__(self, file: io.BytesIO, held: HeldTuples) -> None:
         super().__init__(file, protocol=5)
         self._held = held
         self.names: set[int] = set()
 
-    def persistent_id(self, value: object) -> int | str | None:
+    def persistent_id(self, value: object) -> int | str | Reference | None:
         if type(value) in _PLAIN:
             return None
         if isinstance(value, Tuple):
             name = self._held.name_of(value)
             self.names.add(name)
             return name
-        return tag_of(value)
+        return id_of(value)
 
 
-class _Unpickler(pickle.Unpickler):
+class _Unpickler(Unpickler):
     def __init__(self, file: io.BytesIO, held: HeldTuples) -> None:
         super().__init__(file)
         self._held = held
 
-    def persistent_load(self, name: int | str) -> Tuple | type:
-        return class_of(name) if isinstance(name, str) else self._held.tuple_of(name)
+    def persistent_load(self, name: int | str | Reference) -> Any:  # noqa: ANN401  # what the user remembers
+        return self._held.tuple_of(name) if isinstance(name, int) else super().persistent_load(name)
 
 
 def _names_in(blob: bytes) -> Int64s:

@@ -28,7 +28,7 @@ class Unfit:
 
     parent: int
     anchors: Sequence[Tuple]
-    error: Exception
+    error: BaseException
 
 
 class Outlet(TupleBuffer):

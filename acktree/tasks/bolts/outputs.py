@@ -142,7 +142,7 @@ class Outputs:
             self._fails.append((roots, len(self._reasons) - 1))
             self.count_for_acker(failure.component or "", ACKER_FAIL, len(roots))
 
-    def refuse(self, component: str, task: int, roots: Int64s, error: Exception) -> None:
+    def refuse(self, component: str, task: int, roots: Int64s, error: BaseException) -> None:
         """Fail a spout's message on which a grouping raised, and report the error."""
         failure = failure_of(error, component)
         self.fail(roots, failure)

@@ -35,6 +35,7 @@ from acktree.core.runs import rows_by_number, starts_of_runs
 from acktree.core.tracking.lineage import Lineage, Sparse
 from acktree.core.tracking.lineage_runs import Runs
 from acktree.errors import MisuseError, ProtocolError
+from acktree.stopped_by import pass_on
 from acktree.tasks.bolts.emission import Emission
 from acktree.tasks.bolts.outputs import Outputs
 from acktree.tasks.bolts.rows import InboundRows, account_of
@@ -53,7 +54,7 @@ class _Route:
     """A subscription and its chooser: None for direct grouping, an exception if making it raised."""
 
     subscription: Subscription
-    chooser: Chooser | Exception | None
+    chooser: Chooser | BaseException | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +117,7 @@ class Router:
 
     def route(
         self, emission: Emission, rows: InboundRows, chosen: list[Choice] | None = None
-    ) -> Mapping[int, Exception]:
+    ) -> Mapping[int, BaseException]:
         """Make frames of an emission, and add the edges of its copies to the sums of their anchors.
 
         Args:
@@ -140,7 +141,7 @@ class Router:
             isinstance(route.chooser, Chooser) and route.chooser.needs_mixes for route in routes
         )
         mixes = self._mixes(emission.parents, rows) if needs_mixes else np.zeros(count, dtype=np.uint64)
-        refused: dict[int, Exception] = {}
+        refused: dict[int, BaseException] = {}
         for route in routes:
             sent = self._coded(route, emission)
             choice = self._choose(route, sent, mixes)
@@ -171,7 +172,7 @@ class Router:
                 f"component {self._component.id!r}",
                 "this is a bug in acktree: please report it",
             )
-        if isinstance(route.chooser, Exception):
+        if isinstance(route.chooser, BaseException):
             return _no_targets(len(mixes), route.chooser)
         return _choose_by_halves(route.chooser, emission.batch, mixes)
 
@@ -299,7 +300,8 @@ class Router:
             )
         except ProtocolError:
             raise
-        except Exception as error:  # noqa: BLE001  # a custom grouping's prepare is user code
+        except BaseException as error:  # noqa: BLE001  # a custom grouping's prepare is user code
+            pass_on(error)
             return _Route(subscription, error)
         return _Route(subscription, chooser)
 
@@ -349,7 +351,7 @@ def _taken(batch: pa.RecordBatch, rows: Int64s) -> pa.RecordBatch:
     return taken
 
 
-def _no_targets(count: int, error: Exception) -> Choice:
+def _no_targets(count: int, error: BaseException) -> Choice:
     """A choice that refuses all of ``count`` tuples because of one error."""
     none = np.zeros(0, dtype=np.int64)
     return Choice(none, none.astype(np.int32), dict.fromkeys(range(count), error))

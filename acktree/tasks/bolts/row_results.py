@@ -18,6 +18,7 @@ from acktree.core.stats.counters import What
 from acktree.core.tracking.lineage_runs import Runs
 from acktree.errors import AcktreeError, BoltError, ProtocolError
 from acktree.log_lines import Place, standing
+from acktree.stopped_by import pass_on
 from acktree.tasks.bolts.emission import Emission
 from acktree.tasks.bolts.outlets import Unfit
 from acktree.tasks.bolts.outputs import Outputs
@@ -96,7 +97,7 @@ class RowResults:
             count = acked if isinstance(rows.lineage, Runs) else len(deltas[0])
             self._outputs.ack(*deltas, self._component.id, count)
 
-    def fail(self, rows: InboundRows, which: Int64s, error: Exception | None, reason: str = "") -> None:
+    def fail(self, rows: InboundRows, which: Int64s, error: BaseException | None, reason: str = "") -> None:
         """Fail rows, all for one reason, whatever was reported of them before."""
         if self.watch is not None:
             self.watch.note(rows)
@@ -106,12 +107,12 @@ class RowResults:
         note_reason(rows, which.tolist(), failure)
         self._outputs.fail(rows.lineage.roots_of(which), failure)
 
-    def raised(self, rows: InboundRows, which: Int64s, error: Exception) -> None:
+    def raised(self, rows: InboundRows, which: Int64s, error: BaseException) -> None:
         """User code raised over these rows: they fail, and the error is reported."""
         self.fail(rows, which, error)
         self.error(error)
 
-    def raised_in(self, hook: str, call: Callable[[], None]) -> Exception | None:
+    def raised_in(self, hook: str, call: Callable[[], None]) -> BaseException | None:
         """What a hook raised in which no tuple is executed; it is reported with the hook's name."""
         self._outputs.monitor.enter(self._component, hook)
         with standing(self.place):
@@ -130,7 +131,7 @@ class RowResults:
             self.error(reported)
         return error
 
-    def raised_by(self, call: Callable[[], None]) -> Exception | None:
+    def raised_by(self, call: Callable[[], None]) -> BaseException | None:
         """What a call of user code raised; not reported.
 
         Raises:
@@ -140,11 +141,12 @@ class RowResults:
             call()
         except ProtocolError:
             raise
-        except Exception as error:  # noqa: BLE001  # user code
+        except BaseException as error:  # noqa: BLE001  # user code
+            pass_on(error)
             return error
         return None
 
-    def error(self, error: Exception) -> None:
+    def error(self, error: BaseException) -> None:
         """Report an error of the task."""
         self._outputs.error(self._component.id, self._task, failure_of(error, self._component.id))
 

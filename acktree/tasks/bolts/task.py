@@ -81,9 +81,9 @@ class BoltTask(ABC):
         self.outlets = Outlets(component, outputs.plan)
         self.results = RowResults(component, task, outputs, is_batch=not self.decodes)
         self.memory: TaskMemory | None = None
-        self.unsavable: Exception | None = None
+        self.unsavable: BaseException | None = None
         """Why what the bolt remembers must not be saved in this micro-batch."""
-        self.broken: Exception | None = bolt if isinstance(bolt, Exception) else None
+        self.broken: BaseException | None = bolt if isinstance(bolt, BaseException) else None
         self.bolt = bolt
         self.flushes = _overrides(bolt, "flush", self.contract)
         self.seen: list[InboundRows] = []
@@ -218,7 +218,7 @@ class BoltTask(ABC):
         """Run a frame that can be given to the bolt."""
         self._run(frame, columns, None)
 
-    def _run(self, frame: Frame, columns: Sequence[Column], refused: Exception | None) -> None:
+    def _run(self, frame: Frame, columns: Sequence[Column], refused: BaseException | None) -> None:
         if refused is not None and self.results.watch is not None:
             columns = columns_to_show(frame)
         rows = self._account(frame, columns)
@@ -288,7 +288,7 @@ class BoltTask(ABC):
         for given, started in zip(self.seen, self.started, strict=True):
             self._close_flushed(given, error, started)
 
-    def _close_flushed(self, rows: InboundRows, error: Exception | None, started: float) -> None:
+    def _close_flushed(self, rows: InboundRows, error: BaseException | None, started: float) -> None:
         """Fail or ack what is still open of some rows. ``error``: what ``flush`` raised."""
         still_open = np.flatnonzero(np.frombuffer(rows.fate, dtype=np.uint8) == OPEN)
         if error is not None:
@@ -348,7 +348,7 @@ class BoltTask(ABC):
             else:
                 self.outputs.forgotten(self.component.id, rows.lineage.roots_of(np.array(which)))
 
-    def _fail_unsaved(self, memory: TaskMemory, error: Exception) -> None:
+    def _fail_unsaved(self, memory: TaskMemory, error: BaseException) -> None:
         """What the user keeps does not pickle, so the memory stays as it was before this micro-batch.
 
         All that this micro-batch brought fails. So does a tuple held from an earlier one, if it was acked,

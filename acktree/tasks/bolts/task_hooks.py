@@ -21,6 +21,7 @@ from acktree.core.data.reading import Column
 from acktree.core.data.values import rows_to_show, unpickled_columns
 from acktree.core.ids import Int64s
 from acktree.errors import HookError, MisuseError
+from acktree.stopped_by import pass_on
 from acktree.tasks.bolts.emission import Emission
 from acktree.tasks.bolts.rows import ACKED, FAILED, OPEN, InboundRows
 from acktree.tasks.hook_calls import HookCalls
@@ -51,7 +52,8 @@ def watch_of(
     """
     try:
         hooks = plan.task_hooks()
-    except (Exception, SystemExit) as error:  # noqa: BLE001  # user code
+    except BaseException as error:  # noqa: BLE001  # user code
+        pass_on(error)
         report(
             HookError(
                 f"the task hooks cannot be unpickled here: {error_text(error)}",

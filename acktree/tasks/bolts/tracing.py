@@ -33,6 +33,7 @@ from acktree.core.tracking.sampling import TraceRule
 from acktree.core.tracking.trace_facts import EXECUTION, HELD, LINK, Bolt, Facts, Place
 from acktree.core.tracking.verdicts import Failure
 from acktree.logs import logger
+from acktree.stopped_by import pass_on
 from acktree.tasks.bolts.previews import preview_columns
 from acktree.tasks.bolts.rows import ACKED, FAILED, OPEN, REPORTED, InboundRows, account_of
 from acktree.tasks.bolts.trace_quota import MOST_FACTS, Quota
@@ -61,7 +62,8 @@ def recording(method: Callable[Given, None]) -> Callable[Given, None]:
     def guarded(*given: Given.args, **named: Given.kwargs) -> None:
         try:
             method(*given, **named)
-        except (Exception, SystemExit) as error:  # noqa: BLE001  # values that Python cannot represent, for example
+        except BaseException as error:  # noqa: BLE001  # values that Python cannot represent, for example
+            pass_on(error)
             log.warning("%s recorded less: %s", method.__qualname__, error_text(error))
 
     return guarded

@@ -83,7 +83,10 @@ class GivenUp:
         if letters:
             self._redriven.difference_update(letters)
             self._parts.recovery.letters.difference_update(letters)
-            self._parts.reporter.call(self._parts.host.mark_settled, letters, now_ms)
+            try:
+                self._parts.host.mark_settled(letters, now_ms)
+            except Exception as error:  # noqa: BLE001  # the store's
+                self._parts.reporter.error(error)
 
     def spend(self, now_ms: int, attempt: Attempt, failure: Failure) -> None:
         """Give up a message whose attempts ended, one after the other, with their driver or connection."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from acktree.core.stats.counters import NO_STREAM, Counters, What
 from acktree.core.stats.histograms import Histogram
 from acktree.core.tracking.verdicts import Failure, FailureKind
+from acktree.stopped_by import pass_on
 from acktree.tasks.failures import failure_of
 
 __all__ = ["Reporter"]
@@ -70,5 +71,6 @@ class Reporter:
         """Call what may raise; what it raises is reported."""
         try:
             callback(*arguments)
-        except Exception as error:  # noqa: BLE001  # user code, or a store
+        except BaseException as error:  # noqa: BLE001  # user code
+            pass_on(error)
             self.error(error)

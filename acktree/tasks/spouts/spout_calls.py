@@ -7,7 +7,7 @@ Rules of this file
 1. A ``ConnectorError`` that may pass is reported once in a row, and the call is made again after a pause.
    Until it succeeds, later calls wait behind it in their order: verdicts keep their order.
 2. A ``ConnectorError`` that cannot pass leaves this file: it stops the topology.
-3. Any other exception is reported, and the spout goes on.
+3. Whatever else is raised is reported, and the spout goes on; but ``sys.exit`` stops the topology.
 4. What was lost gets no verdict, also when a call that is under way loses it.
 """
 
@@ -22,6 +22,7 @@ from acktree.core.stats.numbers import Outage
 from acktree.core.tracking.verdicts import Failure
 from acktree.errors import ConnectorError
 from acktree.spout import Spout
+from acktree.stopped_by import pass_on
 from acktree.tasks.spouts.upkeep import Pauses
 
 IsLost = Callable[[object], bool]
@@ -120,7 +121,8 @@ class Hooks:
                 raise
             if not self._pauses.is_on:
                 self.failed(error)
-        except Exception as error:  # noqa: BLE001  # user code
+        except BaseException as error:  # noqa: BLE001  # user code
+            pass_on_exit(error)
             self._report(error)
 
     def ack(self, message_ids: Sequence[object]) -> None:
@@ -192,12 +194,13 @@ class Hooks:
             if isinstance(call, _Call) or call.items:
                 self._waiting.appendleft(call)
             self._pause(error)
-        except Exception as error:  # noqa: BLE001  # user code
+        except BaseException as error:  # noqa: BLE001  # user code
+            pass_on_exit(error)
             self._report(error)
 
     def _one_by_one(self, call: _Verdicts, hook: Callable[..., None]) -> None:
         """Deliver one by one; after a ConnectorError ``call`` holds what is left."""
-        raised: list[Exception] = []
+        raised: list[BaseException] = []
         for index, item in enumerate(call.items):
             if self._losses and any(is_lost(call.id_of(item)) for is_lost in self._losses):
                 continue
@@ -208,7 +211,8 @@ class Hooks:
                 if raised:
                     self._report(_together(raised))
                 raise
-            except Exception as error:  # noqa: BLE001  # user code
+            except BaseException as error:  # noqa: BLE001  # user code
+                pass_on_exit(error)
                 raised.append(error)
         if raised:
             raise _together(raised)
@@ -233,7 +237,14 @@ def _is_ours(hook: object, default: object) -> bool:
     return getattr(hook, "__func__", None) is default
 
 
-def _together(raised: Sequence[Exception]) -> Exception:
+def pass_on_exit(raised: BaseException) -> None:
+    """:func:`~acktree.stopped_by.pass_on`; and a spout that calls ``sys.exit`` stops its topology."""
+    pass_on(raised)
+    if isinstance(raised, SystemExit):
+        raise raised
+
+
+def _together(raised: Sequence[BaseException]) -> BaseException:
     if len(raised) == 1:
         return raised[0]
-    return ExceptionGroup(f"{len(raised)} verdicts could not be delivered", raised)
+    return BaseExceptionGroup(f"{len(raised)} verdicts could not be delivered", raised)

@@ -42,6 +42,7 @@ from acktree.tasks.spouts.opening import Opening, opening_error
 from acktree.tasks.spouts.parts import SpoutParts
 from acktree.tasks.spouts.retries import Redriven
 from acktree.tasks.spouts.spent import without_spent
+from acktree.tasks.spouts.spout_calls import pass_on_exit
 from acktree.tasks.spouts.upkeep import OpenNow, Pulse, checked_lag
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from acktree.topology.model import Component
@@ -316,7 +317,8 @@ class SpoutTask:
                 raise
             self._hooks.failed(error)
             return False
-        except Exception as error:
+        except BaseException as error:
+            pass_on_exit(error)
             if isinstance(error, SpoutError):
                 if not error.can_go_on:
                     raise

@@ -17,7 +17,7 @@ from acktree import Config, EndOfStream, KeyValueState, Retry, Spout, TopologyBu
 from acktree.core.tracking.verdicts import FailureKind
 from acktree.dataframe_spout import DataFrameSpout
 from acktree.errors import MisuseError, SpoutError
-from acktree.testing import FeederSpout, LocalCluster, local_inbox
+from acktree.testing import FeederSpout, LocalCluster, local_inbox, local_topology
 from tests.unit.tasks.bolts.bolt_harness import Calls, CallsByHand, bench, in_a_row
 
 
@@ -351,3 +351,59 @@ def test_debug_logs_every_tuple_as_on_spark(caplog):
         with bench(words) as running:
             running.feed("a b")
         assert [record for record in caplog.records if record.name == "acktree.tuples"] == []
+
+
+class Replays(Scripted):
+    """Emits what failed again at once: Storm's own pattern."""
+
+    def __init__(self, *words, most=None):
+        super().__init__(*words)
+        self.most, self.fails = most, 0
+
+    def next_tuple(self):
+        if self.script:
+            super().next_tuple()
+
+    def fail(self, message_id, failure):
+        self.fails += 1
+        if self.most is None or self.fails < self.most:
+            self.script.append(message_id)
+
+
+def test_a_message_that_is_emitted_again_and_fails_for_ever_ends_advance_with_its_name():
+    with bench(
+        Calls(lambda bolt, tup, collector: int(tup["value"])), feeder=Replays("1", "poison")
+    ) as running:
+        with pytest.raises(SpoutError, match="message 'poison' of spout 'source' failed 100 times") as raised:
+            running.cluster.advance()
+        assert "invalid literal for int" in raised.value.what
+        with pytest.raises(SpoutError):
+            running.running.await_idle(10)
+
+
+def test_a_spout_that_gives_up_by_itself_is_left_alone():
+    spout = Replays("poison", most=99)
+    with bench(Calls(lambda bolt, tup, collector: int(tup["value"])), feeder=spout) as running:
+        running.cluster.advance()
+        assert spout.fails == 99
+
+
+def test_a_spout_that_always_has_another_message_ends_advance_with_its_name(monkeypatch):
+    class Endless(Scripted):
+        def next_tuple(self):
+            self.collector.emit([1], message_id=1)
+
+    monkeypatch.setattr(local_topology, "_MOST_MESSAGES", 15_000)
+    with (
+        bench(Calls(lambda bolt, tup, collector: None), feeder=Endless()) as running,
+        pytest.raises(SpoutError, match="spout 'source' emitted 20,000 messages at one moment"),
+    ):
+        running.cluster.advance()
+
+
+def test_what_is_emitted_at_one_moment_is_counted_anew_when_the_clock_moves(monkeypatch):
+    monkeypatch.setattr(local_topology, "_MOST_MESSAGES", 100)
+    with bench(Calls(lambda bolt, tup, collector: None)) as running:
+        for first in range(0, 400, 80):
+            running.feed(*range(first, first + 80))
+        assert len(running.acked) == 400

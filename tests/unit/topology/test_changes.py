@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
@@ -65,6 +66,22 @@ class CountingMore(Plain):
 class Anyhow(CustomGrouping):
     def choose_tasks(self, task_id, values):
         return [0]
+
+
+class ByPlace(Anyhow):
+    """Attributes of all kinds: what decides, what cannot be compared, and what is of one run."""
+
+    def __init__(self, place=0, by=len):
+        self.place, self.by, self.names = place, by, {"b", "a"}
+        self.anything, self.code = object(), lambda value: value
+        self._began = object(), time.time()
+
+
+class InSlots(Anyhow):
+    __slots__ = ("place", "unset")
+
+    def __init__(self, place):
+        self.place = place
 
 
 class Frame(DataFrameSpout):
@@ -376,3 +393,46 @@ def test_a_spout_is_refused_a_task_id_that_no_root_can_name():
     drawing.spout("queue", parallelism=3)
     with pytest.raises(CheckpointError, match="none is reused"):
         numbered(drawing.topology(), used)
+
+
+def custom_between(before, now, *, parallelism=2, is_old_release=False):
+    first, second = Drawing(), Drawing()
+    first.bolt("count", None, parallelism, {"split": before})
+    second.bolt("count", None, parallelism, {"split": now})
+    shape = json.loads(json.dumps(Shape.of(first.topology(), 2, is_tracked=True).to_json()))
+    for read in shape["parts"]["count"]["inputs"] if is_old_release else ():
+        del read["custom"], read["parameters"]
+    return changes(Shape.from_json(shape), Shape.of(second.topology(), 2, is_tracked=True), ())
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "named"),
+    [
+        (
+            Anyhow(),
+            ByPlace(),
+            "by custom grouping tests.unit.topology.test_changes.ByPlace, and read 'split' by",
+        ),
+        (ByPlace(1), ByPlace(2), "and read 'split' by one with other values of ['place']"),
+        (ByPlace(by=len), ByPlace(by=max), "other values of ['by']"),
+        (InSlots("a"), InSlots("b"), "other values of ['place']"),
+        (ByPlace(), InSlots(0), "by custom grouping"),
+    ],
+)
+def test_another_custom_grouping_of_a_bolt_with_memory_is_refused(before, now, named):
+    (change,) = custom_between(before, now)
+    assert named in change.what
+    assert "would not be where their tuples go" in change.refused
+    (allowed,) = custom_between(before, now, parallelism=1)  # there is one task to go to
+    assert allowed.refused is None
+
+
+@pytest.mark.parametrize("make", [Anyhow, ByPlace, lambda: InSlots((1, {"a": 2.5}))])
+def test_a_custom_grouping_that_is_made_again_is_the_same(make):
+    assert custom_between(make(), make()) == []
+
+
+def test_what_an_earlier_acktree_did_not_store_of_a_custom_grouping_is_not_compared():
+    assert custom_between(Anyhow(), ByPlace(), is_old_release=True) == []
+    (change,) = custom_between(["key"], ByPlace(), is_old_release=True)
+    assert change.refused

@@ -11,6 +11,7 @@ import pytest
 
 from acktree import BasicBolt, Bolt, Config
 from acktree.core.tracking.verdicts import FailureCause
+from acktree.stopped_by import EndOfLevelError
 from acktree.tasks.bolts.calls import Call, current_call
 from acktree.tasks.bolts.event_loop import host
 from acktree.tasks.bolts.turns import Turns
@@ -24,8 +25,8 @@ GO = threading.Event()
 MEETING = threading.Barrier(40)
 
 
-class EndsLevelError(BaseException):
-    """As the loss of the state's channel, or a timeout of some libraries."""
+class EndsLevelError(EndOfLevelError):
+    """As the loss of the state's channel."""
 
 
 def note(what: object) -> None:
