@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from argparse import ArgumentParser, Namespace
+from argparse import PARSER, Action, ArgumentError, ArgumentParser, Namespace
 from collections.abc import Sequence
 from typing import Any, Final, NoReturn
 
@@ -35,6 +35,12 @@ class NamingParser(ArgumentParser):
             near = [_meant(each.partition("=")[0], known) for each in rest if each.startswith("-")]
             self.error(f"unrecognized arguments: {' '.join(rest)}{''.join(near[:1])}")
         return parsed, rest
+
+    def _get_value(self, action: Action, arg_string: str) -> Any:  # noqa: ANN401  # as argparse has it
+        """Refuse an empty value: a script whose variable is unset would name the folder that it is in."""
+        if not arg_string and action.nargs != PARSER:
+            raise ArgumentError(action, "it has no value: is a variable of your script unset?")
+        return super()._get_value(action, arg_string)
 
     def error(self, message: str) -> NoReturn:
         """Exit with the usage; an invalid choice is answered with the nearest one."""

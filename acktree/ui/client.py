@@ -140,8 +140,8 @@ class DoorClient:
         connection = _UnixConnection(self.entry.socket, self.timeout_secs)
         try:
             if method == "GET":
-                query = {name: value for name, value in given.items() if value is not None}
-                connection.request(method, f"{path}?{urlencode(query)}")
+                query = {name: _in_query(value) for name, value in given.items() if value is not None}
+                connection.request(method, f"{path}?{urlencode(query, errors='replace')}")
             else:
                 body = json.dumps(given).encode()
                 connection.request(method, path, body, {"Content-Type": "application/json", BY: self.by})
@@ -353,6 +353,10 @@ def nobody_runs(
         entry.checkpoint,
         f"submit it again on this checkpoint{kept}",
     )
+
+
+def _in_query(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _refused(said: bytes, status: int, entry: Entry) -> DoorError:

@@ -23,7 +23,7 @@ from acktree.ui.known_names import MOST_ORDERS, ORDERS, QUESTIONS, limit_of
 from acktree.ui.stopped import history_of, letters_of, redrives_ordered, traces_of
 from acktree.ui.web import metrics, ours
 from acktree.ui.web.guard import COOKIE
-from acktree.ui.web.requests import Handlers, Path, body_of, error_answer, root_of, window_of
+from acktree.ui.web.requests import Handlers, Path, error_answer, root_of, window_of
 from acktree.ui.web.sources import Sources, UnknownTopologyError
 from acktree.ui.web.streams import Streams
 
@@ -211,8 +211,8 @@ class OwnRoutes(Handlers):
 
     def _order(self, order: str) -> Callable[[Request], Any]:
         async def answer(request: Request) -> Response:
-            given = await body_of(request)
             seen = await run_in_threadpool(self.one, request)
+            given = await self.given(request, seen, order)
             return JSONResponse(await run_in_threadpool(self.ordered, seen, order, given))
 
         return answer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -16,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 
 from acktree.errors import ConfigError, MisuseError
 from acktree.ui.client import Found
-from acktree.ui.known_names import ORDERS, refuse_unknown
+from acktree.ui.known_names import SECS, WHOLE, order_of, read_order, refuse_unknown
 from acktree.ui.order_log import PAGE, Order
 from acktree.ui.snapshot import ALL_TIME, WINDOWS
 from acktree.ui.stopped import LETTER_ORDERS
@@ -70,6 +69,14 @@ class Handlers:
         """Answer about these topologies."""
         self.sources = sources
 
+    async def given(self, request: Request, seen: Seen, order: str) -> dict[str, Any]:
+        """What came with an order. MisuseError for what cannot be read, which is logged."""
+        try:
+            return await body_of(request)
+        except MisuseError as error:
+            Order(order, PAGE, seen.snapshot.topology, seen.snapshot.checkpoint).is_refused(error)
+            raise
+
     def ordered(self, seen: Seen, order: str, given: Mapping[str, object]) -> dict[str, Any]:
         """Give an order to a topology's driver, or carry out one about a topology that nobody runs.
 
@@ -101,7 +108,7 @@ def error_answer(status: int, name: str, message: str, **more: object) -> JSONRe
 
 
 def _carried_out(found: Found, order: str, given: Mapping[str, object]) -> dict[str, Any]:
-    refuse_unknown(given, ORDERS[order], order)
+    given = read_order(order, given)
     if not found.is_running and order in LETTER_ORDERS:
         return LETTER_ORDERS[order](found, given)
     return replace(found.door, by=PAGE).order(order, given)
@@ -122,18 +129,14 @@ def window_of(request: Request) -> str:
 
 def root_of(text: str) -> int:
     """The root id in a path."""
-    with suppress(ValueError):
-        return int(text)
+    with suppress(ConfigError):
+        return int(WHOLE.read(text, "root", is_text=True))
     raise UnknownTopologyError(f"{text!r:.40} is no root")
 
 
 def secs_of(text: str) -> float:
-    """The seconds in a path. MisuseError if they are none."""
-    with suppress(ValueError):
-        secs = float(text)
-        if 0 <= secs < 1e9:  # noqa: PLR2004  # and neither infinite nor no number
-            return secs
-    raise MisuseError(f"{text!r:.40} is no number of seconds", "kill", "give seconds, 0 or more")
+    """The seconds in a path. ConfigError if they are none."""
+    return float(SECS.read(text, "the path", is_text=True))
 
 
 async def body_of(request: Request) -> dict[str, Any]:
@@ -144,9 +147,8 @@ async def body_of(request: Request) -> dict[str, Any]:
         if len(body) > _MOST_BODY:
             raise HTTPException(413, "Payload Too Large")
     try:
-        given = json.loads(body or b"{}")
-    except (ValueError, RecursionError) as error:
-        raise MisuseError(f"the body is no JSON: {error}", "POST", "send a JSON object") from error
-    if not isinstance(given, dict):
-        raise MisuseError("the body is no JSON object", "POST", "send a JSON object")
-    return given
+        return order_of(body)
+    except ValueError as error:
+        raise MisuseError(
+            f"the order cannot be read: {error}", "POST", "send a JSON object, with texts in UTF-8"
+        ) from error

@@ -174,7 +174,8 @@ class StormRoutes(Handlers):
 
     async def _set_log_levels(self, request: Request) -> Response:
         """Storm's order: a logger without a target level has its old one again."""
-        body = await body_of(request)
+        seen = await run_in_threadpool(self.one, request)
+        body = await self.given(request, seen, "log-levels")
         refuse_unknown(body, ("namedLoggerLevels",), "the body of logconfig")
         given = body.get("namedLoggerLevels")
         if not isinstance(given, dict) or not all(isinstance(each, dict) for each in given.values()):
@@ -184,15 +185,15 @@ class StormRoutes(Handlers):
             )  # fmt: skip
         for name, each in given.items():
             refuse_unknown(each, _LEVEL, f"the level of {name!r:.60}")
+        reset = [name for name, each in given.items() if each.get("target_level") in (None, "")]
         order = {
             "set": {
-                name: {"level": each["target_level"], "secs": each.get("timeout") or None}
+                name: {"level": each["target_level"], "secs": _timeout(each.get("timeout"))}
                 for name, each in given.items()
-                if each.get("target_level")
+                if name not in reset
             },
-            "reset": [name for name, each in given.items() if not each.get("target_level")],
+            "reset": reset,
         }
-        seen = await run_in_threadpool(self.one, request)
         if order["reset"] and seen.is_running:  # Storm ignores a logger that has no level of its own
             named = (await run_in_threadpool(seen.found.door.get, "log-levels"))["namedLoggerLevels"]
             order["reset"] = [name for name in order["reset"] if name in named]
@@ -201,6 +202,11 @@ class StormRoutes(Handlers):
 
     def _uptime(self) -> int:
         return int(time.monotonic() - self._began)
+
+
+def _timeout(given: object) -> object:
+    """Storm's 0 is none."""
+    return None if type(given) is int and not given else given
 
 
 def _order(path: str, carry_out: Callable[[Request], Response]) -> Path:
