@@ -22,7 +22,7 @@ from acktree.dead_letters.table import COLUMNS, Filters
 from acktree.errors import MisuseError
 from acktree.texts import bounded
 from acktree.ui.known_names import FILTERS, MOST_PAGE, limit_of, read_order, read_question
-from acktree.ui.snapshot import plain
+from acktree.ui.snapshot import exact, plain
 
 __all__ = [
     "CountChangedError", "LettersChangedError", "NoLetterError", "filters_of", "page", "purge", "redrive",
@@ -99,11 +99,10 @@ def whole(store: DeadLetters, number: int) -> dict[str, Any]:
 
 
 def shown(letter: DeadLetter) -> dict[str, Any]:
-    """A letter without payload and traceback, its values as JSON."""
+    """A letter without payload and traceback, its values as JSON, with numbers that a browser can read."""
     parts = {name: getattr(letter, name) for name in COLUMNS if name not in ("payload", "traceback")}
     values = {name: _short(plain_value(value)) for name, value in letter.plain_values.items()}
-    # A root is 64 bits, and JavaScript's numbers have 53.
-    shown_parts: dict[str, Any] = plain(parts | {"root": str(letter.root), "values": values})
+    shown_parts: dict[str, Any] = exact(plain(parts | {"root": str(letter.root), "values": values}))
     return shown_parts
 
 

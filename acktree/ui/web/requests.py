@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -17,12 +18,20 @@ from acktree.errors import ConfigError, MisuseError
 from acktree.ui.client import Found
 from acktree.ui.known_names import SECS, WHOLE, order_of, read_order, refuse_unknown
 from acktree.ui.order_log import PAGE, Order
-from acktree.ui.snapshot import ALL_TIME, WINDOWS
+from acktree.ui.snapshot import ALL_TIME, WINDOWS, for_browsers
 from acktree.ui.stopped import LETTER_ORDERS
 from acktree.ui.web.guard import NUMBERS_ALONE
 from acktree.ui.web.sources import Seen, Sources, UnknownTopologyError
 
-__all__ = ["Handlers", "Path", "body_of", "error_answer", "root_of", "secs_of", "window_of"]
+__all__ = ["Handlers", "Json", "Path", "body_of", "error_answer", "root_of", "secs_of", "window_of"]
+
+
+class Json(JSONResponse):
+    """An answer in which a browser reads every number as it is: see :func:`~acktree.ui.snapshot.exact`."""
+
+    def render(self, content: Any) -> bytes:  # noqa: ANN401  # as Starlette has it
+        """In ASCII: no text is one that UTF-8 does not have."""
+        return for_browsers(json.dumps(content, separators=(",", ":"))).encode()
 
 
 class Path(NamedTuple):
@@ -102,9 +111,9 @@ class Handlers:
         return _numbers_of(config) if request.scope.get(NUMBERS_ALONE) else config
 
 
-def error_answer(status: int, name: str, message: str, **more: object) -> JSONResponse:
+def error_answer(status: int, name: str, message: str, **more: object) -> Json:
     """Storm's form of an error."""
-    return JSONResponse({"error": f"{status} {name}", "errorMessage": message} | more, status)
+    return Json({"error": f"{status} {name}", "errorMessage": message} | more, status)
 
 
 def _carried_out(found: Found, order: str, given: Mapping[str, object]) -> dict[str, Any]:
