@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
+from threading import Lock
 from typing import Final
 
 from acktree.forks import close_in_children, note_closed
@@ -24,6 +25,7 @@ __all__ = [
     "DISK",
     "PRIVATE_FILE",
     "PRIVATE_FOLDER",
+    "UNPUBLISHED",
     "Disk",
     "make_all_private",
     "make_private_file",
@@ -34,6 +36,11 @@ __all__ = [
 
 PRIVATE_FILE: Final = 0o600
 PRIVATE_FOLDER: Final = 0o700
+UNPUBLISHED: Final = "new-"
+"""The prefix of the temporary name of a file that is not published yet."""
+_REPLACING: Final = Lock()
+"""Held while a file has its temporary name, which is always the same one: a process that dies leaves one file
+at most, which the next one overwrites."""
 
 
 def make_private_folder(folder: Path) -> None:
@@ -118,6 +125,18 @@ class Disk:
     def write(self, file: Path, content: bytes, *, sync: bool = False) -> None:
         """Write a whole file; with ``sync`` its content is on the medium when this returns."""
         write_private(file, content, sync=sync)
+
+    def replace(self, file: Path, content: bytes, *, sync: bool = False) -> None:
+        """Write a whole file: a reader finds the old content or the new one. Any thread may call it."""
+        new = file.with_name(f"{UNPUBLISHED}{file.name}")
+        with _REPLACING:
+            try:
+                self.write(new, content, sync=sync)
+                self.rename(new, file)
+            except OSError:
+                with suppress(OSError):
+                    self.remove(new)
+                raise
 
     def write_pieces(
         self,

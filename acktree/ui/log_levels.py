@@ -54,7 +54,8 @@ class LogLevels:
 
     def begin(self) -> None:
         """Take back what an earlier driver that died left to the workers."""
-        self._store()
+        with self._lock:
+            self._store()
 
     def change(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Set and take back levels.
@@ -125,9 +126,10 @@ class LogLevels:
             if self._timer is not None:
                 self._timer.daemon = True
                 self._timer.start()
-        self._store()
+            self._store()
 
     def _store(self) -> None:
+        """Write the levels that hold. The caller has the lock: the file is as the last order said."""
         if self._write is None:
             return
         try:

@@ -170,9 +170,7 @@ def peer_user(connection: socket.socket) -> int | None:
 
 def write_entry(entry: Entry, file: Path, disk: Disk) -> None:
     """Write an entry, whole or not at all."""
-    new = file.with_name(f"new-{file.name}")
-    disk.write(new, entry.to_json())
-    disk.rename(new, file)
+    disk.replace(file, entry.to_json())
 
 
 def read_entry(file: Path) -> Entry | None:
