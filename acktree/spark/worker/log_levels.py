@@ -25,7 +25,7 @@ def follow_log_levels(file: str | None) -> None:
         return
     try:
         found = Path(file).stat()
-        now = (file, found.st_mtime_ns, found.st_ino)  # two files of one tick of the clock differ in the latter
+        now = (file, found.st_mtime_ns, found.st_ino)  # two of one tick of the clock differ
     except OSError:  # no operator has set any
         now = (file, 0, 0)
     if now == _seen:
