@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
@@ -42,6 +42,11 @@ def _wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def _is_not_kept(_: Sequence[DeadLetter], __: int) -> AbstractContextManager[object]:
+    """The default where no checkpoint keeps the order to send letters again."""
+    return nullcontext()
+
+
 def _is_never_open(_: DeadLetter) -> bool:
     """The default where no topology is running: no redriven letter is open."""
     return False
@@ -57,6 +62,8 @@ class DeadLetters:
             of the checkpoint's folder; or an SQLAlchemy URL, which needs ``acktree[sql]``
             (``sqlite:///path`` does not); or :data:`IN_MEMORY`.
         send: Sends letters into the running topology, for :meth:`redrive`; None where no topology is running.
+        ordering: Makes it durable that letters are sent again, and when that was ordered: from the begin of
+            the block on, or not at all where the block raises. A driver that dies leaves it to the next one.
         is_open: Whether the message that a letter was sent again as has no final verdict yet.
         create: Make the file if it is missing, as a running topology does.
         topology: Read and change only the letters of this topology. None: of all topologies in the store.
@@ -74,13 +81,15 @@ class DeadLetters:
         place: Path | str,
         send: Callable[[Sequence[DeadLetter]], None] | None = None,
         *,
+        ordering: Callable[[Sequence[DeadLetter], int], AbstractContextManager[object]] = _is_not_kept,
         is_open: Callable[[DeadLetter], bool] = _is_never_open,
         topology: str | None = None,
         now_ms: Callable[[], int] = _wall_clock_ms,
         create: bool = False,
     ) -> None:
         self._table = _open(place if create else _existing(place))
-        self._send, self._is_open, self._scope, self._now_ms = send, is_open, topology, now_ms
+        self._send, self._ordering, self._is_open = send, ordering, is_open
+        self._scope, self._now_ms = topology, now_ms
         self._redriving = Lock()
 
     def __repr__(self) -> str:
@@ -194,6 +203,8 @@ class DeadLetters:
         A letter that is named twice is sent once. A letter that was sent before and has no final verdict yet
         is not sent again, and not counted.
 
+        The order is durable when this returns: if the driver dies, the next run sends what has no verdict.
+
         The spout's ``ack`` and ``fail`` are not called for them, since the first give-up was final. A message
         that is given up again becomes another dead letter. The letter itself stays in the store, and is
         marked as settled when its message has a final verdict.
@@ -216,14 +227,17 @@ class DeadLetters:
         return len(letters)
 
     def _redrive(self, letters: Sequence[DeadLetter], send: Callable[[Sequence[DeadLetter]], None]) -> None:
+        # Ordered before the mark: a driver that dies leaves no letter that is marked and that nobody sends.
         # Marked before the send: a fast verdict marks the letter as settled, and must not be overwritten.
-        self.mark_redriven([letter.id for letter in letters if letter.id is not None], self._now_ms())
-        try:
-            send(letters)
-        except BaseException:
-            with suppress(AcktreeError):  # the error of the send is the one to raise
-                self._put_marks_back(letters)
-            raise
+        now_ms = self._now_ms()
+        with self._ordering(letters, now_ms):
+            self.mark_redriven([letter.id for letter in letters if letter.id is not None], now_ms)
+            try:
+                send(letters)
+            except BaseException:
+                with suppress(AcktreeError):  # the error of the send is the one to raise
+                    self._put_marks_back(letters)
+                raise
 
     def mark_redriven(self, ids: Iterable[int], now_ms: int) -> None:
         """Record that these letters were sent again at ``now_ms``; durable when this returns.
