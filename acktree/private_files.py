@@ -13,7 +13,7 @@ import os
 import shutil
 import stat
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
@@ -32,6 +32,7 @@ __all__ = [
     "make_private_folder",
     "mapped",
     "write_private",
+    "xdg_folder",
 ]
 
 PRIVATE_FILE: Final = 0o600
@@ -41,6 +42,16 @@ UNPUBLISHED: Final = "new-"
 _REPLACING: Final = Lock()
 """Held while a file has its temporary name, which is always the same one: a process that dies leaves one file
 at most, which the next one overwrites."""
+
+
+def xdg_folder(name: str, environment: Mapping[str, str] = os.environ) -> Path | None:
+    """The folder that a variable such as ``XDG_CACHE_HOME`` names; None where it names none.
+
+    A relative path is none, as the XDG Base Directory Specification says: it would be another folder for each
+    current one.
+    """
+    folder = Path(environment.get(name) or "")
+    return folder if folder.is_absolute() else None
 
 
 def make_private_folder(folder: Path) -> None:

@@ -201,7 +201,10 @@ def error_json(error: AcktreeError) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Rows with aligned columns: numbers to the right, all else to the left."""
+    """Rows with aligned columns: numbers to the right, all else to the left.
+
+    A number gets commas. An id is given as a text: what one command prints the next one takes.
+    """
     raw = [[*row] for row in rows]
     shown = [[*head], *([_cell(value) for value in row] for row in raw)]
     widths = [max(len(line[at]) for line in shown) for at in range(len(head))]

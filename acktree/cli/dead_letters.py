@@ -144,7 +144,7 @@ def _list(given: Namespace) -> Answer:
     head = ("id", "given up", "spout", "message", "tries", "cause", "component", "reason", "redriven")
     rows = [
         (
-            letter["id"], _utc(letter["dead_ms"]), letter["spout"], _short(letter["message_id_repr"]),
+            str(letter["id"]), _utc(letter["dead_ms"]), letter["spout"], _short(letter["message_id_repr"]),
             letter["attempts"], letter["cause"], letter["component"], _short(letter["reason"]),
             "settled" if letter["settled_ms"] else "yes" if letter["redriven_ms"] else "",
         )
@@ -265,7 +265,7 @@ def _order(given: Namespace, count: Callable[[dict[str, Any]], int], question: s
 
 
 def _agree(what: str, given: Namespace) -> None:
-    if given.json or not sys.stdin.isatty():
+    if given.json or sys.stdin is None or not sys.stdin.isatty():
         raise MisuseError(f"this would {what}", "dead-letters", "give --yes, where nobody can be asked")
     sys.stderr.write(f"{what}? [y/N] ")
     sys.stderr.flush()

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
+import sys
 from argparse import PARSER, Action, ArgumentError, ArgumentParser, Namespace
 from collections.abc import Sequence
-from typing import Any, Final, NoReturn
+from contextlib import nullcontext, suppress
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from acktree.errors import closest
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 __all__ = ["NamingParser"]
 
@@ -41,6 +46,11 @@ class NamingParser(ArgumentParser):
         if not arg_string and action.nargs != PARSER:
             raise ArgumentError(action, "it has no value: is a variable of your script unset?")
         return super()._get_value(action, arg_string)
+
+    def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
+        """Print a help text or a usage. OSError where stdout has no room; argparse says nothing then."""
+        with nullcontext() if file is sys.stdout else suppress(OSError):
+            print(message, end="", file=file or sys.stderr, flush=True)  # type: ignore[arg-type]  # either stream
 
     def error(self, message: str) -> NoReturn:
         """Exit with the usage; an invalid choice is answered with the nearest one."""

@@ -27,7 +27,7 @@ from acktree.dead_letters.letter import DeadLetter
 from acktree.dead_letters.sqlite import IN_MEMORY, SqliteTable
 from acktree.dead_letters.table import Filters, Table, Which, letter_of_row, parts_of, row_of
 from acktree.errors import AcktreeError, ConfigError, ConnectorError, MisuseError
-from acktree.private_urls import is_url
+from acktree.private_urls import is_url, masked_place
 from acktree.texts import bounded
 
 __all__ = ["IN_MEMORY", "DeadLetters"]
@@ -65,13 +65,14 @@ class DeadLetters:
         ordering: Makes it durable that letters are sent again, and when that was ordered: from the begin of
             the block on, or not at all where the block raises. A driver that dies leaves it to the next one.
         is_open: Whether the message that a letter was sent again as has no final verdict yet.
-        create: Make the file if it is missing, as a running topology does.
+        create: Make the file or the tables if they are missing, as a running topology does.
         topology: Read and change only the letters of this topology. None: of all topologies in the store.
         now_ms: The clock for the time of a redrive.
 
     Raises:
         CheckpointError: The file or table belongs to another program, or to a newer acktree.
-        ConfigError: There is no such file, and none is made; the URL is invalid, or its driver is missing.
+        ConfigError: There is no such file or table, and none is made; the URL is invalid, or its driver is
+            missing.
         ConnectorError: The store cannot be opened, or is damaged. Any method may raise it, with the location
             and the fix; ``can_retry`` is True when a later call may succeed.
     """
@@ -87,7 +88,7 @@ class DeadLetters:
         now_ms: Callable[[], int] = _wall_clock_ms,
         create: bool = False,
     ) -> None:
-        self._table = _open(place if create else _existing(place))
+        self._table = _open(place if create else _existing(place), create=create)
         self._send, self._ordering, self._is_open = send, ordering, is_open
         self._scope, self._now_ms = topology, now_ms
         self._redriving = Lock()
@@ -336,13 +337,13 @@ def _existing(place: Path | str) -> Path | str:
     if path.is_file() and path.stat().st_size:
         return path
     raise ConfigError(
-        f"there are no dead letters in {place}",
-        f"DeadLetters({str(place)!r}), seen from {Path.cwd()}",
+        f"there are no dead letters in {masked_place(str(place))}",
+        f"DeadLetters({masked_place(str(place))!r}), seen from {Path.cwd()}",
         "pass the folder of a checkpoint, or the file dead_letters.sqlite in it; create=True makes a store",
     )
 
 
-def _open(place: Path | str) -> Table:
+def _open(place: Path | str, *, create: bool) -> Table:
     if isinstance(place, Path) or "://" not in place:
         return SqliteTable(place)
     if place.startswith(_SQLITE) and "?" not in place:
@@ -355,4 +356,4 @@ def _open(place: Path | str) -> Table:
             "Config(dead_letters_url=...)",
             "pip install 'acktree[sql]' and your database's driver, or 'acktree[postgresql]' for both",
         ) from missing
-    return SqlTable(place)
+    return SqlTable(place, create=create)

@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 
 from acktree.checkpoint.location import location_of
 from acktree.errors import AcktreeError, ConfigError, nearest
-from acktree.private_urls import is_url, masked_url
+from acktree.private_urls import masked_place
 from acktree.processes import is_alive
 from acktree.ui.order_log import BY, SOCKET
 from acktree.ui.places import POINTER, SNAPSHOT, Entry, entries, peer_user, read_entry
@@ -286,7 +286,7 @@ def find(named: str) -> Found:
         fix = f"name one by its checkpoint{' or its id' if has_ids else ''}"
         raise ConfigError(f"{len(chosen)} topologies are called {named!r}", places, fix)
     raise ConfigError(
-        f"there is no topology and no checkpoint {masked_url(named) if is_url(named) else named!r}",
+        f"there is no topology and no checkpoint {masked_place(named)!r}",
         "topologies of this user on this machine",
         nearest(named, {entry.topology for entry in known})
         if known

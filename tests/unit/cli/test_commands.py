@@ -618,7 +618,8 @@ def test_no_process_that_submit_starts_has_a_secret_in_its_arguments(tmp_path, c
     program, seen = tmp_path / "notes_arguments.py", tmp_path / "seen"
     program.write_text(
         "import sys; from pathlib import Path\n"
-        f"Path({str(seen)!r}).write_bytes(Path('/proc/self/cmdline').read_bytes() + sys.stdin.buffer.read())\n"
+        "said = Path('/proc/self/cmdline').read_bytes() + sys.stdin.buffer.read()\n"
+        f"Path({str(seen)!r}).write_bytes(said)\n"
         "sys.exit('it was seen')\n"
     )
     url = "sqlite:////tmp/none.sqlite?password=S3cr3t"
