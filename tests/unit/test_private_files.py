@@ -10,7 +10,9 @@ from threading import Event, Thread
 
 import pytest
 
-from acktree.private_files import DISK, make_private_file, make_private_folder, write_private
+from acktree.private_files import DISK, make_private_file, make_private_folder, write_private, xdg_folder
+from acktree.spark.session.home import cache_folder
+from acktree.ui.places import runtime_folder
 
 
 @pytest.fixture(params=[0o000, 0o022, 0o077, 0o277, 0o777], ids=oct)
@@ -101,3 +103,23 @@ def test_a_file_that_cannot_be_replaced_keeps_its_content_and_leaves_no_other(tm
     with pytest.raises(OSError, match="f"):
         DISK.replace(tmp_path / "f", b"1")
     assert [each.name for each in tmp_path.iterdir()] == ["f"]
+
+
+@pytest.mark.parametrize("named", ["", ".", "relative", "../up", "~/cache"])
+def test_a_relative_folder_of_xdg_is_ignored_by_all_that_ask_for_one(named, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, named)
+        assert xdg_folder(name) is None
+    assert runtime_folder() == tmp_path / "home" / ".local" / "state" / "acktree"
+    assert cache_folder() == tmp_path / "home" / ".cache" / "acktree"
+    assert [each.name for each in tmp_path.iterdir()] == ["home"]
+
+
+def test_an_absolute_folder_of_xdg_is_taken(tmp_path, monkeypatch):
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    assert runtime_folder() == tmp_path / "XDG_STATE_HOME" / "acktree"
+    assert cache_folder() == tmp_path / "XDG_CACHE_HOME" / "acktree"
