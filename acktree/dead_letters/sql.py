@@ -94,7 +94,7 @@ class SqlTable(Table):
 
     Args:
         url: An SQLAlchemy URL with a blocking driver: ``postgresql+psycopg://me@host/letters``.
-        create: Make what is missing: the tables, and the file of an SQLite database.
+        create: Make what is missing: the tables, and the file of an SQLite database. None: the tables alone.
 
     Raises:
         ConfigError: The URL is invalid, its driver is not installed, or there are no tables and none is made.
@@ -102,9 +102,9 @@ class SqlTable(Table):
         ConnectorError: The database refused, or is unreachable; ``can_retry`` when it is unreachable.
     """
 
-    def __init__(self, url: str, *, create: bool = True) -> None:
+    def __init__(self, url: str, *, create: bool | None = True) -> None:
         self.place = masked_url(url)
-        self._url, self._creates = url, create
+        self._url, self._creates = url, create is not False
         self._is_closed = False
         try:
             self._refuse_async(sa.make_url(url).get_dialect())

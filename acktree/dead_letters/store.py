@@ -65,7 +65,8 @@ class DeadLetters:
         ordering: Makes it durable that letters are sent again, and when that was ordered: from the begin of
             the block on, or not at all where the block raises. A driver that dies leaves it to the next one.
         is_open: Whether the message that a letter was sent again as has no final verdict yet.
-        create: Make the file or the tables if they are missing, as a running topology does.
+        create: Make the file if it is missing, as a running topology does. None: make no file, and in a
+            database that is there the tables. False: make neither.
         topology: Read and change only the letters of this topology. None: of all topologies in the store.
         now_ms: The clock for the time of a redrive.
 
@@ -86,7 +87,7 @@ class DeadLetters:
         is_open: Callable[[DeadLetter], bool] = _is_never_open,
         topology: str | None = None,
         now_ms: Callable[[], int] = _wall_clock_ms,
-        create: bool = False,
+        create: bool | None = None,
     ) -> None:
         self._table = _open(place if create else _existing(place), create=create)
         self._send, self._ordering, self._is_open = send, ordering, is_open
@@ -343,7 +344,7 @@ def _existing(place: Path | str) -> Path | str:
     )
 
 
-def _open(place: Path | str, *, create: bool) -> Table:
+def _open(place: Path | str, *, create: bool | None) -> Table:
     if isinstance(place, Path) or "://" not in place:
         return SqliteTable(place)
     if place.startswith(_SQLITE) and "?" not in place:

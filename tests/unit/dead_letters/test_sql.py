@@ -193,7 +193,7 @@ def test_a_reader_of_a_database_that_is_not_there_is_refused_and_makes_none(
 def test_a_reader_of_a_database_without_tables_is_refused_and_makes_none(url):
     sa.create_engine(url).connect().close()
     with pytest.raises(ConfigError, match="there are no dead letters in"):
-        DeadLetters(url)
+        DeadLetters(url, create=False)
     assert sa.inspect(sa.create_engine(url)).get_table_names() == []
 
 
