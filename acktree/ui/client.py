@@ -141,7 +141,7 @@ class DoorClient:
         try:
             if method == "GET":
                 query = {name: _in_query(value) for name, value in given.items() if value is not None}
-                connection.request(method, f"{path}?{urlencode(query, errors='replace')}")
+                connection.request(method, f"{path}?{urlencode(query)}")
             else:
                 body = json.dumps(given).encode()
                 connection.request(method, path, body, {"Content-Type": "application/json", BY: self.by})
@@ -356,7 +356,11 @@ def nobody_runs(
 
 
 def _in_query(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    """A value as a text. ConfigError for one with a lone surrogate, as an argument in another encoding has."""
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    if text.encode("utf-8", "replace").decode() != text:
+        raise ConfigError(f"{text!r:.60} is no text in UTF-8", "what was asked", "give it in UTF-8")
+    return text
 
 
 def _refused(said: bytes, status: int, entry: Entry) -> DoorError:

@@ -16,6 +16,7 @@ from acktree import ConfigError, MisuseError
 from acktree.cli.main import main
 from acktree.dead_letters.store import IN_MEMORY, DeadLetters
 from acktree.ui import letters
+from acktree.ui.client import find
 from acktree.ui.known_names import FILTERS, ORDERS, QUESTIONS, order_of, read_order, read_question
 from acktree.ui.places import entries
 from tests.unit.dead_letters.letters import LETTER
@@ -221,3 +222,8 @@ def test_a_number_of_a_command_is_its_digits(command, number, capsys):
         main([*command, number])
     assert ended.value.code == 2
     assert "is no" in capsys.readouterr().err
+
+
+def test_a_question_in_another_encoding_is_refused_and_not_asked_as_another_one(running):
+    with pytest.raises(ConfigError, match="no text in UTF-8"):
+        find("numbers").door.get("dead-letters", {"component": "b\udcff"})
