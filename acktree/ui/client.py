@@ -356,7 +356,7 @@ def nobody_runs(
 
 
 def _in_query(value: object) -> str:
-    """A value as a text. ConfigError for one with a lone surrogate, as an argument in another encoding has."""
+    """A value as a text. ConfigError for one with a lone surrogate: an argument in another encoding."""
     text = str(value).lower() if isinstance(value, bool) else str(value)
     if text.encode("utf-8", "replace").decode() != text:
         raise ConfigError(f"{text!r:.60} is no text in UTF-8", "what was asked", "give it in UTF-8")
