@@ -13,9 +13,10 @@ import os
 import shutil
 import stat
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from threading import Lock
 from typing import Final
 
 from acktree.forks import close_in_children, note_closed
@@ -24,16 +25,33 @@ __all__ = [
     "DISK",
     "PRIVATE_FILE",
     "PRIVATE_FOLDER",
+    "UNPUBLISHED",
     "Disk",
     "make_all_private",
     "make_private_file",
     "make_private_folder",
     "mapped",
     "write_private",
+    "xdg_folder",
 ]
 
 PRIVATE_FILE: Final = 0o600
 PRIVATE_FOLDER: Final = 0o700
+UNPUBLISHED: Final = "new-"
+"""The prefix of the temporary name of a file that is not published yet."""
+_REPLACING: Final = Lock()
+"""Held while a file has its temporary name, which is always the same one: a process that dies leaves one file
+at most, which the next one overwrites."""
+
+
+def xdg_folder(name: str, environment: Mapping[str, str] = os.environ) -> Path | None:
+    """The folder that a variable such as ``XDG_CACHE_HOME`` names; None where it names none.
+
+    A relative path is none, as the XDG Base Directory Specification says: it would be another folder for each
+    current one.
+    """
+    folder = Path(environment.get(name) or "")
+    return folder if folder.is_absolute() else None
 
 
 def make_private_folder(folder: Path) -> None:
@@ -118,6 +136,18 @@ class Disk:
     def write(self, file: Path, content: bytes, *, sync: bool = False) -> None:
         """Write a whole file; with ``sync`` its content is on the medium when this returns."""
         write_private(file, content, sync=sync)
+
+    def replace(self, file: Path, content: bytes, *, sync: bool = False) -> None:
+        """Write a whole file: a reader finds the old content or the new one. Any thread may call it."""
+        new = file.with_name(f"{UNPUBLISHED}{file.name}")
+        with _REPLACING:
+            try:
+                self.write(new, content, sync=sync)
+                self.rename(new, file)
+            except OSError:
+                with suppress(OSError):
+                    self.remove(new)
+                raise
 
     def write_pieces(
         self,

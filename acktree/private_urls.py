@@ -14,7 +14,7 @@ import re
 from typing import Final
 from urllib.parse import unquote, unquote_plus
 
-__all__ = ["MASK", "is_url", "masked_text", "masked_url"]
+__all__ = ["MASK", "is_url", "masked_place", "masked_text", "masked_url"]
 
 MASK: Final = "***"
 
@@ -54,6 +54,19 @@ def masked_url(url: str) -> str:
     """
     shown, _ = _parts(url)
     return shown
+
+
+def masked_place(text: str) -> str:
+    """A path as it is; a URL masked, also one whose scheme was left out.
+
+    >>> masked_place("me:s3cret@host/letters"), masked_place("/data/letters@old.sqlite")
+    ('***@host/letters', '/data/letters@old.sqlite')
+    """
+    if is_url(text):
+        return masked_url(text)
+    if text.startswith(("/", ".", "~")) or not re.search("[@?;#=]", text):
+        return text
+    return masked_url(f"a://{text}").removeprefix("a://")
 
 
 def masked_text(text: str, url: str) -> str:

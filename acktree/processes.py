@@ -1,11 +1,19 @@
-"""Whether a process of this machine runs."""
+"""Whether a process of this machine runs, and how many files this one may have open."""
 
 from __future__ import annotations
 
 import os
+import resource
+import sys
 from pathlib import Path
 
-__all__ = ["is_alive"]
+__all__ = ["is_alive", "most_files"]
+
+
+def most_files() -> int:
+    """How many files this process may have open at once."""
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if most == resource.RLIM_INFINITY else most
 
 
 def is_alive(pid: int, *, of_others: bool) -> bool:

@@ -10,9 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from acktree.checkpoint.files import UNPUBLISHED, Files
+from acktree.checkpoint.files import Files
 from acktree.checkpoint.layout import check_version
 from acktree.errors import CheckpointError
+from acktree.private_files import UNPUBLISHED
 from acktree.topology.shape import Shape
 
 __all__ = ["Facts", "redrives_ordered_in"]

@@ -15,11 +15,8 @@ from typing import Final
 
 from acktree.checkpoint.location import hadoop_path
 from acktree.errors import CheckpointError
-from acktree.private_files import DISK, Disk
+from acktree.private_files import DISK, UNPUBLISHED, Disk
 from acktree.texts import is_number
-
-UNPUBLISHED: Final = "new-"
-"""The prefix of the temporary name of a file that is not published yet."""
 
 
 class Files:

@@ -38,8 +38,8 @@ import re
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
@@ -90,6 +90,7 @@ class Checkpoint(Facts):
             warn_of_other_files(folder, self._disk)
         self._changing = Lock()  # guards the facts: each spout thread reserves sequences
         self._syncing = Lock()
+        self._has_dropped = False
         self._disk.make_file(folder / "lock")
         self._held: int | None = None
         try:
@@ -217,16 +218,53 @@ class Checkpoint(Facts):
             raise CheckpointError(
                 "no topology was run on this checkpoint", str(self.place), "name the one that gave them up"
             )
-        self._write_redrive(self.letters_to_redrive | dict.fromkeys(ids, now_ms))
+        self._change_redrive(lambda ordered: ordered | dict.fromkeys(ids, now_ms))
 
     def keep_redrive(self, ids: Iterable[int]) -> None:
         """Keep these orders and drop the others: their letters have verdicts, or are gone."""
         kept = {*ids}
-        self._write_redrive({each: at for each, at in self.letters_to_redrive.items() if each in kept})
+        self._change_redrive(lambda ordered: {each: at for each, at in ordered.items() if each in kept})
 
-    def _write_redrive(self, ordered: Mapping[int, int]) -> None:
+    @contextmanager
+    def ordering_redrive(self, ids: Collection[int], now_ms: int) -> Iterator[None]:
+        """Order dead letters as :meth:`order_redrive`, unless the block raises."""
+        before = self.letters_to_redrive
+        self.order_redrive(ids, now_ms)
+        try:
+            yield
+        except BaseException:
+            earlier = {each: before[each] for each in ids if each in before}
+            with suppress(CheckpointError, OSError):  # then the next run sends them
+                self._change_redrive(
+                    lambda ordered: {e: at for e, at in ordered.items() if e not in ids} | earlier
+                )
+            raise
+
+    def drop_settled(self, ids: Iterable[int]) -> None:
+        """Forget the orders of letters that have their verdict; the file follows with the next write."""
+        settled = {*map(str, ids)}
         with self._changing:
-            self._write({**self._facts, "redrive": {str(each): at for each, at in sorted(ordered.items())}})
+            ordered = self._facts.get("redrive", {})
+            kept = {each: at for each, at in ordered.items() if each not in settled}
+            self._facts = self._facts | {"redrive": kept}
+            self._has_dropped = self._has_dropped or len(kept) < len(ordered)
+
+    def write_dropped(self) -> None:
+        """Write what :meth:`drop_settled` forgot; a run that stops in order calls it."""
+        if self._has_dropped:
+            with suppress(OSError):  # the next run drops them too
+                self._change_redrive(lambda ordered: ordered)
+
+    def _change_redrive(self, change: Callable[[dict[int, int]], Mapping[int, int]]) -> None:
+        """Replace the orders. CheckpointError once this driver has released the checkpoint."""
+        with self._changing:
+            if self._held is None:
+                raise CheckpointError(
+                    "the topology has stopped, and another driver may have its checkpoint", str(self.place),
+                    "order it for the next run: acktree dead-letters redrive CHECKPOINT ID ...",
+                )  # fmt: skip
+            ordered = sorted(change(self.letters_to_redrive).items())
+            self._write({**self._facts, "redrive": {str(each): at for each, at in ordered}})
 
     def begin_run(self, topology: Topology, config: Config, partitions: int) -> Topology:
         """Start a run: store what must not change, or check that it has not changed.
@@ -380,8 +418,9 @@ class Checkpoint(Facts):
                     self.files.leave_spark_folder(self.spark)
                 elif self._is_new:  # no run has begun: no incomplete checkpoint stays
                     self._unmake()
-            self._disk.unlock(self._held)
-            self._held = None
+            with self._changing:
+                self._disk.unlock(self._held)
+                self._held = None
             self.files.close()
 
 

@@ -31,7 +31,7 @@ from threading import Lock
 from typing import Final
 
 from acktree.checkpoint import full_disk
-from acktree.checkpoint.files import FOLDER, UNPUBLISHED, Files
+from acktree.checkpoint.files import FOLDER, Files
 from acktree.checkpoint.inbox_files import (
     HOLD,
     TAKEN,
@@ -48,6 +48,7 @@ from acktree.checkpoint.inbox_files import (
 )
 from acktree.checkpoint.wake_pipe import WakePipe
 from acktree.errors import CheckpointError
+from acktree.private_files import UNPUBLISHED
 from acktree.tasks.chunk import Chunk
 
 AHEAD: Final = 2

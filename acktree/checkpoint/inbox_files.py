@@ -13,9 +13,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from acktree.checkpoint.files import UNPUBLISHED
 from acktree.checkpoint.pace import FIRST
-from acktree.private_files import DISK, Disk
+from acktree.private_files import DISK, UNPUBLISHED, Disk
 from acktree.tasks.chunk import Chunk
 
 TAKEN: Final = "taken"
@@ -83,9 +82,7 @@ class Taken:
 
     def write(self, folder: Path, disk: Disk = DISK) -> None:
         """Write it for the driver."""
-        new = folder / f"{UNPUBLISHED}{TAKEN}"
-        disk.write(new, json.dumps((self.end, self.allowance)).encode())
-        disk.rename(new, folder / TAKEN)
+        disk.replace(folder / TAKEN, json.dumps((self.end, self.allowance)).encode())
 
     @classmethod
     def read(cls, folder: Path, disk: Disk = DISK) -> Taken:
@@ -114,9 +111,7 @@ class Work:
 
     def write(self, folder: Path, disk: Disk = DISK) -> None:
         """Write it for the source."""
-        new = folder / f"{UNPUBLISHED}{WORK}"
-        disk.write(new, json.dumps(self.message_ms).encode())
-        disk.rename(new, folder / WORK)
+        disk.replace(folder / WORK, json.dumps(self.message_ms).encode())
 
     @classmethod
     def read(cls, folder: Path, disk: Disk = DISK) -> Work | None:

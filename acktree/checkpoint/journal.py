@@ -21,11 +21,12 @@ from typing import Final
 
 import numpy as np
 
-from acktree.checkpoint.files import FOLDER, UNPUBLISHED, Files, committed_files
+from acktree.checkpoint.files import FOLDER, Files, committed_files
 from acktree.checkpoint.row_files import write_parts
 from acktree.core.data.values import batch_to_bytes
 from acktree.core.packing import Buffer, int64s, pack, unpack
 from acktree.errors import CheckpointError
+from acktree.private_files import UNPUBLISHED
 from acktree.tasks.acker import Verdicts
 from acktree.tasks.payloads import Payload, payload_of_wire
 

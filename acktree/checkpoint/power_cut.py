@@ -17,8 +17,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from acktree.checkpoint.files import UNPUBLISHED
-from acktree.private_files import Disk
+from acktree.private_files import UNPUBLISHED, Disk
 from acktree.texts import is_number
 
 _SYNCED: Final = "synced"
@@ -29,9 +28,7 @@ _LOGS: Final = ("commits", "offsets")
 
 def note_synced(folder: Path, batch_id: int, disk: Disk) -> None:
     """Note that everything up to a micro-batch is on the medium; the note is durable when this returns."""
-    new = folder / f"{UNPUBLISHED}{_SYNCED}"
-    disk.write(new, str(batch_id).encode(), sync=True)
-    disk.rename(new, folder / _SYNCED)
+    disk.replace(folder / _SYNCED, str(batch_id).encode(), sync=True)
     disk.sync_folder(folder)
 
 

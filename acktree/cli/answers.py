@@ -9,10 +9,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, TypeAlias
 
-from acktree.errors import AcktreeError
+from acktree.errors import AcktreeError, ConfigError
 from acktree.logs import print_by_default
 from acktree.texts import is_number, printable, printable_lines
 from acktree.ui.client import DoorClient, Found
+from acktree.ui.known_names import SECS
 from acktree.ui.order_log import CLI, Order
 from acktree.ui.web.storm_rows import duration
 
@@ -38,6 +39,7 @@ __all__ = [
     "seconds",
     "secs_up_to",
     "table",
+    "whole_number",
 ]
 
 DONE: Final = 0
@@ -45,7 +47,6 @@ FAILED: Final = 1
 USAGE: Final = 2
 NOBODY_RUNS: Final = 3
 TIME_OVER: Final = 4
-_MOST_SECS: Final = 1e9
 _LEAST_WAIT: Final = 0.05
 
 
@@ -111,10 +112,8 @@ def new_command(
 
 def seconds(text: str) -> float:
     """A time of the command line. ArgumentTypeError, which argparse reports, for what is none."""
-    with suppress(ValueError):
-        secs = float(text)
-        if 0 <= secs < _MOST_SECS:  # no number is refused too
-            return secs
+    with suppress(ConfigError):
+        return float(SECS.read(text, "", is_text=True))
     raise ArgumentTypeError(f"{text!r:.60} is no time: give seconds, 0 or more")
 
 
@@ -144,13 +143,19 @@ def letter_id(text: str) -> int:
     return int(text)
 
 
+def whole_number(text: str) -> int:
+    """A whole number, 0 or more. ArgumentTypeError for what is none."""
+    if not is_number(text) or int(text) >= 1 << 63:
+        raise ArgumentTypeError(f"{text!r:.60} is no whole number")
+    return int(text)
+
+
 def limit(most: int) -> Callable[[str], int]:
     """Reads how many things a command shows. ArgumentTypeError for less than 1 and more than ``most``."""
 
     def read(text: str) -> int:
-        with suppress(ValueError):
-            if 1 <= int(text) <= most:
-                return int(text)
+        if is_number(text) and 1 <= int(text) <= most:
+            return int(text)
         raise ArgumentTypeError(f"{text!r:.60} is no number from 1 to {most:,}")
 
     return read
@@ -196,7 +201,10 @@ def error_json(error: AcktreeError) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Rows with aligned columns: numbers to the right, all else to the left."""
+    """Rows with aligned columns: numbers to the right, all else to the left.
+
+    A number gets commas. An id is given as a text: what one command prints the next one takes.
+    """
     raw = [[*row] for row in rows]
     shown = [[*head], *([_cell(value) for value in row] for row in raw)]
     widths = [max(len(line[at]) for line in shown) for at in range(len(head))]

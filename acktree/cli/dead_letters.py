@@ -13,6 +13,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 from acktree.cli.answers import (
@@ -25,14 +26,15 @@ from acktree.cli.answers import (
     log_order,
     new_command,
     table,
+    whole_number,
 )
 from acktree.core.tracking.verdicts import FailureCause, FailureKind
 from acktree.dead_letters.store import DeadLetters
-from acktree.errors import AcktreeError, MisuseError, nearest
+from acktree.errors import AcktreeError, ConfigError, MisuseError, nearest
 from acktree.texts import bounded, is_number, printable
 from acktree.ui import letters
 from acktree.ui.client import Found, find
-from acktree.ui.known_names import MOST_PAGE
+from acktree.ui.known_names import MOST_PAGE, TRUTH
 from acktree.ui.stopped import letters_of, order_redrive, redrives_ordered
 
 __all__ = ["add_to"]
@@ -63,7 +65,9 @@ def add_to(commands: Commands) -> None:
         "--limit", type=limit(MOST_PAGE), default=50, metavar="N",
         help=f"show at most N letters (default: 50, at most {MOST_PAGE})",
     )  # fmt: skip
-    to_list.add_argument("--after", type=int, default=0, metavar="ID", help="only ids above this one")
+    to_list.add_argument(
+        "--after", type=whole_number, default=0, metavar="ID", help="only ids above this one"
+    )
     to_show = _with_store(new_command(family, "show", "all of one, with its traceback", _show))
     to_show.add_argument("id", type=letter_id, metavar="ID", help="the letter, as `list` shows it")
     to_export = _filtered(new_command(family, "export", "write them to a .parquet or .jsonl file", _export))
@@ -87,7 +91,7 @@ def _filtered(parser: ArgumentParser) -> ArgumentParser:
         metavar, text = name.upper(), ", ".join(words)
         parser.add_argument(f"--{name}", type=str.upper, choices=words, metavar=metavar, help=text)
     for name, text in _STATES.items():
-        parser.add_argument(f"--{name}", choices=("true", "false"), help=text)
+        parser.add_argument(f"--{name}", type=_word, metavar="true|false", help=text)
     for name in ("before", "since"):
         text = f"given up {name} this time: ISO 8601 with a zone, or ms since 1970"
         parser.add_argument(f"--{name}", type=_time, metavar="TIME", help=text)
@@ -112,6 +116,13 @@ def _time(text: str) -> int:
     raise ArgumentTypeError(f"{text!r:.60} is no time: write 2026-11-25T08:30:00Z, or ms since 1970")
 
 
+def _word(text: str) -> bool:
+    """A truth value. ArgumentTypeError for what is none."""
+    with suppress(ConfigError):
+        return bool(TRUTH.read(text, "", is_text=True))
+    raise ArgumentTypeError(f"{text!r:.60} is no truth value: give true or false")
+
+
 def _filters(given: Namespace) -> dict[str, Any]:
     return {name: value for name in _FILTERS if (value := getattr(given, name)) is not None}
 
@@ -133,7 +144,7 @@ def _list(given: Namespace) -> Answer:
     head = ("id", "given up", "spout", "message", "tries", "cause", "component", "reason", "redriven")
     rows = [
         (
-            letter["id"], _utc(letter["dead_ms"]), letter["spout"], _short(letter["message_id_repr"]),
+            str(letter["id"]), _utc(letter["dead_ms"]), letter["spout"], _short(letter["message_id_repr"]),
             letter["attempts"], letter["cause"], letter["component"], _short(letter["reason"]),
             "settled" if letter["settled_ms"] else "yes" if letter["redriven_ms"] else "",
         )
@@ -206,7 +217,7 @@ def _redrive(given: Namespace) -> Answer:
 def _redrive_by_next_run(given: Namespace, found: Found) -> Answer:
     with letters_of(found, given.store) as store:
         question = "let the next run send {} again"
-        order = _order(given, lambda query: store.count(**letters.filters_of(query)), question)
+        order = _order(given, partial(letters.count, store), question)
         ids = letters.ordered(store, order)
     done = order_redrive(found, ids)
     log_order("dead-letters/redrive", found.topology, found.checkpoint, order, done)
@@ -222,7 +233,7 @@ def _purge(given: Namespace) -> Answer:
         done = door.order("dead-letters/purge", order)
     else:
         with letters_of(found, given.store) as store:
-            order = _order(given, lambda query: store.count(**letters.filters_of(query)), question)
+            order = _order(given, partial(letters.count, store), question)
             done = letters.purge(store, order)
         log_order("dead-letters/purge", found.topology, given.store or found.checkpoint, order, done)
     return Answer(done, f"{done['purged']:,} deleted")
@@ -254,7 +265,7 @@ def _order(given: Namespace, count: Callable[[dict[str, Any]], int], question: s
 
 
 def _agree(what: str, given: Namespace) -> None:
-    if given.json or not sys.stdin.isatty():
+    if given.json or sys.stdin is None or not sys.stdin.isatty():
         raise MisuseError(f"this would {what}", "dead-letters", "give --yes, where nobody can be asked")
     sys.stderr.write(f"{what}? [y/N] ")
     sys.stderr.flush()

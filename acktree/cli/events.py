@@ -17,6 +17,7 @@ from acktree.errors import CheckpointError, ConfigError, nearest
 from acktree.texts import is_number, printable
 from acktree.traces.events import FOLDER, MOST_EVENTS, Event, read_events
 from acktree.ui.client import Found, find
+from acktree.ui.known_names import NUMBER
 
 __all__ = ["add_to"]
 
@@ -42,8 +43,8 @@ def add_to(commands: Commands) -> None:
 
 
 def _percent(text: str) -> float:
-    with suppress(ValueError):
-        percent = float(text)
+    with suppress(ConfigError):
+        percent = float(NUMBER.read(text, "", is_text=True))
         if 0 < percent <= 100:  # noqa: PLR2004  # a percentage
             return percent
     raise ArgumentTypeError(f"{text!r:.60} is no percentage above 0, and at most 100")

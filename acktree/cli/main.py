@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from acktree.cli import (
@@ -46,7 +47,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: The command-line arguments. None: those of this process.
     """
-    given = _parser().parse_args(arguments)
+    _open_what_is_closed()
+    try:
+        given = _parser().parse_args(arguments)
+    except OSError as error:
+        return _no_help(error)
     if str(Path.cwd()) not in sys.path:  # topologies, and classes of remembered values, are the user's
         sys.path.insert(0, str(Path.cwd()))
     try:
@@ -76,9 +81,38 @@ def _print(said: Answers, *, is_json: bool) -> int:
             _drop_output()
             if answer.error is None:
                 return code
+        except OSError as error:
+            _drop_output()
+            raise answer.error or _not_written(error) from error
         if answer.error is not None:
             raise answer.error
     return code
+
+
+def _no_help(error: OSError) -> int:
+    """The exit code where a help text cannot be written."""
+    _drop_output()
+    if isinstance(error, BrokenPipeError):  # as below
+        return answers.DONE
+    return _refuse(_not_written(error), answers.FAILED, is_json=False)
+
+
+def _not_written(error: OSError) -> AcktreeError:
+    return AcktreeError(
+        f"the answer cannot be written: {error.strerror or error}", "stdout",
+        "give the output a place with room, such as /dev/null; an order was carried out all the same",
+    )  # fmt: skip
+
+
+def _open_what_is_closed() -> None:
+    """Open the standard streams that the caller has closed: the next file would get their numbers.
+
+    stdin is empty then, stderr goes nowhere, and what is written to stdout fails.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_WRONLY if name == "stderr" else os.O_RDONLY)
+            setattr(sys, name, os.fdopen(opened, mode))
 
 
 def _drop_output() -> None:
@@ -98,7 +132,8 @@ def _code_of(error: AcktreeError) -> int:
 
 def _refuse(error: AcktreeError, code: int, *, is_json: bool) -> int:
     said = answers.error_json(error) if is_json else printable_lines(f"acktree: {error}")
-    print(said, file=sys.stderr)
+    with suppress(OSError):
+        print(said, file=sys.stderr)
     return code
 
 

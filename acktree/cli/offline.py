@@ -11,7 +11,7 @@ from argparse import Namespace
 from contextlib import suppress
 from pathlib import Path
 
-from acktree.cli.answers import Answer, Commands, log_order, new_command
+from acktree.cli.answers import Answer, Commands, log_order, new_command, whole_number
 from acktree.errors import ConfigError, MisuseError
 from acktree.spark_extra import needing_spark
 from acktree.ui.client import find
@@ -28,7 +28,9 @@ def add_to(commands: Commands) -> None:
     )  # fmt: skip
     to_rebalance.add_argument("checkpoint", help="the folder or the name; no topology may be running on it")
     to_rebalance.add_argument("--component", metavar="ID", help="a stateful bolt with another parallelism")
-    to_rebalance.add_argument("--parallelism", type=int, metavar="N", help="its number of tasks from now on")
+    to_rebalance.add_argument(
+        "--parallelism", type=whole_number, metavar="N", help="its number of tasks from now on"
+    )
     to_rebalance.add_argument(
         "--by-key", action="append", default=[], metavar="ATTRIBUTE",
         help="a remembered mapping whose keys are the grouping key: each key goes to its task",
@@ -37,7 +39,9 @@ def add_to(commands: Commands) -> None:
         "--forget", action="append", default=[], metavar="ATTRIBUTE",
         help="a remembered attribute to delete",
     )  # fmt: skip
-    to_rebalance.add_argument("--partitions", type=int, metavar="N", help="partitions of every level")
+    to_rebalance.add_argument(
+        "--partitions", type=whole_number, metavar="N", help="partitions of every level"
+    )
 
     to_reset = new_command(
         commands, "reset-state", "delete the memory of bolts; open messages are kept", _reset_state,

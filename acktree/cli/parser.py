@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
-from argparse import ArgumentParser, Namespace
+import sys
+from argparse import PARSER, Action, ArgumentError, ArgumentParser, Namespace
 from collections.abc import Sequence
-from typing import Any, Final, NoReturn
+from contextlib import nullcontext, suppress
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from acktree.errors import closest
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 __all__ = ["NamingParser"]
 
@@ -35,6 +40,17 @@ class NamingParser(ArgumentParser):
             near = [_meant(each.partition("=")[0], known) for each in rest if each.startswith("-")]
             self.error(f"unrecognized arguments: {' '.join(rest)}{''.join(near[:1])}")
         return parsed, rest
+
+    def _get_value(self, action: Action, arg_string: str) -> Any:  # noqa: ANN401  # as argparse has it
+        """Refuse an empty value: a script whose variable is unset would name the folder that it is in."""
+        if not arg_string and action.nargs != PARSER:
+            raise ArgumentError(action, "it has no value: is a variable of your script unset?")
+        return super()._get_value(action, arg_string)
+
+    def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
+        """Print a help text or a usage. OSError where stdout has no room; argparse says nothing then."""
+        with nullcontext() if file is sys.stdout else suppress(OSError):
+            print(message, end="", file=file or sys.stderr, flush=True)  # type: ignore[arg-type]  # either stream
 
     def error(self, message: str) -> NoReturn:
         """Exit with the usage; an invalid choice is answered with the nearest one."""

@@ -57,7 +57,7 @@ def add_to(commands: Commands) -> None:
         parser.set_defaults(usage_error=parser.error)
         parser.add_argument(
             "-c", dest="settings", action="append", default=[], metavar="KEY=VALUE",
-            help="a setting by Storm's dotted key or by its name in Config",
+            help="a setting by Storm's dotted key or its name in Config; @FILE: those in the lines of a file",
         )  # fmt: skip
     to_run.add_argument("--ui", action="store_true", help="serve the page meanwhile; prints its address")
     to_run.add_argument("--dry-run", action="store_true", help="validate and describe it; start nothing")
@@ -157,19 +157,13 @@ def config_of(settings: Iterable[str]) -> Config:
     """The settings that ``-c key=value`` gives; a value is JSON, or else a text.
 
     Raises:
-        UsageError: A setting that does not exist, or a value that it cannot have.
+        UsageError: A setting that does not exist, a value that it cannot have, or a file that cannot be read.
     """
     known = {setting.name for setting in fields(Config)}
     dotted: dict[str, Any] = {}
     named: dict[str, Any] = {}
-    for setting in settings:
-        key, equals, text = setting.partition("=")
-        if not equals:
-            raise UsageError(f"{setting!r} is no setting", "-c", "write -c key=value")
-        try:
-            value = json.loads(text)
-        except ValueError:
-            value = text
+    for setting in _with_those_of_files(settings):
+        key, value = _parsed(setting)
         if key in known:
             key = dotted_key(key)  # read as one: a value may be the name of a class
         (dotted if "." in key else named)[key] = value
@@ -178,6 +172,32 @@ def config_of(settings: Iterable[str]) -> Config:
         return replace(config, **named) if named else config
     except ConfigError as error:
         raise UsageError(error.what, error.where, error.fix) from error
+
+
+def _parsed(setting: str) -> tuple[str, Any]:
+    key, equals, text = setting.partition("=")
+    if not equals:
+        raise UsageError(f"{setting!r} is no setting", "-c", "write -c key=value, or -c @FILE")
+    with suppress(ValueError):
+        return key, json.loads(text)
+    return key, text
+
+
+def _with_those_of_files(settings: Iterable[str]) -> Iterator[str]:
+    """The settings, those of each ``@FILE`` in its place: one a line; ``@-`` is stdin."""
+    for setting in settings:
+        if not setting.startswith("@"):
+            yield setting
+            continue
+        try:
+            text = sys.stdin.read() if setting == "@-" else Path(setting[1:]).read_text("utf-8")
+        except (OSError, ValueError, AttributeError) as error:  # the last where stdin is closed
+            raise UsageError(
+                f"the settings cannot be read: {error}",
+                f"-c {setting}",
+                "name a file with key=value in each line",
+            ) from error
+        yield from (line for line in map(str.strip, text.splitlines()) if line and not line.startswith("#"))
 
 
 def _run(given: Namespace) -> Iterable[Answer]:
@@ -274,7 +294,8 @@ def _status(running: SubmittedTopology, error: BaseException | None) -> str:
 
 def _submit(given: Namespace) -> Answer:
     _need_checkpoint(given)
-    if not config_of(given.settings).control:  # refused here rather than in the log
+    settings = [*_with_those_of_files(given.settings)]  # before another reads stdin
+    if not config_of(settings).control:  # refused here rather than in the log
         raise ConfigError(
             "submit waits until the driver answers, and control=False gives it no socket",
             "-c control=false",
@@ -285,12 +306,17 @@ def _submit(given: Namespace) -> Answer:
     _refuse_running(str(place))
     log = _log_file(place)
     command = [sys.executable, "-m", "acktree", "run", given.target, "--checkpoint", str(place), "--json"]
-    command += [part for setting in given.settings for part in ("-c", setting)]
     begins = log.stat().st_size
     with log.open("ab") as output:
         child = subprocess.Popen(  # noqa: S603  # our own command, its arguments as they were given
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+            [*command, "-c", "@-"],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
         )
+    # Not as arguments, which every user of the machine can read for as long as it runs: a URL has a password.
+    _send(settings, child)
     entry = _await_warm(child, place, (log, begins), _START_SECS if given.timeout is None else given.timeout)
     if entry is None:
         return Answer(
@@ -300,6 +326,14 @@ def _submit(given: Namespace) -> Answer:
     named = {"topology": entry.topology, "id": entry.id, "checkpoint": entry.checkpoint}
     shown = named | {"pid": child.pid, "log": str(log)}
     return Answer(shown, f"{entry.id} runs as process {child.pid}; its log is {log}")
+
+
+def _send(settings: Iterable[str], child: subprocess.Popen[bytes]) -> None:
+    """Write settings to the stdin of a driver, each on a line of its own."""
+    assert child.stdin is not None, "it was started with a pipe"
+    lines = (f"{key}={json.dumps(value)}\n" for key, value in map(_parsed, settings))
+    with suppress(BrokenPipeError), child.stdin:  # it may have ended already
+        child.stdin.write("".join(lines).encode())
 
 
 def _refuse_running(place: str) -> None:

@@ -13,7 +13,7 @@ from acktree.errors import ConfigError
 from acktree.tasks.spouts.watched_ids import MOST_WATCH_SECS, MOST_WATCHED, WATCH_SECS
 from acktree.ui import tracing
 from acktree.ui.client import DoorError, Found, find
-from acktree.ui.known_names import MOST_PAGE
+from acktree.ui.known_names import MOST_PAGE, NUMBER, WHOLE
 from acktree.ui.stopped import traces_of
 
 __all__ = ["add_to"]
@@ -47,15 +47,14 @@ def add_to(commands: Commands) -> None:
 
 
 def _root(text: str) -> str:
-    with suppress(ValueError):
-        if -(1 << 63) <= int(text) < 1 << 63:
-            return str(int(text))
+    with suppress(ConfigError):
+        return str(WHOLE.read(text, "", is_text=True))
     raise ArgumentTypeError("a root is a whole number of 64 bits; search a message id by --message-id")
 
 
 def _rate(text: str) -> float:
-    with suppress(ValueError):
-        rate = float(text)
+    with suppress(ConfigError):
+        rate = float(NUMBER.read(text, "", is_text=True))
         if 0 <= rate <= 1:
             return rate
     raise ArgumentTypeError(f"{text!r:.60} is no share from 0 to 1")

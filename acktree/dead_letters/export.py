@@ -128,6 +128,11 @@ _FORMATS: Final[Mapping[str, Callable[[BinaryIO, Iterator[DeadLetter]], int]]] =
 }
 
 
+_BYTES: Final = "base64"
+_PICKLED: Final = "pickled_bytes"
+_MARKS: Final = ({_BYTES}, {_PICKLED})
+
+
 def plain_value(value: object) -> Any:  # noqa: ANN401  # what JSON has
     """A value as JSON: bytes and pickled values as objects, types that JSON does not have as text."""
     match value:
@@ -136,9 +141,13 @@ def plain_value(value: object) -> Any:  # noqa: ANN401  # what JSON has
         case float():
             plain = value if isfinite(value) else str(value)
         case bytes():
-            plain = {"base64": base64.b64encode(value).decode()}
+            plain = {_BYTES: base64.b64encode(value).decode()}
         case Pickled():
-            plain = {"pickled_bytes": value.size_bytes}
+            plain = {_PICKLED: value.size_bytes}
+        case Mapping() if (
+            value.keys() in _MARKS
+        ):  # as a mapping of Arrow's is shown: it is not what they mark
+            plain = [[key, plain_value(item)] for key, item in value.items()]
         case Mapping():
             plain = {str(key): plain_value(item) for key, item in value.items()}
         case list() | tuple():

@@ -65,8 +65,7 @@ class DeadLetter:
     """When it was last sent again with ``redrive``; None when it never was."""
     settled_ms: int | None = None
     """When the message that it was sent again as got its final verdict: acked, or given up again, as another
-    letter. None until then. A redriven letter that is neither open nor settled was lost when its driver died:
-    redrive it again."""
+    letter. None until then. If its driver dies before, the next run sends the letter again."""
 
     @property
     def values(self) -> list[object]:

@@ -15,6 +15,7 @@ database user that may not create tables, an administrator can create them.
 from __future__ import annotations
 
 import re
+import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -27,10 +28,13 @@ from sqlalchemy.dialects import mysql
 
 from acktree.dead_letters.table import COLUMNS, VERSION, Condition, Row, Table, Which, parts_of
 from acktree.errors import CheckpointError, ConfigError, ConnectorError
+from acktree.logs import logger
 from acktree.private_files import make_private_file, make_private_folder
 from acktree.private_urls import masked_text, masked_url
 
 __all__ = ["SqlTable"]
+
+log = logger("acktree")
 
 _MOST_WORDS: Final = 300
 """The most characters of a driver's error text in an error."""
@@ -90,24 +94,36 @@ class SqlTable(Table):
 
     Args:
         url: An SQLAlchemy URL with a blocking driver: ``postgresql+psycopg://me@host/letters``.
+        create: Make what is missing: the tables, and the file of an SQLite database. None: the tables alone.
 
     Raises:
-        ConfigError: The URL is invalid, or its driver is not installed.
+        ConfigError: The URL is invalid, its driver is not installed, or there are no tables and none is made.
         CheckpointError: The tables belong to a newer acktree.
         ConnectorError: The database refused, or is unreachable; ``can_retry`` when it is unreachable.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, create: bool | None = True) -> None:
         self.place = masked_url(url)
-        self._url = url
+        self._url, self._creates = url, create is not False
         self._is_closed = False
         try:
             self._refuse_async(sa.make_url(url).get_dialect())
-            _make_sqlite_private(sa.make_url(url))
+            file = _sqlite_file(sa.make_url(url))
+            if file is not None and create:
+                with suppress(OSError):  # SQLite then raises a clearer error
+                    make_private_folder(file.parent)
+                    make_private_file(file)
+            elif file is not None and not file.exists():  # SQLite would make it
+                raise self._no_letters()
             # One connection is kept, and checked before use: the server may have been restarted.
-            self._engine = sa.create_engine(
-                url, hide_parameters=True, pool_pre_ping=True, pool_size=1, max_overflow=16
-            )
+            with warnings.catch_warnings(record=True) as warned:  # of options that the driver ignores
+                self._engine = sa.create_engine(
+                    url, hide_parameters=True, pool_pre_ping=True, pool_size=1, max_overflow=16
+                )
+            for each in warned:
+                log.warning(
+                    "dead letters at %s: %s", self.place, masked_text(str(each.message), url).splitlines()[0]
+                )
         except (
             sa.exc.ArgumentError,
             sa.exc.InvalidRequestError,
@@ -213,6 +229,8 @@ class SqlTable(Table):
 
     def _make_tables(self) -> list[int]:
         with self._begun() as connection:
+            if not self._creates and not sa.inspect(connection).has_table(_LETTERS.name):
+                raise self._no_letters()
             _METADATA.create_all(connection)  # those that are missing
             versions = list(connection.execute(sa.select(_VERSIONS.c.version)).scalars())
             if not versions:
@@ -260,6 +278,12 @@ class SqlTable(Table):
             )
         return ConnectorError(f"{what}: {words}", "the store of dead letters", fix, can_retry=is_gone)
 
+    def _no_letters(self) -> ConfigError:
+        return ConfigError(
+            f"there are no dead letters in {self.place}", f"DeadLetters({self.place!r})",
+            "name the database of a topology that has run with it; create=True makes a store",
+        )  # fmt: skip
+
     def _refuse_async(self, dialect: type[sa.Dialect]) -> None:
         if dialect.is_async:
             raise ConfigError(
@@ -275,18 +299,19 @@ class SqlTable(Table):
         return masked_text(f"{type(error).__name__}: {line}", self._url)[:_MOST_WORDS]
 
 
-def _make_sqlite_private(url: sa.URL) -> None:
-    """Create the file of an SQLite database, readable only by its owner: SQLite would use the umask."""
+def _sqlite_file(url: sa.URL) -> Path | None:
+    """The file that an SQLite database is in, to be made private before SQLite makes it by the umask.
+
+    None where it is no file, or SQLite makes none.
+    """
     if url.get_backend_name() != "sqlite" or not url.database or url.database == ":memory:":
-        return
+        return None
     named = url.database
     if named.startswith("file:"):  # SQLite's own URLs, with ?uri=true
         if url.query.get("mode") in {"memory", "ro", "rw"} or named == "file::memory:":
-            return
+            return None
         named = unquote(re.sub(r"^file:(//[^/]*(?=/))?", "", named).partition("?")[0])
-    with suppress(OSError):  # SQLite then raises a clearer error
-        make_private_folder(Path(named).absolute().parent)
-        make_private_file(Path(named))
+    return Path(named).absolute()
 
 
 def _overwrite_what_is_deleted(connection: Any, _: object) -> None:  # noqa: ANN401  # any driver's

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
@@ -27,7 +27,7 @@ from acktree.dead_letters.letter import DeadLetter
 from acktree.dead_letters.sqlite import IN_MEMORY, SqliteTable
 from acktree.dead_letters.table import Filters, Table, Which, letter_of_row, parts_of, row_of
 from acktree.errors import AcktreeError, ConfigError, ConnectorError, MisuseError
-from acktree.private_urls import is_url
+from acktree.private_urls import is_url, masked_place
 from acktree.texts import bounded
 
 __all__ = ["IN_MEMORY", "DeadLetters"]
@@ -40,6 +40,11 @@ _SQLITE: Final = "sqlite:///"
 
 def _wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def _is_not_kept(_: Sequence[DeadLetter], __: int) -> AbstractContextManager[object]:
+    """The default where no checkpoint keeps the order to send letters again."""
+    return nullcontext()
 
 
 def _is_never_open(_: DeadLetter) -> bool:
@@ -57,14 +62,18 @@ class DeadLetters:
             of the checkpoint's folder; or an SQLAlchemy URL, which needs ``acktree[sql]``
             (``sqlite:///path`` does not); or :data:`IN_MEMORY`.
         send: Sends letters into the running topology, for :meth:`redrive`; None where no topology is running.
+        ordering: Makes it durable that letters are sent again, and when that was ordered: from the begin of
+            the block on, or not at all where the block raises. A driver that dies leaves it to the next one.
         is_open: Whether the message that a letter was sent again as has no final verdict yet.
-        create: Make the file if it is missing, as a running topology does.
+        create: Make the file if it is missing, as a running topology does. None: make no file, and in a
+            database that is there the tables. False: make neither.
         topology: Read and change only the letters of this topology. None: of all topologies in the store.
         now_ms: The clock for the time of a redrive.
 
     Raises:
         CheckpointError: The file or table belongs to another program, or to a newer acktree.
-        ConfigError: There is no such file, and none is made; the URL is invalid, or its driver is missing.
+        ConfigError: There is no such file or table, and none is made; the URL is invalid, or its driver is
+            missing.
         ConnectorError: The store cannot be opened, or is damaged. Any method may raise it, with the location
             and the fix; ``can_retry`` is True when a later call may succeed.
     """
@@ -74,13 +83,15 @@ class DeadLetters:
         place: Path | str,
         send: Callable[[Sequence[DeadLetter]], None] | None = None,
         *,
+        ordering: Callable[[Sequence[DeadLetter], int], AbstractContextManager[object]] = _is_not_kept,
         is_open: Callable[[DeadLetter], bool] = _is_never_open,
         topology: str | None = None,
         now_ms: Callable[[], int] = _wall_clock_ms,
-        create: bool = False,
+        create: bool | None = None,
     ) -> None:
-        self._table = _open(place if create else _existing(place))
-        self._send, self._is_open, self._scope, self._now_ms = send, is_open, topology, now_ms
+        self._table = _open(place if create else _existing(place), create=create)
+        self._send, self._ordering, self._is_open = send, ordering, is_open
+        self._scope, self._now_ms = topology, now_ms
         self._redriving = Lock()
 
     def __repr__(self) -> str:
@@ -194,6 +205,8 @@ class DeadLetters:
         A letter that is named twice is sent once. A letter that was sent before and has no final verdict yet
         is not sent again, and not counted.
 
+        The order is durable when this returns: if the driver dies, the next run sends what has no verdict.
+
         The spout's ``ack`` and ``fail`` are not called for them, since the first give-up was final. A message
         that is given up again becomes another dead letter. The letter itself stays in the store, and is
         marked as settled when its message has a final verdict.
@@ -216,14 +229,17 @@ class DeadLetters:
         return len(letters)
 
     def _redrive(self, letters: Sequence[DeadLetter], send: Callable[[Sequence[DeadLetter]], None]) -> None:
+        # Ordered before the mark: a driver that dies leaves no letter that is marked and that nobody sends.
         # Marked before the send: a fast verdict marks the letter as settled, and must not be overwritten.
-        self.mark_redriven([letter.id for letter in letters if letter.id is not None], self._now_ms())
-        try:
-            send(letters)
-        except BaseException:
-            with suppress(AcktreeError):  # the error of the send is the one to raise
-                self._put_marks_back(letters)
-            raise
+        now_ms = self._now_ms()
+        with self._ordering(letters, now_ms):
+            self.mark_redriven([letter.id for letter in letters if letter.id is not None], now_ms)
+            try:
+                send(letters)
+            except BaseException:
+                with suppress(AcktreeError):  # the error of the send is the one to raise
+                    self._put_marks_back(letters)
+                raise
 
     def mark_redriven(self, ids: Iterable[int], now_ms: int) -> None:
         """Record that these letters were sent again at ``now_ms``; durable when this returns.
@@ -322,13 +338,13 @@ def _existing(place: Path | str) -> Path | str:
     if path.is_file() and path.stat().st_size:
         return path
     raise ConfigError(
-        f"there are no dead letters in {place}",
-        f"DeadLetters({str(place)!r}), seen from {Path.cwd()}",
+        f"there are no dead letters in {masked_place(str(place))}",
+        f"DeadLetters({masked_place(str(place))!r}), seen from {Path.cwd()}",
         "pass the folder of a checkpoint, or the file dead_letters.sqlite in it; create=True makes a store",
     )
 
 
-def _open(place: Path | str) -> Table:
+def _open(place: Path | str, *, create: bool | None) -> Table:
     if isinstance(place, Path) or "://" not in place:
         return SqliteTable(place)
     if place.startswith(_SQLITE) and "?" not in place:
@@ -341,4 +357,4 @@ def _open(place: Path | str) -> Table:
             "Config(dead_letters_url=...)",
             "pip install 'acktree[sql]' and your database's driver, or 'acktree[postgresql]' for both",
         ) from missing
-    return SqlTable(place)
+    return SqlTable(place, create=create)

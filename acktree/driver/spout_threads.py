@@ -297,11 +297,17 @@ class SpoutThread:
 
 
 class Threads:
-    """The spout threads of a run, by task."""
+    """The spout threads of a run, by task.
+
+    Attributes:
+        redriving: Held from the moment in which an order to send dead letters again is durable until they are
+            queued for their tasks. Who holds it keeps the topology from coming to its end.
+    """
 
     def __init__(self) -> None:
         """Start without threads."""
         self.by_task: dict[int, SpoutThread] = {}
+        self.redriving = Lock()
         self._lock = Lock()
         self._held: dict[int, Mapping[int, VerdictBatch]] = {}
         self._are_stopping = False

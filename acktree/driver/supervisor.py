@@ -186,9 +186,14 @@ class Supervisor:
         """Whether every spout has ended and every message has a verdict. If so, marks the checkpoint."""
         run = self.run
         threads = run.threads.by_task.values()
-        if not threads or not all(thread.has_ended for thread in threads) or not run.is_idle:
+        if not threads or not run.threads.redriving.acquire(blocking=False):
             return False
-        run.checkpoint.mark_ended()
+        try:
+            if not all(thread.has_ended for thread in threads) or not run.is_idle:
+                return False
+            run.checkpoint.mark_ended()
+        finally:
+            run.threads.redriving.release()
         log.info("topology=%s ended: every spout ended, every message has its verdict", run.name)
         return True
 
@@ -232,6 +237,7 @@ class Supervisor:
                 )  # fmt: skip
         if self.run.journal is not None:
             self.run.journal.note_delivered()
+        self.run.checkpoint.write_dropped()
 
     def _close(self) -> None:
         with ExitStack() as steps:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from threading import Event
 
 from acktree.checkpoint.folder import Checkpoint
@@ -28,7 +30,7 @@ from acktree.tasks.spouts.task import SpoutTask
 from acktree.tasks.spouts.verdict_batch import VerdictBatch, timed_out, verdict_batches_of
 from acktree.topology.model import Topology
 
-__all__ = ["add_spouts", "dataframe_task", "recover", "redrive_ordered", "send"]
+__all__ = ["add_spouts", "dataframe_task", "ordering", "recover", "redrive_ordered", "send"]
 
 log = logger("acktree")
 
@@ -38,7 +40,7 @@ def add_spouts(topology: Topology, run: Run, recorder: DeadLetterRecorder) -> No
     plan, held, config = run.plan, run.checkpoint, run.plan.config
     spout_host = SpoutHost(
         run.inbox, recorder.record, _reporter(run.errors), held.reserve, recorder.acked,
-        recorder.mark_settled, recorder.letters_among, run.threads.wake_task, run.log.failed,
+        partial(_settle, recorder, held), recorder.letters_among, run.threads.wake_task, run.log.failed,
         run.traces.emitted, run.log.recovered, run.log.overwritten,
         trace_rate=lambda: run.traces.rate, max_traces_per_sec=plan.max_traces_per_sec,
         max_retries_traced_per_sec=plan.max_retries_traced_per_sec, watched=lambda: run.watched.names,
@@ -67,8 +69,29 @@ def send(topology: Topology, threads: Threads, ended: Event, letters: Sequence[D
         refuse_foreign_letters(letters, topology, is_running=False)
 
 
+@contextmanager
+def ordering(
+    topology: Topology, threads: Threads, ended: Event, held: Checkpoint, letters: Sequence[DeadLetter],
+    now_ms: int,
+) -> Iterator[None]:  # fmt: skip
+    """Keep the order to send letters again in the checkpoint, before it is carried out in the block.
+
+    The topology does not come to its end meanwhile, which would forget the order.
+    """
+    with threads.redriving:
+        refuse_foreign_letters(letters, topology, is_running=not ended.is_set())
+        ordered = held.letters_to_redrive
+        new = {
+            each.id
+            for each in letters
+            if each.id is not None and (each.id not in ordered or _is_settled(each, ordered[each.id]))
+        }
+        with held.ordering_redrive(new, now_ms) if new else nullcontext():
+            yield
+
+
 def redrive_ordered(held: Checkpoint, letters: DeadLetters) -> None:
-    """Send the dead letters again that an operator chose while the topology did not run.
+    """Send the dead letters again that an operator chose while no driver ran, or one that died since.
 
     An order is kept until its letter has a verdict, or is gone. If this driver dies before that, or the
     letter is refused (its stream is not declared any more, for example), the next driver sends it.
@@ -99,6 +122,11 @@ def redrive_ordered(held: Checkpoint, letters: DeadLetters) -> None:
 def _is_settled(letter: DeadLetter, ordered_ms: int) -> bool:
     """Whether the message of a letter had its verdict after that was ordered."""
     return letter.settled_ms is not None and letter.settled_ms >= ordered_ms
+
+
+def _settle(recorder: DeadLetterRecorder, held: Checkpoint, ids: Sequence[int], now_ms: int) -> None:
+    recorder.mark_settled(ids, now_ms)
+    held.drop_settled(ids)
 
 
 def _reporter(errors: ErrorLog) -> Callable[[str, int, Failure], None]:

@@ -11,7 +11,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from threading import Event, Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
 
@@ -52,7 +52,7 @@ from acktree.spark.query.ladder import ladder
 from acktree.spark.query.operators import Places
 from acktree.spark.query.phases import Phases
 from acktree.spark.query.sink import Sink
-from acktree.spark.resume import add_spouts, dataframe_task, recover, redrive_ordered, send
+from acktree.spark.resume import add_spouts, dataframe_task, ordering, recover, redrive_ordered, send
 from acktree.spark.session.class_archive import note_micro_batch
 from acktree.spark.session.settings import (
     lend_session,
@@ -255,9 +255,10 @@ def _start(
     inbox = _inbox(held, config, None if held.files.is_seen else most_carried(session))
     run_log = RunLog(topology.name, began)
     errors, threads, change, ended = ErrorLog(config, run_log.errors), Threads(), Event(), Event()
-    letters = _letters(
-        held, config, topology, partial(send, topology, threads, ended), threads.has_open_letter
-    )
+    given: dict[str, Any] = {"is_open": threads.has_open_letter}
+    if plan.is_tracking:  # else no verdict would ever end the order
+        given["ordering"] = partial(ordering, topology, threads, ended, held)
+    letters = _letters(held, config, topology, partial(send, topology, threads, ended), **given)
     recorder = DeadLetterRecorder(letters, topology, config, on_limit=change.set)
     replays = any(not spout.user_object.redelivers for spout in topology.spouts)
     journal = Journal(held.verdicts, threads.delivered_through, held.files) if replays else None
@@ -395,13 +396,13 @@ def _letters(
     config: Config,
     topology: Topology,
     send: Callable[[Sequence[DeadLetter]], None] | None,
-    is_open: Callable[[DeadLetter], bool] = lambda _: False,
+    **given: Any,  # noqa: ANN401  # as DeadLetters takes it
 ) -> DeadLetters:
     """The checkpoint's own file, or the place that the user names; others may store theirs there too."""
     if config.dead_letters_url is None:
         place = held.dead_letters if held.files.is_seen else IN_MEMORY
-        return DeadLetters(place, send, is_open=is_open, create=True)
-    return DeadLetters(config.dead_letters_url, send, is_open=is_open, topology=topology.name, create=True)
+        return DeadLetters(place, send, create=True, **given)
+    return DeadLetters(config.dead_letters_url, send, topology=topology.name, create=True, **given)
 
 
 def _event_files(held: Checkpoint) -> EventLogger | None:

@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 
 from acktree.checkpoint.location import location_of
 from acktree.errors import AcktreeError, ConfigError, nearest
-from acktree.private_urls import is_url, masked_url
+from acktree.private_urls import masked_place
 from acktree.processes import is_alive
 from acktree.ui.order_log import BY, SOCKET
 from acktree.ui.places import POINTER, SNAPSHOT, Entry, entries, peer_user, read_entry
@@ -140,7 +140,7 @@ class DoorClient:
         connection = _UnixConnection(self.entry.socket, self.timeout_secs)
         try:
             if method == "GET":
-                query = {name: value for name, value in given.items() if value is not None}
+                query = {name: _in_query(value) for name, value in given.items() if value is not None}
                 connection.request(method, f"{path}?{urlencode(query)}")
             else:
                 body = json.dumps(given).encode()
@@ -286,7 +286,7 @@ def find(named: str) -> Found:
         fix = f"name one by its checkpoint{' or its id' if has_ids else ''}"
         raise ConfigError(f"{len(chosen)} topologies are called {named!r}", places, fix)
     raise ConfigError(
-        f"there is no topology and no checkpoint {masked_url(named) if is_url(named) else named!r}",
+        f"there is no topology and no checkpoint {masked_place(named)!r}",
         "topologies of this user on this machine",
         nearest(named, {entry.topology for entry in known})
         if known
@@ -353,6 +353,14 @@ def nobody_runs(
         entry.checkpoint,
         f"submit it again on this checkpoint{kept}",
     )
+
+
+def _in_query(value: object) -> str:
+    """A value as a text. ConfigError for one with a lone surrogate: an argument in another encoding."""
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    if text.encode("utf-8", "replace").decode() != text:
+        raise ConfigError(f"{text!r:.60} is no text in UTF-8", "what was asked", "give it in UTF-8")
+    return text
 
 
 def _refused(said: bytes, status: int, entry: Entry) -> DoorError:

@@ -164,18 +164,14 @@ class Door:
         file = self._folder / LOG_LEVELS
         if levels == b"{}" and not self._disk.exists(file):
             return
-        new = self._folder / f"new-{LOG_LEVELS}"
-        self._disk.write(new, levels)
-        self._disk.rename(new, file)
+        self._disk.replace(file, levels)
 
     def _keep(self, snapshot: Snapshot) -> None:
         """See that the socket is there, and write the last snapshot into the checkpoint."""
         if self._routes is not None:
             self._listen_again(self._routes)
         if self._folder is not None and self._disk is not None:
-            new = self._folder / f"new-{SNAPSHOT}"
-            self._disk.write(new, snapshot.to_json())
-            self._disk.rename(new, self._folder / SNAPSHOT)
+            self._disk.replace(self._folder / SNAPSHOT, snapshot.to_json())
 
 
 def _remove(path: Path) -> None:

@@ -8,23 +8,29 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Any
 
 from acktree.driver.handle import SubmittedTopology
 from acktree.driver.holders import Holder
 from acktree.driver.run import Run
-from acktree.errors import ConfigError
 from acktree.tasks.spouts.open_listing import OpenMessage
 from acktree.texts import short_repr
 from acktree.ui import history, letters, trace_orders, tracing
-from acktree.ui.known_names import MOST_OPEN, MOST_ORDERS, ORDERS, QUESTIONS, limit_of, refuse_unknown
+from acktree.ui.known_names import (
+    MOST_OPEN,
+    MOST_ORDERS,
+    ORDERS,
+    QUESTIONS,
+    limit_of,
+    read_order,
+    read_question,
+    refuse_unknown,
+)
 from acktree.ui.log_levels import LogLevels
 from acktree.ui.observer import Observer
 from acktree.ui.order_log import SOCKET, Order
 
 __all__ = ["RefusedError", "Routes", "json_of"]
-
-_MOST_SECS: Final = 1e9
 
 
 class RefusedError(Exception):
@@ -55,9 +61,10 @@ class Routes:
 
     def get(self, path: str, query: Mapping[str, str]) -> bytes:
         """The answer to a question. ConfigError for a name that it does not take."""
-        refuse_unknown(query, QUESTIONS[_question(path)], path)
-        if path == "/v1/snapshot":
-            return self._observer.latest(float(query.get("most_age_secs", 1.0)))
+        question = _question(path)
+        if question == "snapshot":
+            return self._observer.latest(read_question(question, query).get("most_age_secs", 1.0))
+        refuse_unknown(query, QUESTIONS[question], path)
         if path == "/v1/open":
             most = limit_of(query, 20, MOST_OPEN)
             count = sum(spout.count for spout in self.run.open_messages().values())
@@ -120,49 +127,46 @@ class Routes:
             given: What came with it.
             by: The door by which it came.
         """
-        place = str(self.run.checkpoint.place)
-        order = Order(path.removeprefix("/v1/"), by, self.run.name, place, given, self._orders.append)
+        order = self._order_of(path, given, by)
         try:
             return json_of(order.carry_out(lambda: self._order(path, given)))
         finally:
             self._observer.forget()
 
+    def refuse(self, path: str, error: Exception, by: str) -> None:
+        """Log an order whose body cannot be read."""
+        self._order_of(path, {}, by).is_refused(error)
+
+    def _order_of(self, path: str, given: Mapping[str, Any], by: str) -> Order:
+        place = str(self.run.checkpoint.place)
+        return Order(path.removeprefix("/v1/"), by, self.run.name, place, given, self._orders.append)
+
     def _order(self, path: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        refuse_unknown(given, ORDERS.get(path.removeprefix("/v1/"), given), path)
-        match path:
-            case "/v1/activate":
+        order = path.removeprefix("/v1/")
+        if order not in ORDERS:
+            raise _unknown(path)
+        read = read_order(order, given)
+        match order:
+            case "activate":
                 self._refuse_if_killed()
                 self._running.activate()
-            case "/v1/deactivate":
+            case "deactivate":
                 self._running.deactivate()
-            case "/v1/kill":
-                secs = _wait_of(given.get("wait_secs"))
-                wanted_secs = self._running.message_timeout_secs if secs is None else secs
-                return {"done": True, "wait_secs": self.run.order_kill(wanted_secs)}
-            case "/v1/log-levels":
-                return self._levels.change(given)
-            case "/v1/debug":
-                self._debug(given)
-            case "/v1/trace":
+            case "kill":
+                secs = read.get("wait_secs", self._running.message_timeout_secs)
+                return {"done": True, "wait_secs": self.run.order_kill(secs)}
+            case "log-levels":
+                return self._levels.change(read)
+            case "debug":
+                self._running.debug(**{"on": True, "component": None, "percent": 10.0} | read)
+            case "trace":
                 most = self.run.plan.config.max_traces_per_sec
-                return trace_orders.carry_out(self._running.traces, given, most)
-            case "/v1/dead-letters/redrive":
-                return letters.redrive(self.run.dead_letters, given)
-            case "/v1/dead-letters/purge":
-                return letters.purge(self.run.dead_letters, given)
+                return trace_orders.carry_out(self._running.traces, read, most)
+            case "dead-letters/redrive":
+                return letters.redrive(self.run.dead_letters, read)
             case _:
-                raise _unknown(path)
+                return letters.purge(self.run.dead_letters, read)
         return {"done": True}
-
-    def _debug(self, given: Mapping[str, Any]) -> None:
-        component, on, percent = given.get("component"), given.get("on", True), given.get("percent")
-        if not isinstance(on, bool):
-            raise ConfigError(f"{on!r:.40} is no truth value", "debug, on=", "true or false")
-        self._running.debug(
-            on=on,
-            component=None if component is None else str(component),
-            percent=10.0 if percent is None else float(percent),
-        )
 
     def _refuse_if_killed(self) -> None:
         if self.run.kill.is_given:
@@ -170,16 +174,6 @@ class Routes:
                 409, "the topology is being killed", f"topology {self.run.name!r}",
                 "wait for its end and submit it again",
             )  # fmt: skip
-
-
-def _wait_of(given: Any) -> float | None:  # noqa: ANN401  # of JSON
-    """How long a kill waits; None: as long as messages may take."""
-    if given is None:
-        return None
-    secs = float(given)
-    if not 0 <= secs < _MOST_SECS:  # and not NaN
-        raise ConfigError(f"{secs:g} is no number of seconds", "kill, wait_secs=", "give 0 or more")
-    return secs
 
 
 def _open_message(message: OpenMessage, now_ms: int) -> dict[str, Any]:

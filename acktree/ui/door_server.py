@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -14,12 +13,13 @@ from threading import BoundedSemaphore
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
-from acktree.errors import AcktreeError
+from acktree.errors import AcktreeError, ConfigError
 from acktree.forks import close_in_children, note_closed
 from acktree.logs import logger
 from acktree.texts import error_text
 from acktree.ui import letters
 from acktree.ui.door_routes import RefusedError, Routes, json_of
+from acktree.ui.known_names import order_of
 from acktree.ui.order_log import BY, door_named
 from acktree.ui.places import peer_user
 
@@ -95,13 +95,25 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:  # the name that http.server calls
         """Answer a question."""
         url = urlsplit(self.path)
-        query = dict(parse_qsl(url.query))
+        query = dict(parse_qsl(url.query, keep_blank_values=True))
         self._answer(lambda: self.server.routes.get(url.path, query))
 
     def do_POST(self) -> None:
         """Carry out an order."""
-        by = door_named(self.headers.get(BY))
-        self._answer(lambda: self.server.routes.post(urlsplit(self.path).path, self._body(), by))
+        routes, path, by = self.server.routes, urlsplit(self.path).path, door_named(self.headers.get(BY))
+
+        def carried_out() -> bytes:
+            try:
+                given = self._body()
+            except ValueError as error:
+                refused = ConfigError(
+                    f"the order cannot be read: {error}", path, "send a JSON object, with texts in UTF-8"
+                )
+                routes.refuse(path, refused, by)
+                raise refused from error
+            return routes.post(path, given, by)
+
+        self._answer(carried_out)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # as the base names it
         """Nothing: orders are logged where they are carried out."""
@@ -136,13 +148,7 @@ class _Handler(BaseHTTPRequestHandler):
         length = int(self.headers.get("Content-Length") or 0)
         if not 0 <= length <= _MOST_BODY:
             raise ValueError(f"a body of {length} bytes")
-        try:
-            given = json.loads(self.rfile.read(length) or b"{}")
-        except RecursionError as error:
-            raise ValueError("its JSON is nested too deep") from error
-        if not isinstance(given, dict):
-            raise TypeError("an order is a JSON object")
-        return given
+        return order_of(self.rfile.read(length))
 
 
 def _error_of(error: AcktreeError) -> dict[str, str]:

@@ -17,11 +17,11 @@ from typing import Any, Final
 
 from acktree.core.stats.counters import NOT_ASKED, Counters, Key
 from acktree.driver.total_counts import TotalCounts, Totals
-from acktree.errors import AcktreeError, CheckpointError, ConfigError
+from acktree.errors import AcktreeError, CheckpointError
 from acktree.logs import logger
 from acktree.sqlite_files import is_damage
 from acktree.ui.history_store import FILE, IN_MEMORY, LARGEST, HistoryStore, Point, Sample
-from acktree.ui.known_names import limit_of
+from acktree.ui.known_names import limit_of, read_question
 from acktree.ui.windows import Earlier, Windows
 
 __all__ = ["History", "open_store", "page"]
@@ -232,15 +232,8 @@ def page(store: HistoryStore, query: Mapping[str, str]) -> dict[str, Any]:
     Raises:
         ConfigError: A value is no number, or the limit is not above 0.
     """
-    try:
-        given = {name: int(query[name]) for name in ("since", "before") if name in query}
-    except ValueError as error:
-        raise ConfigError(
-            f"{error}", "history, since= and before=", "whole numbers: times in ms since 1970"
-        ) from error
-    given = {name: max(-LARGEST, min(LARGEST, n)) for name, n in given.items()}
-    limit = limit_of(query, 300, _MOST_SHOWN)
-    found = store.points(given.get("since"), given.get("before"), limit)
+    asked = read_question("history", query)
+    found = store.points(asked.get("since"), asked.get("before"), limit_of(asked, 300, _MOST_SHOWN))
     return {"points": [asdict(point) for point in found]}
 
 

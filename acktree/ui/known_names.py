@@ -1,12 +1,19 @@
-"""What questions and orders take: their names, and how much one answer lists.
+"""What questions and orders take: their names, the types of their values, and how much one answer lists.
 
-Other names are refused: an answer that ignores a filter is about too much.
+Rules of this file
+------------------
+1. An unknown name is refused: an answer that ignores a filter is about too much.
+2. So is a filter without a value: a script whose variable is unset would order too much.
+3. No value is converted by a guess: 1.9, "7" and true are not the number of a letter. A query has only texts;
+   there a number is its digits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Final
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
 from acktree.errors import ConfigError, nearest
 from acktree.texts import is_number
@@ -14,12 +21,21 @@ from acktree.texts import is_number
 __all__ = [
     "COMMANDS",
     "FILTERS",
+    "MOST_NUMBER",
     "MOST_OPEN",
     "MOST_ORDERS",
     "MOST_PAGE",
+    "NUMBER",
     "ORDERS",
     "QUESTIONS",
+    "SECS",
+    "TRUTH",
+    "WHOLE",
+    "Kind",
     "limit_of",
+    "order_of",
+    "read_order",
+    "read_question",
     "refuse_unknown",
 ]
 
@@ -31,45 +47,238 @@ MOST_PAGE: Final = 500
 MOST_ORDERS: Final = 500
 """How many orders of a run are kept."""
 
-FILTERS: Final = (
-    "ids", "topology", "spout", "component", "kind", "cause", "redriven", "settled", "before", "since",
+MOST_NUMBER: Final = (1 << 63) - 1
+"""The largest number that a database takes."""
+_MOST_SECS: Final = 1e9
+_WORDS: Final = {"true": True, "false": False}
+_DIGITS: Final = re.compile(r"-?[0-9]+")
+_DECIMAL: Final = re.compile(r"[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?")
+
+
+class Kind(NamedTuple):
+    """What a value must be.
+
+    Attributes:
+        noun: What an error says that a wrong value is not.
+        fix: What to give.
+        of_json: Reads a value of JSON. Raises TypeError or ValueError for a wrong one.
+        of_text: Reads the text of a query, likewise.
+    """
+
+    noun: str
+    fix: str
+    of_json: Callable[[Any], Any]
+    of_text: Callable[[str], Any]
+
+    def read(self, value: object, where: str, *, is_text: bool = False) -> Any:  # noqa: ANN401  # of JSON
+        """The value. ConfigError for a wrong one."""
+        try:
+            return self.of_text(value) if is_text and isinstance(value, str) else self.of_json(value)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"{value!r:.60} is no {self.noun}", where, self.fix) from error
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError
+    value.encode()  # a lone surrogate is no text
+    return value
+
+
+def _truth(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError
+    return value
+
+
+def _word(value: object) -> bool:
+    return _WORDS[value] if isinstance(value, str) and value in _WORDS else _truth(value)
+
+
+def _whole(value: object) -> int:
+    if type(value) is not int or abs(value) > MOST_NUMBER:
+        raise ValueError
+    return value
+
+
+def _count(value: object) -> int:
+    if (number := _whole(value)) < 0:
+        raise ValueError
+    return number
+
+
+def _time(value: object) -> int:
+    if type(value) is not int:
+        raise ValueError
+    return max(-MOST_NUMBER, min(MOST_NUMBER, value))
+
+
+def _number(value: object) -> float:
+    if type(value) not in (int, float) or not -MOST_NUMBER < value < MOST_NUMBER:  # type: ignore[operator]
+        raise ValueError  # infinity and what is no number too
+    return float(value)  # type: ignore[arg-type]
+
+
+def _secs(value: object) -> float:
+    if not 0 <= (secs := _number(value)) < _MOST_SECS:
+        raise ValueError
+    return secs
+
+
+def _each(of_json: Callable[[Any], Any], kind: type[Any]) -> Callable[[Any], Any]:
+    """Reads a list, or the values of an object."""
+
+    def read(value: Any) -> Any:  # noqa: ANN401  # of JSON
+        if not isinstance(value, kind):
+            raise TypeError
+        if kind is dict:
+            return {_text(name): of_json(each) for name, each in value.items()}
+        return [of_json(each) for each in value]
+
+    return read
+
+
+def _message_id(value: object) -> str | int:
+    if type(value) not in (str, int):
+        raise ValueError
+    str(value).encode()  # a lone surrogate is no text
+    return value  # type: ignore[return-value]
+
+
+def _level(value: Any) -> dict[str, Any]:  # noqa: ANN401  # of JSON
+    if not isinstance(value, dict):
+        raise TypeError
+    refuse_unknown(value, ("level", "secs"), "the level of a logger")
+    secs = value.get("secs")
+    return {"level": _text(value.get("level")), "secs": None if secs is None else _number(secs)}
+
+
+def _as_text(of_json: Callable[[Any], Any], form: re.Pattern[str], made: Callable[[str], Any]) -> Any:  # noqa: ANN401
+    """Reads a text of one form as the value that it is of."""
+
+    def read(text: str) -> Any:  # noqa: ANN401  # of JSON
+        if not form.fullmatch(text):
+            raise ValueError
+        return of_json(made(text))
+
+    return read
+
+
+TEXT: Final = Kind("text in UTF-8", "give a text", _text, _text)
+TRUTH: Final = Kind("truth value", "true or false", _truth, _word)
+_WORD: Final = TRUTH._replace(of_json=_word)
+"""Also as a word: commands of earlier releases send it so."""
+WHOLE: Final = Kind(
+    "number of 64 bits, without a fraction", "give a whole number", _whole, _as_text(_whole, _DIGITS, int)
+)
+_COUNT: Final = WHOLE._replace(noun="count", of_json=_count)
+_TIME: Final = Kind(
+    "number of milliseconds", "times are whole milliseconds since 1970", _time, _as_text(_time, _DIGITS, int)
+)
+NUMBER: Final = Kind("number", "give a number", _number, _as_text(_number, _DECIMAL, float))
+SECS: Final = Kind("number of seconds", "give 0 or more", _secs, _as_text(_secs, _DECIMAL, float))
+_IDS: Final = Kind(
+    "list of numbers of letters", "give whole numbers, as `acktree dead-letters list` shows the ids",
+    _each(_whole, list), lambda text: [_as_text(_whole, _DIGITS, int)(each) for each in text.split(",")],
 )  # fmt: skip
-"""What chooses dead letters."""
-_LETTER_ORDER: Final = (*FILTERS, "expected_count", "all")
+_MESSAGE_IDS: Final = Kind(
+    "list of message ids", "give texts in UTF-8, as `acktree open` shows the ids, or whole numbers",
+    _each(_message_id, list), _text,
+)  # fmt: skip
+_LEVELS: Final = Kind(
+    "object of levels by logger", 'give {"NAME": {"level": "DEBUG", "secs": 60}}', _each(_level, dict), _text
+)
+_LOGGERS: Final = Kind("list of loggers", "give their names", _each(_text, list), _text)
+_FREE: Final = Kind("", "", lambda value: value, lambda text: text)
+"""It may be empty, and who is asked reads it: a limit, the place of a page."""
 
-QUESTIONS: Final = {
-    "snapshot": ("most_age_secs",),
-    "open": ("limit",),
-    "audit": ("limit",),
-    "log-levels": (),
-    "history": ("since", "before", "limit"),
-    "events": ("limit", "component"),
-    "traces": (
-        "message_id", "root", "verdict", "component", "reason", "since", "before", "limit", "after",
-    ),
-    "trace-of": ("edge", "first", "all"),
-    "dead-letters": (*FILTERS, "limit", "after"),
-    "dead-letter": (),
+FILTERS: Final[Mapping[str, Kind]] = {
+    "ids": _IDS, "topology": TEXT, "spout": TEXT, "component": TEXT, "kind": TEXT, "cause": TEXT,
+    "redriven": _WORD, "settled": _WORD, "before": _TIME, "since": _TIME,
 }  # fmt: skip
-"""By question: the names of its query."""
+"""What chooses dead letters."""
+_LETTER_ORDER: Final = {**FILTERS, "expected_count": _COUNT, "all": TRUTH}
 
-ORDERS: Final = {
-    "activate": (),
-    "deactivate": (),
-    "kill": ("wait_secs",),
-    "log-levels": ("set", "reset"),
-    "debug": ("on", "component", "percent"),
-    "trace": ("rate", "message_ids", "secs"),
+QUESTIONS: Final[Mapping[str, Mapping[str, Kind]]] = {
+    "snapshot": {"most_age_secs": NUMBER},
+    "open": {"limit": _FREE},
+    "audit": {"limit": _FREE},
+    "log-levels": {},
+    "history": {"since": _TIME, "before": _TIME, "limit": _FREE},
+    "events": {"limit": _FREE, "component": TEXT},
+    "traces": {
+        "message_id": TEXT, "root": WHOLE, "verdict": TEXT, "component": TEXT, "reason": TEXT,
+        "since": WHOLE, "before": WHOLE, "limit": _FREE, "after": _FREE,
+    },
+    "trace-of": {"edge": WHOLE, "first": WHOLE, "all": TRUTH},
+    "dead-letters": {**FILTERS, "limit": _FREE, "after": _TIME},
+    "dead-letter": {},
+}  # fmt: skip
+"""By question: the names of its query, and what each must be."""
+
+ORDERS: Final[Mapping[str, Mapping[str, Kind]]] = {
+    "activate": {},
+    "deactivate": {},
+    "kill": {"wait_secs": SECS},
+    "log-levels": {"set": _LEVELS, "reset": _LOGGERS},
+    "debug": {"on": TRUTH, "component": TEXT, "percent": NUMBER},
+    "trace": {"rate": NUMBER, "message_ids": _MESSAGE_IDS, "secs": NUMBER},
     "dead-letters/redrive": _LETTER_ORDER,
     "dead-letters/purge": _LETTER_ORDER,
 }
-"""By order: the names in its body."""
+"""By order: the names in its body, and what each must be. Null is as good as absent, except for a filter."""
 
 COMMANDS: Final = {
     "rebalance": ("component", "parallelism", "partitions", "by_key", "forget"),
     "reset-state": ("component",),
 }
 """By command that changes a stopped checkpoint: its options that are logged."""
+
+
+def order_of(body: bytes) -> dict[str, Any]:
+    """The JSON object of an order; empty for no body.
+
+    Raises:
+        ValueError: It is none, or has a lone surrogate, which could be neither stored nor shown.
+    """
+    try:
+        given = json.loads(body or b"{}")
+    except RecursionError as error:
+        raise ValueError("its JSON is nested too deep") from error
+    if not isinstance(given, dict):
+        raise ValueError("an order is a JSON object")  # noqa: TRY004  # as for what is no JSON
+    json.dumps(given, ensure_ascii=False).encode()  # raises for a lone surrogate
+    return given
+
+
+def read_order(order: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What came with an order, read; without what is null.
+
+    Raises:
+        ConfigError: A name is unknown, or a value is of another type than the order takes.
+    """
+    return _read(ORDERS[order], given, order, is_text=False)
+
+
+def read_question(question: str, query: Mapping[str, Any]) -> dict[str, Any]:
+    """The same of a question. Its values are the texts of a query, or as of JSON."""
+    return _read(QUESTIONS[question], query, question, is_text=True)
+
+
+def _read(
+    kinds: Mapping[str, Kind], given: Mapping[str, Any], where: str, *, is_text: bool
+) -> dict[str, Any]:
+    refuse_unknown(given, kinds, where)
+    found = {}
+    for name, value in given.items():
+        kind, here = kinds[name], f"{where}, {name}="
+        is_filter = "ids" in kinds and name in FILTERS
+        if (value == "" and kind is not _FREE) or (value is None and is_filter):
+            every = '; an order about every letter has "all": true' if "expected_count" in kinds else ""
+            raise ConfigError(f"{name} has no value", here, f"give one, or leave {name} out{every}")
+        if value is not None:
+            found[name] = kind.read(value, here, is_text=is_text)
+    return found
 
 
 def refuse_unknown(given: Iterable[str], known: Collection[str], where: str) -> None:

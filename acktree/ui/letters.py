@@ -19,10 +19,10 @@ from acktree.dead_letters.export import plain_value
 from acktree.dead_letters.letter import DeadLetter
 from acktree.dead_letters.store import DeadLetters
 from acktree.dead_letters.table import COLUMNS, Filters
-from acktree.errors import ConfigError, MisuseError
+from acktree.errors import MisuseError
 from acktree.texts import bounded
-from acktree.ui.known_names import FILTERS, MOST_PAGE, ORDERS, QUESTIONS, limit_of, refuse_unknown
-from acktree.ui.snapshot import plain
+from acktree.ui.known_names import FILTERS, MOST_PAGE, limit_of, read_order, read_question
+from acktree.ui.snapshot import exact, plain
 
 __all__ = [
     "CountChangedError", "LettersChangedError", "NoLetterError", "filters_of", "page", "purge", "redrive",
@@ -30,13 +30,8 @@ __all__ = [
 ]  # fmt: skip
 
 _USUAL_PAGE: Final = 50
-_MOST_NUMBER: Final = (1 << 63) - 1
-"""The largest number that a database takes."""
 _MOST_ORDERED: Final = 100_000
 _MOST_VALUE: Final = 2_000
-_TEXTS: Final = ("topology", "spout", "component", "kind", "cause")
-_TIMES: Final = ("before", "since")
-_TRUTHS: Final = {"true": True, "false": False, True: True, False: False}
 
 
 class LettersChangedError(MisuseError):
@@ -61,40 +56,6 @@ class NoLetterError(LettersChangedError):
     status = 404
 
 
-def filters_of(given: Mapping[str, Any]) -> Filters:
-    """The filters among the parts of a request; one without a value is none.
-
-    Raises:
-        ConfigError: A value that no letter can have.
-    """
-    found: dict[str, Any] = {name: str(given[name]) for name in _TEXTS if _is_given(given, name)}
-    try:
-        found |= {name: _number(given, name) for name in _TIMES if _is_given(given, name)}
-        found |= {name: _TRUTHS[given[name]] for name in ("redriven", "settled") if _is_given(given, name)}
-        if given.get("ids") is not None:
-            ids = given["ids"]
-            found["ids"] = [int(each) for each in (ids.split(",") if isinstance(ids, str) else ids)]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError(
-            f"a filter of dead letters cannot be read: {error}",
-            f"{dict(given)}"[:200],
-            "times are milliseconds since 1970, redriven and settled true or false, ids numbers",
-        ) from error
-    return cast("Filters", found)
-
-
-def _is_given(given: Mapping[str, Any], name: str) -> bool:
-    return given.get(name) not in (None, "")
-
-
-def _number(given: Mapping[str, Any], name: str) -> int:
-    """A number of a request, within what a database takes, or 0. ConfigError for what is none."""
-    try:
-        return max(-_MOST_NUMBER, min(_MOST_NUMBER, int(given.get(name) or 0)))
-    except (ValueError, TypeError, OverflowError) as error:
-        raise ConfigError(f"{given[name]!r:.60} is no number", f"{name}=", "give a whole number") from error
-
-
 def page(store: DeadLetters, given: Mapping[str, Any]) -> dict[str, Any]:
     """Some letters that match, lowest id first, and how many match in all.
 
@@ -104,15 +65,28 @@ def page(store: DeadLetters, given: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ConfigError: A name that is unknown, or a value that no letter can have.
     """
-    refuse_unknown(given, QUESTIONS["dead-letters"], "dead-letters")
-    filters = filters_of(given)
-    after, limit = _number(given, "after"), limit_of(given, _USUAL_PAGE, MOST_PAGE)
-    found = store.page(after, limit, **filters)
+    asked = read_question("dead-letters", given)
+    filters, limit = _filters_in(asked), limit_of(asked, _USUAL_PAGE, MOST_PAGE)
+    found = store.page(asked.get("after", 0), limit, **filters)
     return {
         "count": store.count(**filters),
         "letters": [shown(letter) for letter in found],
         "after": found[-1].id if len(found) == limit else None,
     }
+
+
+def count(store: DeadLetters, given: Mapping[str, Any]) -> int:
+    """How many letters match the filters of a question. Raises as :func:`page`."""
+    return store.count(**filters_of(given))
+
+
+def filters_of(given: Mapping[str, Any]) -> Filters:
+    """The filters of a question. Raises as :func:`page`."""
+    return _filters_in(read_question("dead-letters", given))
+
+
+def _filters_in(read: Mapping[str, Any]) -> Filters:
+    return cast("Filters", {name: value for name, value in read.items() if name in FILTERS})
 
 
 def whole(store: DeadLetters, number: int) -> dict[str, Any]:
@@ -125,11 +99,10 @@ def whole(store: DeadLetters, number: int) -> dict[str, Any]:
 
 
 def shown(letter: DeadLetter) -> dict[str, Any]:
-    """A letter without payload and traceback, its values as JSON."""
+    """A letter without payload and traceback, its values as JSON, with numbers that a browser can read."""
     parts = {name: getattr(letter, name) for name in COLUMNS if name not in ("payload", "traceback")}
     values = {name: _short(plain_value(value)) for name, value in letter.plain_values.items()}
-    # A root is 64 bits, and JavaScript's numbers have 53.
-    shown_parts: dict[str, Any] = plain(parts | {"root": str(letter.root), "values": values})
+    shown_parts: dict[str, Any] = exact(plain(parts | {"root": str(letter.root), "values": values}))
     return shown_parts
 
 
@@ -161,9 +134,9 @@ def _ordered(store: DeadLetters, given: Mapping[str, Any], order: str) -> list[i
         MisuseError: It names no letters, or in two ways.
         CountChangedError: Another number matches now.
     """
-    refuse_unknown(given, ORDERS[f"dead-letters/{order}"], order)
-    filters, expected, is_all = filters_of(given), given.get("expected_count"), given.get("all", False)
-    _refuse_ambiguous(filters, order, is_all=is_all)
+    read = read_order(f"dead-letters/{order}", given)
+    filters, expected = _filters_in(read), read.get("expected_count")
+    _refuse_ambiguous(filters, order, is_all=read.get("all", False))
     if "ids" in filters:
         return [letter.id for letter in store.get(filters["ids"]) if letter.id is not None]
     if expected is None:
@@ -176,19 +149,17 @@ def _ordered(store: DeadLetters, given: Mapping[str, Any], order: str) -> list[i
         raise MisuseError(
             f"more than {_MOST_ORDERED} dead letters match", order, "narrow it with a filter, such as before="
         )
-    if len(ids) != int(expected):
+    if len(ids) != expected:
         raise CountChangedError(
-            f"{len(ids)} dead letters match now, and not {int(expected)}",
+            f"{len(ids)} dead letters match now, and not {expected}",
             order,
             "look again, then order again",
         )
     return ids
 
 
-def _refuse_ambiguous(filters: Filters, order: str, *, is_all: object) -> None:
+def _refuse_ambiguous(filters: Filters, order: str, *, is_all: bool) -> None:
     """Let an order name letters in exactly one way: ids, filters, or all."""
-    if not isinstance(is_all, bool):
-        raise ConfigError(f"{is_all!r:.40} is no truth value", f"{order}, all=", "true or false")
     choosing = filters.keys() - {"topology"}  # a store shows letters of its own topology alone
     if (is_all and choosing) or ("ids" in choosing and len(choosing) > 1):
         raise MisuseError(
@@ -197,5 +168,5 @@ def _refuse_ambiguous(filters: Filters, order: str, *, is_all: object) -> None:
     if not choosing and not is_all:
         raise MisuseError(
             f"{order} without ids or a filter would be about every dead letter", order,
-            f'give ids, or a filter ({", ".join(FILTERS[2:])}), or "all": true, with expected_count',
+            f'give ids, or a filter ({", ".join([*FILTERS][2:])}), or "all": true, with expected_count',
         )  # fmt: skip

@@ -15,7 +15,7 @@ from typing import Any, Final
 from acktree.errors import ConfigError, MisuseError
 from acktree.log_levels import LevelSetter, level_number
 from acktree.logs import logger
-from acktree.ui.known_names import refuse_unknown
+from acktree.ui.known_names import read_order
 
 __all__ = ["MOST_SECS", "LogLevels"]
 
@@ -54,7 +54,8 @@ class LogLevels:
 
     def begin(self) -> None:
         """Take back what an earlier driver that died left to the workers."""
-        self._store()
+        with self._lock:
+            self._store()
 
     def change(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Set and take back levels.
@@ -70,10 +71,9 @@ class LogLevels:
                 Nothing is changed then.
             MisuseError: The run is over.
         """
-        now = time.time()
-        named = dict(given.get("set") or {})
-        wanted = {str(name): _wanted(str(name), each, now) for name, each in named.items()}
-        reset = [str(name) for name in given.get("reset") or ()]
+        now, read = time.time(), read_order("log-levels", given)
+        wanted = {name: _wanted(name, each, now) for name, each in read.get("set", {}).items()}
+        reset = read.get("reset", [])
         with self._lock:
             if self._is_closed:
                 raise MisuseError(
@@ -126,9 +126,10 @@ class LogLevels:
             if self._timer is not None:
                 self._timer.daemon = True
                 self._timer.start()
-        self._store()
+            self._store()
 
     def _store(self) -> None:
+        """Write the levels that hold. The caller has the lock: the file is as the last order said."""
         if self._write is None:
             return
         try:
@@ -150,18 +151,15 @@ def _is_over(each: _Set, now: float) -> bool:
     return each.until is not None and each.until <= now
 
 
-def _wanted(name: str, given: object, now: float) -> _Set:
-    if not isinstance(given, Mapping):
-        raise ConfigError(f"the level of {name!r:.60} is no object", "log-levels", 'send {"level": "DEBUG"}')
-    refuse_unknown(given, ("level", "secs"), f"the level of {name!r:.60}")
-    level, secs = str(given.get("level", "")).upper(), given.get("secs")
+def _wanted(name: str, given: Mapping[str, Any], now: float) -> _Set:
+    level, secs = given["level"].upper(), given["secs"]
     level_number(level)
-    if not name.isprintable() or not name:
+    if not name.isprintable():
         raise ConfigError(f"a logger is called {name!r:.60}", "set-log-level", "name a logger, or ROOT")
     if secs is None:
         return _Set(level, None, None)
-    if not 0 < float(secs) <= MOST_SECS:
+    if not 0 < secs <= MOST_SECS:
         raise ConfigError(
-            f"a level is set for {secs} seconds", f"logger {name!r}", "give more than 0, and a week at most"
+            f"a level is set for {secs:g} seconds", f"logger {name!r}", "give more than 0, and a week at most"
         )
-    return _Set(level, float(secs), now + float(secs))
+    return _Set(level, secs, now + secs)

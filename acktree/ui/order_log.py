@@ -77,10 +77,14 @@ class Order:
         try:
             done = how()
         except Exception as error:
-            self._log(f"refused: {_reason(error)}")
+            self.is_refused(error)
             raise
         self.is_done(done)
         return done
+
+    def is_refused(self, error: Exception) -> None:
+        """Log why it was not carried out."""
+        self._log(f"refused: {_reason(error)}")
 
     def is_done(self, done: Mapping[str, Any]) -> None:
         """Log that it was carried out, with the numbers of its answer."""
@@ -98,7 +102,7 @@ class Order:
         self.keep({"at_ms": at_ms, "order": order, "by": self.by, "given": given, "outcome": came})
 
     def _given(self) -> str:
-        known = (ORDERS | COMMANDS).get(self.name, ())
+        known = ORDERS.get(self.name) or COMMANDS.get(self.name, ())
         shown = [
             f"{name}={_shown(value)}"
             for name, value in self.given.items()

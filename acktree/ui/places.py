@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Final
 
 from acktree.errors import ConfigError
-from acktree.private_files import Disk, make_private_folder
+from acktree.private_files import Disk, make_private_folder, xdg_folder
 
 __all__ = [
     "POINTER",
@@ -130,10 +130,10 @@ def _possible_folders(environment: Mapping[str, str]) -> list[Path]:
 
     A driver that cron or a service started has no ``XDG_RUNTIME_DIR``, and the shell of its user has one.
     """
-    runtime, state = environment.get("XDG_RUNTIME_DIR"), environment.get("XDG_STATE_HOME")
-    found = [Path(runtime)] if runtime and Path(runtime).is_dir() else []
-    if state:
-        found.append(Path(state))
+    runtime, state = xdg_folder("XDG_RUNTIME_DIR", environment), xdg_folder("XDG_STATE_HOME", environment)
+    found = [runtime] if runtime is not None and runtime.is_dir() else []
+    if state is not None:
+        found.append(state)
     else:
         with suppress(RuntimeError):  # there is no home
             found.append(Path.home() / ".local" / "state")
@@ -170,9 +170,7 @@ def peer_user(connection: socket.socket) -> int | None:
 
 def write_entry(entry: Entry, file: Path, disk: Disk) -> None:
     """Write an entry, whole or not at all."""
-    new = file.with_name(f"new-{file.name}")
-    disk.write(new, entry.to_json())
-    disk.rename(new, file)
+    disk.replace(file, entry.to_json())
 
 
 def read_entry(file: Path) -> Entry | None:

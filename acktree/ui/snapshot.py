@@ -10,6 +10,7 @@ Rules of this file
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from math import isfinite
@@ -42,6 +43,8 @@ __all__ = [
     "Snapshot",
     "Status",
     "Window",
+    "exact",
+    "for_browsers",
     "plain",
 ]
 
@@ -285,6 +288,33 @@ def plain(value: object) -> Any:  # noqa: ANN401  # what JSON has
     if isinstance(value, list | tuple):
         return [plain(each) for each in value]
     return _plain_number(value) if isinstance(value, int | Real) else plain(str(value))
+
+
+_EXACT: Final = 1 << 53
+_UNSAFE: Final = re.compile(r"(?<![.\d])\d{16}|NaN|Infinity")
+"""What may be a number that a browser reads as another one, or does not read."""
+
+
+def exact(value: Any) -> Any:  # noqa: ANN401  # of JSON
+    """A value of JSON in which whole numbers beyond 2**53, infinity and NaN are texts.
+
+    JavaScript rounds the former, and JSON does not have the latter.
+
+    >>> exact([2**53 - 1, -(2**53), float("inf")])
+    [9007199254740991, '-9007199254740992', 'inf']
+    """
+    if isinstance(value, dict):
+        return {name: exact(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [exact(each) for each in value]
+    if (type(value) is int and abs(value) >= _EXACT) or (isinstance(value, float) and not isfinite(value)):
+        return str(value)
+    return value
+
+
+def for_browsers(text: str) -> str:
+    """A text of JSON with :func:`exact` numbers."""
+    return json.dumps(exact(json.loads(text)), separators=(",", ":")) if _UNSAFE.search(text) else text
 
 
 def _plain_number(value: int | Real) -> int | float | None:

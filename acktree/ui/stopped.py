@@ -91,7 +91,7 @@ def letters_of(found: Found, url: str | None = None) -> Iterator[DeadLetters]:
         ConfigError: It is not in the checkpoint, and no URL was given.
     """
     if url is not None:
-        with DeadLetters(url, topology=found.topology) as store:
+        with DeadLetters(url, topology=found.topology, create=False) as store:
             yield store
         return
     snapshot = found.snapshot()

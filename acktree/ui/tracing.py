@@ -11,11 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from acktree.errors import ConfigError
 from acktree.traces.events import MOST_EVENTS, Event
 from acktree.traces.trace import Folded, Trace, TracedMessage, TracedTuple, fates_of, folded
 from acktree.traces.traces import Traces
-from acktree.ui.known_names import MOST_PAGE, limit_of
+from acktree.ui.known_names import MOST_PAGE, WHOLE, limit_of, read_question
 
 __all__ = ["events", "opened_at_first", "page", "tree_of", "whole"]
 
@@ -26,7 +25,6 @@ _MOST_OPENED: Final = 25
 _OPENED_ANYWAY: Final = 5
 """At most 25 slices are opened at first: five, and then those with a tuple that was not acked."""
 _MOST_NAMED: Final = 50
-_BITS: Final = 63
 
 Row = dict[str, Any]
 
@@ -42,17 +40,14 @@ def page(traces: Traces, query: Mapping[str, str]) -> Row:
         ConfigError: A number that is none.
         MisuseError: There is no such verdict.
     """
-    limit = limit_of(query, _USUAL_PAGE, MOST_PAGE)
+    asked = read_question("traces", query)
+    limit = limit_of(asked, _USUAL_PAGE, MOST_PAGE)
     found = traces.find(
-        message_id=query.get("message_id") or None,
-        root=_number(query, "root"),
-        verdict=query.get("verdict") or None,
-        component=query.get("component") or None,
-        reason=query.get("reason") or None,
-        since_ms=_number(query, "since"),
-        before_ms=_number(query, "before"),
+        **{name: asked.get(name) for name in ("message_id", "root", "verdict", "component", "reason")},
+        since_ms=asked.get("since"),
+        before_ms=asked.get("before"),
         limit=limit,
-        after=_key(query.get("after")),
+        after=_key(asked.get("after")),
     )
     last = found[-1] if len(found) == limit else None
     return {
@@ -73,8 +68,8 @@ def events(recent: Callable[[int, str | None], Sequence[Event]], query: Mapping[
     Raises:
         ConfigError: The limit is no whole number above 0.
     """
-    limit = limit_of(query, _USUAL_PAGE, MOST_EVENTS)
-    found = recent(limit, query.get("component") or None)
+    asked = read_question("events", query)
+    found = recent(limit_of(asked, _USUAL_PAGE, MOST_EVENTS), asked.get("component"))
     return {"events": [json.loads(each.to_json()) for each in found]}
 
 
@@ -84,7 +79,8 @@ def tree_of(traces: Traces, root: int, query: Mapping[str, str]) -> Row | None:
     Args:
         query: ``edge`` and ``first``: what is below one of its tuples. ``all``: the whole tree.
     """
-    return _slice_of(traces, root, query) if {"edge", "all"} & query.keys() else whole(traces, root)
+    asked = read_question("trace-of", query)
+    return _slice_of(traces, root, asked) if "edge" in asked or asked.get("all") else whole(traces, root)
 
 
 def whole(traces: Traces, root: int) -> Row | None:
@@ -108,13 +104,13 @@ def whole(traces: Traces, root: int) -> Row | None:
     }
 
 
-def _slice_of(traces: Traces, root: int, query: Mapping[str, str]) -> Row | None:
+def _slice_of(traces: Traces, root: int, asked: Mapping[str, Any]) -> Row | None:
     """The tuples below one, ``edge``, from number ``first`` on; alike ones folded. None if not stored.
 
     With ``all`` the whole tree: ``slices``, by the edge of the tuple that each is below.
     """
     trace = traces.get(root)
-    if trace is not None and "all" in query:
+    if trace is not None and asked.get("all"):
         return {
             "slices": {
                 str(edge): _slice(trace, edge, 0, len(below))
@@ -122,10 +118,10 @@ def _slice_of(traces: Traces, root: int, query: Mapping[str, str]) -> Row | None
                 if below
             }
         }
-    edge = _number(query, "edge")
+    edge = asked.get("edge")
     if trace is None or edge is None or edge not in trace.children:
         return None
-    return {"tree": _slice(trace, edge, _number(query, "first") or 0)}
+    return {"tree": _slice(trace, edge, asked.get("first", 0))}
 
 
 def opened_at_first(trace: Trace) -> list[int]:
@@ -169,26 +165,10 @@ def _tuple(each: TracedTuple) -> Row:
     return asdict(each) | {"edge": str(each.edge), "parents": [str(parent) for parent in each.parents]}
 
 
-def _number(query: Mapping[str, str], name: str) -> int | None:
-    """A whole number of a request; None for none."""
-    text = query.get(name) or ""
-    if not text:
-        return None
-    try:
-        number = int(text)
-    except ValueError:
-        number = 1 << _BITS
-    if not -(1 << _BITS) <= number < 1 << _BITS:
-        raise ConfigError(f"{text!r:.40} is no number", name, "give a whole number")
-    return number
-
-
 def _key(text: str | None) -> tuple[int, int] | None:
     """The key of the last message of a page."""
     if not text:
         return None
     emitted_ms, _, root = text.partition(".")
-    at = _number({"after": emitted_ms}, "after"), _number({"after": root}, "after")
-    if at[0] is None or at[1] is None:
-        raise ConfigError(f"{text!r:.40} is no key of a page", "after", "give what the page before said")
-    return at[0], at[1]
+    where = "traces, after="
+    return WHOLE.read(emitted_ms, where, is_text=True), WHOLE.read(root, where, is_text=True)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from acktree.errors import ConfigError
 from acktree.forks import close_file_in_children
 from acktree.logs import logger
+from acktree.processes import most_files
 from acktree.spark.session.class_archive import archive_options, forget_order
 from acktree.spark.session.home import cache_folder, lent_home
 from acktree.spark.session.java import FIX, java_folder, refuse_missing_java, where_is_java
@@ -38,6 +39,8 @@ _ROUTINE: Final = re.compile(
     r"|.* WARN NativeCodeLoader: Unable to load native-hadoop"
     r"|(Starting )?Streaming TransformWithStateInPandas Python worker"
 )
+_FILES: Final = 1024
+"""What most systems allow. Java opens each of Spark's 300 libraries."""
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _TRACEBACK: Final = "Traceback (most recent call last):"
 _muted: Final = Event()
@@ -74,6 +77,11 @@ def launch(conf: SparkConf) -> Any:  # noqa: ANN401  # py4j has no types
         with lent_home() as home:
             gateway = _with_archive_or_without(conf, home)
     except (PySparkRuntimeError, OSError) as error:
+        if most_files() < _FILES:
+            raise ConfigError(
+                f"Spark's Java did not start, and may have {most_files()} files open", "ulimit -n",
+                f"allow {_FILES:,} or more: `ulimit -n {_FILES}`, or LimitNOFILE={_FILES} of a service",
+            ) from error  # fmt: skip
         raise ConfigError(
             f"Spark's Java did not start: {error}",
             where_is_java(),
@@ -202,7 +210,7 @@ def _pass_on(lines: Iterable[str]) -> None:
             continue
         # Our stderr may be closed (`... | head`). The JVM's is still read: if its pipe were full, the JVM and
         # every worker that prints would block.
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError, AttributeError):
             sys.stderr.write(line)
 
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from acktree.logs import logger
+from acktree.private_files import xdg_folder
 
 __all__ = ["cache_folder", "lean_home", "lent_home"]
 
@@ -94,4 +95,4 @@ def cache_folder() -> Path:
     Raises:
         RuntimeError: The user has no home.
     """
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "acktree"
+    return (xdg_folder("XDG_CACHE_HOME") or Path.home() / ".cache") / "acktree"

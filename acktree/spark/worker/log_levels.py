@@ -11,7 +11,7 @@ from acktree.log_levels import LevelSetter
 __all__ = ["follow_log_levels"]
 
 _setter: Final = LevelSetter()
-_seen: tuple[str, int] = ("", 0)
+_seen: tuple[str, int, int] = ("", 0, 0)
 
 
 def follow_log_levels(file: str | None) -> None:
@@ -24,9 +24,10 @@ def follow_log_levels(file: str | None) -> None:
     if file is None:
         return
     try:
-        now = (file, Path(file).stat().st_mtime_ns)
+        found = Path(file).stat()
+        now = (file, found.st_mtime_ns, found.st_ino)  # two of one tick of the clock differ
     except OSError:  # no operator has set any
-        now = (file, 0)
+        now = (file, 0, 0)
     if now == _seen:
         return
     _seen = now
@@ -35,6 +36,6 @@ def follow_log_levels(file: str | None) -> None:
         try:
             levels = json.loads(Path(file).read_bytes())
         except (OSError, ValueError):  # it is replaced just now: the next Spark task reads it
-            _seen = (file, 0)
+            _seen = (file, 0, 0)
             return
     _setter.apply(levels)

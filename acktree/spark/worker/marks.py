@@ -29,7 +29,7 @@ from typing import Final
 
 from acktree.core.data.frames import Frame
 from acktree.core.tracking.verdicts import FailureCause
-from acktree.private_files import write_private
+from acktree.private_files import DISK
 from acktree.spark.worker.printing import finish_lines, label
 from acktree.spark.worker.watchdog import Watchdog
 from acktree.tasks.bolts.monitor import ExecutionMonitor, LeftOut
@@ -115,10 +115,8 @@ class Suspects:
         self._write()
 
     def _write(self) -> None:
-        new = self.file.with_name(f"new-{self.file.name}")
         known = self.deaths, self.left_out, sorted(self.cuts), self.lost
-        write_private(new, json.dumps(known).encode())
-        new.rename(self.file)
+        DISK.replace(self.file, json.dumps(known).encode())
 
 
 class MarkingMonitor(ExecutionMonitor):

@@ -17,6 +17,7 @@ Rules of this file
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from typing import Any, Final
 
@@ -24,14 +25,16 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
+from acktree.processes import most_files
 from acktree.ui.web.guard import TRUSTED
 from acktree.ui.web.streams import ENDLESS
 
 __all__ = ["BACKLOG", "Connection", "Loop"]
 
-BACKLOG: Final = 128
+_MOST_UNTRUSTED: Final = min(256, most_files() // 4)
+"""Far fewer than this process may have open: who has the token, and drivers, find room."""
+BACKLOG: Final = max(1, _MOST_UNTRUSTED // 2)
 """How many connections the system lets wait, and the server accepts at once: fewer than may stay."""
-_MOST_UNTRUSTED: Final = 256
 _HEAD_SECS: Final = 10.0
 """Longer than a connection is kept alive for its next request."""
 _ANSWER_SECS: Final = 30.0
@@ -39,6 +42,10 @@ _MOST_BUFFERED: Final = 65_536
 """Bytes that asyncio takes before an answer waits; with TLS twice, before and after they are encrypted."""
 _STUCK_SECS: Final = 60.0
 """A browser's tab that sleeps for longer asks for its stream again when it wakes."""
+
+
+_UNLOGGED: Final = logging.getLogger("uvicorn.error.requests")
+_UNLOGGED.setLevel(logging.ERROR)
 
 
 class Connection(H11Protocol):
@@ -50,6 +57,7 @@ class Connection(H11Protocol):
     ) -> None:  # fmt: skip
         super().__init__(config, server_state, app_state, _loop)
         self.began = self.loop.time()
+        self.logger = _UNLOGGED  # uvicorn logs each request that is none, and every user can send one
         self._is_trusted = False
         self._is_answering = False
         self._deadline: asyncio.TimerHandle | None = None

@@ -12,7 +12,7 @@ from typing import Any, Final
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from acktree.core.stats.counters import ACKER
 from acktree.errors import AcktreeError
@@ -20,10 +20,11 @@ from acktree.traces.events import FOLDER, read_events
 from acktree.ui import history, letters, tracing
 from acktree.ui.client import NobodyRunsError
 from acktree.ui.known_names import MOST_ORDERS, ORDERS, QUESTIONS, limit_of
+from acktree.ui.snapshot import for_browsers
 from acktree.ui.stopped import history_of, letters_of, redrives_ordered, traces_of
 from acktree.ui.web import metrics, ours
 from acktree.ui.web.guard import COOKIE
-from acktree.ui.web.requests import Handlers, Path, body_of, error_answer, root_of, window_of
+from acktree.ui.web.requests import Handlers, Json, Path, error_answer, root_of, window_of
 from acktree.ui.web.sources import Sources, UnknownTopologyError
 from acktree.ui.web.streams import Streams
 
@@ -101,11 +102,11 @@ class OwnRoutes(Handlers):
         return Response((_STATIC / name).read_bytes(), headers={"Content-Type": _FILES[name]})
 
     def _about(self, _: Request) -> Response:
-        return JSONResponse({"version": self._version, "read_only": self._is_read_only})
+        return Json({"version": self._version, "read_only": self._is_read_only})
 
     def _health(self, _: Request) -> Response:
         """This server answers. It asks no driver: one that hangs is no reason to restart the page."""
-        return JSONResponse({"ok": True})
+        return Json({"ok": True})
 
     def _readiness(self, _: Request) -> Response:
         """Whether this server has topologies to show, or knows that there are none, and does not stop.
@@ -121,7 +122,7 @@ class OwnRoutes(Handlers):
             return _not_ready("the page stops")
         if not has_looked:
             return _not_ready("the topologies are being looked at for the first time")
-        return JSONResponse({"ok": True})
+        return Json({"ok": True})
 
     def _metrics(self, request: Request) -> Response:
         accept = request.headers.get("accept", "")
@@ -131,89 +132,89 @@ class OwnRoutes(Handlers):
     def _snapshot(self, request: Request) -> Response:
         named = request.query_params.get("topology")
         seen = self.sources.all() if named is None else [self.sources.one(named)]
-        parts = b",".join(each.snapshot.to_json() for each in seen)
-        return Response(b'{"snapshots":[' + parts + b"]}", media_type="application/json")
+        parts = ",".join(each.snapshot.to_json().decode() for each in seen)
+        return Response(for_browsers(f'{{"snapshots":[{parts}]}}'), media_type="application/json")
 
     def _overview(self, _: Request) -> Response:
-        return Response(ours.overview(self.sources.all()), media_type="application/json")
+        return Response(for_browsers(ours.overview(self.sources.all())), media_type="application/json")
 
     def _topology(self, request: Request) -> Response:
-        return JSONResponse(ours.topology(self.one(request)))
+        return Json(ours.topology(self.one(request)))
 
     def _component(self, request: Request) -> Response:
         seen, name = self.one(request), request.path_params["component"]
         if name == ACKER and seen.snapshot.has_acker:
-            return JSONResponse(ours.acker(seen, window_of(request)))
+            return Json(ours.acker(seen, window_of(request)))
         if name not in seen.snapshot.graph["components"]:
             raise UnknownTopologyError(f"there is no component {name!r}")
-        return JSONResponse(ours.component(seen, name, window_of(request)))
+        return Json(ours.component(seen, name, window_of(request)))
 
     def _open(self, request: Request) -> Response:
         limit = request.query_params.get("limit", "20")
-        return JSONResponse(self.one(request).found.door.get("open", {"limit": limit}))
+        return Json(self.one(request).found.door.get("open", {"limit": limit}))
 
     def _errors(self, request: Request) -> Response:
         seen = self.one(request)
-        return JSONResponse({"errors": ours.topology(seen)["errors"]})
+        return Json({"errors": ours.topology(seen)["errors"]})
 
     def _audit(self, request: Request) -> Response:
         seen, query = self.one(request), dict(request.query_params)
         limit_of(query, MOST_ORDERS, MOST_ORDERS)  # a wrong one is refused where nobody runs it too
-        return JSONResponse(seen.found.door.get("audit", query) if seen.is_running else {"orders": []})
+        return Json(seen.found.door.get("audit", query) if seen.is_running else {"orders": []})
 
     def _history(self, request: Request) -> Response:
         seen, query = self.one(request), dict(request.query_params)
         if seen.is_running:
             with suppress(NobodyRunsError):  # it has just stopped
-                return JSONResponse(seen.found.door.get("history", query))
+                return Json(seen.found.door.get("history", query))
         with history_of(seen.found) as store:
-            return JSONResponse(history.page(store, query))
+            return Json(history.page(store, query))
 
     def _letters(self, request: Request) -> Response:
         seen, query = self.one(request), dict(request.query_params)
         if seen.is_running:
-            return JSONResponse(seen.found.door.get("dead-letters", query))
+            return Json(seen.found.door.get("dead-letters", query))
         with letters_of(seen.found) as store:
             found = letters.page(store, query)
-        return JSONResponse(found | {"ordered": redrives_ordered(seen.found)})
+        return Json(found | {"ordered": redrives_ordered(seen.found)})
 
     def _letter(self, request: Request) -> Response:
         seen, number = self.one(request), request.path_params["letter"]
         if seen.is_running:
-            return JSONResponse(seen.found.door.get(f"dead-letters/{number}"))
+            return Json(seen.found.door.get(f"dead-letters/{number}"))
         with letters_of(seen.found) as store:
-            return JSONResponse(letters.whole(store, number))
+            return Json(letters.whole(store, number))
 
     def _logged(self, request: Request) -> Response:
         seen, query = self.one(request), dict(request.query_params)
         if seen.is_running:
-            return JSONResponse(seen.found.door.get("events", query))
+            return Json(seen.found.door.get("events", query))
         folder = (seen.found.folder or FilePath()) / FOLDER
-        return JSONResponse(tracing.events(partial(read_events, folder), query))
+        return Json(tracing.events(partial(read_events, folder), query))
 
     def _traces(self, request: Request) -> Response:
         seen, query = self.one(request), dict(request.query_params)
         if seen.is_running:
-            return JSONResponse(seen.found.door.get("traces", query))
+            return Json(seen.found.door.get("traces", query))
         with closing(traces_of(seen.found)) as traces:
-            return JSONResponse(tracing.page(traces, query))
+            return Json(tracing.page(traces, query))
 
     def _trace(self, request: Request) -> Response:
         seen, query = self.one(request), dict(request.query_params)
         root = root_of(request.path_params["root"])
         if seen.is_running:
-            return JSONResponse(seen.found.door.get(f"traces/{root}", query))
+            return Json(seen.found.door.get(f"traces/{root}", query))
         with closing(traces_of(seen.found)) as traces:
             found = tracing.tree_of(traces, root, query)
         if found is None:
             raise UnknownTopologyError(f"there is no trace of root {root}")
-        return JSONResponse(found)
+        return Json(found)
 
     def _order(self, order: str) -> Callable[[Request], Any]:
         async def answer(request: Request) -> Response:
-            given = await body_of(request)
             seen = await run_in_threadpool(self.one, request)
-            return JSONResponse(await run_in_threadpool(self.ordered, seen, order, given))
+            given = await self.given(request, seen, order)
+            return Json(await run_in_threadpool(self.ordered, seen, order, given))
 
         return answer
 

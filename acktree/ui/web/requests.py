@@ -16,14 +16,22 @@ from starlette.responses import JSONResponse, Response
 
 from acktree.errors import ConfigError, MisuseError
 from acktree.ui.client import Found
-from acktree.ui.known_names import ORDERS, refuse_unknown
+from acktree.ui.known_names import SECS, WHOLE, order_of, read_order, refuse_unknown
 from acktree.ui.order_log import PAGE, Order
-from acktree.ui.snapshot import ALL_TIME, WINDOWS
+from acktree.ui.snapshot import ALL_TIME, WINDOWS, for_browsers
 from acktree.ui.stopped import LETTER_ORDERS
 from acktree.ui.web.guard import NUMBERS_ALONE
 from acktree.ui.web.sources import Seen, Sources, UnknownTopologyError
 
-__all__ = ["Handlers", "Path", "body_of", "error_answer", "root_of", "secs_of", "window_of"]
+__all__ = ["Handlers", "Json", "Path", "body_of", "error_answer", "root_of", "secs_of", "window_of"]
+
+
+class Json(JSONResponse):
+    """An answer in which a browser reads every number as it is: see :func:`~acktree.ui.snapshot.exact`."""
+
+    def render(self, content: Any) -> bytes:  # noqa: ANN401  # as Starlette has it
+        """In ASCII: no text is one that UTF-8 does not have."""
+        return for_browsers(json.dumps(content, separators=(",", ":"))).encode()
 
 
 class Path(NamedTuple):
@@ -70,6 +78,14 @@ class Handlers:
         """Answer about these topologies."""
         self.sources = sources
 
+    async def given(self, request: Request, seen: Seen, order: str) -> dict[str, Any]:
+        """What came with an order. MisuseError for what cannot be read, which is logged."""
+        try:
+            return await body_of(request)
+        except MisuseError as error:
+            Order(order, PAGE, seen.snapshot.topology, seen.snapshot.checkpoint).is_refused(error)
+            raise
+
     def ordered(self, seen: Seen, order: str, given: Mapping[str, object]) -> dict[str, Any]:
         """Give an order to a topology's driver, or carry out one about a topology that nobody runs.
 
@@ -95,13 +111,13 @@ class Handlers:
         return _numbers_of(config) if request.scope.get(NUMBERS_ALONE) else config
 
 
-def error_answer(status: int, name: str, message: str, **more: object) -> JSONResponse:
+def error_answer(status: int, name: str, message: str, **more: object) -> Json:
     """Storm's form of an error."""
-    return JSONResponse({"error": f"{status} {name}", "errorMessage": message} | more, status)
+    return Json({"error": f"{status} {name}", "errorMessage": message} | more, status)
 
 
 def _carried_out(found: Found, order: str, given: Mapping[str, object]) -> dict[str, Any]:
-    refuse_unknown(given, ORDERS[order], order)
+    given = read_order(order, given)
     if not found.is_running and order in LETTER_ORDERS:
         return LETTER_ORDERS[order](found, given)
     return replace(found.door, by=PAGE).order(order, given)
@@ -122,18 +138,14 @@ def window_of(request: Request) -> str:
 
 def root_of(text: str) -> int:
     """The root id in a path."""
-    with suppress(ValueError):
-        return int(text)
+    with suppress(ConfigError):
+        return int(WHOLE.read(text, "root", is_text=True))
     raise UnknownTopologyError(f"{text!r:.40} is no root")
 
 
 def secs_of(text: str) -> float:
-    """The seconds in a path. MisuseError if they are none."""
-    with suppress(ValueError):
-        secs = float(text)
-        if 0 <= secs < 1e9:  # noqa: PLR2004  # and neither infinite nor no number
-            return secs
-    raise MisuseError(f"{text!r:.40} is no number of seconds", "kill", "give seconds, 0 or more")
+    """The seconds in a path. ConfigError if they are none."""
+    return float(SECS.read(text, "the path", is_text=True))
 
 
 async def body_of(request: Request) -> dict[str, Any]:
@@ -144,9 +156,8 @@ async def body_of(request: Request) -> dict[str, Any]:
         if len(body) > _MOST_BODY:
             raise HTTPException(413, "Payload Too Large")
     try:
-        given = json.loads(body or b"{}")
-    except (ValueError, RecursionError) as error:
-        raise MisuseError(f"the body is no JSON: {error}", "POST", "send a JSON object") from error
-    if not isinstance(given, dict):
-        raise MisuseError("the body is no JSON object", "POST", "send a JSON object")
-    return given
+        return order_of(body)
+    except ValueError as error:
+        raise MisuseError(
+            f"the order cannot be read: {error}", "POST", "send a JSON object, with texts in UTF-8"
+        ) from error

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from acktree.config import Config
 from acktree.core.stats.counters import ACKER
@@ -18,7 +18,7 @@ from acktree.ui.client import DoorError
 from acktree.ui.known_names import refuse_unknown
 from acktree.ui.observer import user_name
 from acktree.ui.web import storm, storm_components, storm_visualization
-from acktree.ui.web.requests import Handlers, Path, body_of, error_answer, secs_of, window_of
+from acktree.ui.web.requests import Handlers, Json, Path, body_of, error_answer, secs_of, window_of
 from acktree.ui.web.sources import Seen, Sources, UnknownTopologyError
 
 __all__ = ["StormRoutes"]
@@ -75,24 +75,24 @@ class StormRoutes(Handlers):
 
     def _cluster(self, _: Request) -> Response:
         seen = self.sources.running()
-        return JSONResponse(storm.cluster_summary(seen, self._version, user_name(), self._uptime()))
+        return Json(storm.cluster_summary(seen, self._version, user_name(), self._uptime()))
 
     def _configuration(self, request: Request) -> Response:
-        return JSONResponse(self.settings(request, Config().to_mapping()))
+        return Json(self.settings(request, Config().to_mapping()))
 
     def _nimbus(self, _: Request) -> Response:
         host, port = self._place
-        return JSONResponse(storm.nimbuses(self._version, host or socket.gethostname(), port, self._uptime()))
+        return Json(storm.nimbuses(self._version, host or socket.gethostname(), port, self._uptime()))
 
     def _supervisors(self, _: Request) -> Response:
-        return JSONResponse(storm.supervisors(self.sources.running()))
+        return Json(storm.supervisors(self.sources.running()))
 
     def _history(self, _: Request) -> Response:
-        return JSONResponse(storm.history(self.sources.all()))
+        return Json(storm.history(self.sources.all()))
 
     def _nothing(self, *names: str) -> Callable[[Request], Response]:
         def answer(_: Request) -> Response:
-            return JSONResponse({name: [] for name in names} | {"schedulerDisplayResource": False})
+            return Json({name: [] for name in names} | {"schedulerDisplayResource": False})
 
         return answer
 
@@ -100,11 +100,11 @@ class StormRoutes(Handlers):
         wants_all = request.query_params.get("all") == "true"
         seen = self.sources.all() if wants_all else self.sources.running()
         rows = [storm.topology_summary(each) for each in seen]
-        return JSONResponse({"topologies": rows, "schedulerDisplayResource": False})
+        return Json({"topologies": rows, "schedulerDisplayResource": False})
 
     def _storm(self, make: Callable[[Seen, str], Mapping[str, Any]]) -> Callable[[Request], Response]:
         def answer(request: Request) -> Response:
-            return JSONResponse(make(self.one(request), window_of(request)))
+            return Json(make(self.one(request), window_of(request)))
 
         return answer
 
@@ -114,7 +114,7 @@ class StormRoutes(Handlers):
         def answer(request: Request) -> Response:
             seen, window = self.one(request), window_of(request)
             wants_acker = request.query_params.get("sys") == "true" and seen.snapshot.has_acker
-            return JSONResponse(make(seen, window, with_acker=wants_acker))
+            return Json(make(seen, window, with_acker=wants_acker))
 
         return answer
 
@@ -123,7 +123,7 @@ class StormRoutes(Handlers):
         is_acker = name == ACKER and seen.snapshot.has_acker
         if not is_acker and name not in seen.snapshot.graph["components"]:
             raise UnknownTopologyError(f"there is no component {name!r}")
-        return JSONResponse(storm_components.component_page(seen, name, window_of(request)))
+        return Json(storm_components.component_page(seen, name, window_of(request)))
 
     def _storm_order(self, order: str) -> Callable[[Request], Response]:
         def answer(request: Request) -> Response:
@@ -133,7 +133,7 @@ class StormRoutes(Handlers):
                 given["wait_secs"] = secs_of(request.path_params["secs"])
             self.ordered(seen, order, given)
             done = {"topologyOperation": order, "topologyId": seen.snapshot.id, "status": "success"}
-            return JSONResponse(done)
+            return Json(done)
 
         return answer
 
@@ -146,7 +146,7 @@ class StormRoutes(Handlers):
         order = {"on": is_on, "component": parts.get("component"), "percent": percent or 100}
         self.ordered(seen, "debug", order)
         done = {"topologyOperation": f"debug/{parts['action']}", "topologyId": seen.snapshot.id}
-        return JSONResponse(done | {"status": "success"})
+        return Json(done | {"status": "success"})
 
     def _rebalance(self, request: Request) -> Response:
         seen = self.one(request)
@@ -170,11 +170,12 @@ class StormRoutes(Handlers):
     def _log_levels(self, request: Request) -> Response:
         seen = self.one(request)
         named = seen.found.door.get("log-levels")["namedLoggerLevels"] if seen.is_running else {}
-        return JSONResponse({"namedLoggerLevels": named})
+        return Json({"namedLoggerLevels": named})
 
     async def _set_log_levels(self, request: Request) -> Response:
         """Storm's order: a logger without a target level has its old one again."""
-        body = await body_of(request)
+        seen = await run_in_threadpool(self.one, request)
+        body = await self.given(request, seen, "log-levels")
         refuse_unknown(body, ("namedLoggerLevels",), "the body of logconfig")
         given = body.get("namedLoggerLevels")
         if not isinstance(given, dict) or not all(isinstance(each, dict) for each in given.values()):
@@ -184,23 +185,28 @@ class StormRoutes(Handlers):
             )  # fmt: skip
         for name, each in given.items():
             refuse_unknown(each, _LEVEL, f"the level of {name!r:.60}")
+        reset = [name for name, each in given.items() if each.get("target_level") in (None, "")]
         order = {
             "set": {
-                name: {"level": each["target_level"], "secs": each.get("timeout") or None}
+                name: {"level": each["target_level"], "secs": _timeout(each.get("timeout"))}
                 for name, each in given.items()
-                if each.get("target_level")
+                if name not in reset
             },
-            "reset": [name for name, each in given.items() if not each.get("target_level")],
+            "reset": reset,
         }
-        seen = await run_in_threadpool(self.one, request)
         if order["reset"] and seen.is_running:  # Storm ignores a logger that has no level of its own
             named = (await run_in_threadpool(seen.found.door.get, "log-levels"))["namedLoggerLevels"]
             order["reset"] = [name for name in order["reset"] if name in named]
         told = await run_in_threadpool(self.ordered, seen, "log-levels", order)
-        return JSONResponse({"namedLoggerLevels": told["namedLoggerLevels"]})
+        return Json({"namedLoggerLevels": told["namedLoggerLevels"]})
 
     def _uptime(self) -> int:
         return int(time.monotonic() - self._began)
+
+
+def _timeout(given: object) -> object:
+    """Storm's 0 is none."""
+    return None if type(given) is int and not given else given
 
 
 def _order(path: str, carry_out: Callable[[Request], Response]) -> Path:

@@ -13,6 +13,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from acktree.errors import AcktreeError, MisuseError
+from acktree.ui.snapshot import for_browsers
 from acktree.ui.web import ours
 from acktree.ui.web.requests import error_answer
 from acktree.ui.web.sources import Seen, Sources, UnknownTopologyError, door_of
@@ -127,4 +128,4 @@ def _overview(seen: tuple[Seen, ...]) -> bytes:
 
 
 def _event(kind: str, told: str) -> bytes:
-    return f"event: {kind}\ndata: {told}\n\n".encode()
+    return f"event: {kind}\ndata: {for_browsers(told)}\n\n".encode()

@@ -14,7 +14,8 @@ from __future__ import annotations
 import json
 import pickle
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -33,6 +34,7 @@ from acktree.checkpoint.journal import Journal
 from acktree.checkpoint.memory_log import MemoryOfBatch
 from acktree.checkpoint.migrated_state import SeededStore
 from acktree.core.state.store import MemoryStore, StateStore
+from acktree.dead_letters.letter import DeadLetter
 from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.dead_letters.store import DeadLetters
 from acktree.driver.batch import BatchResults
@@ -47,7 +49,7 @@ from acktree.spark.query.operators import _carried_by
 from acktree.spark.query.sink import Sink
 from acktree.spark.query.source import InboxReader
 from acktree.spark.query.wire import batch_of
-from acktree.spark.resume import recover
+from acktree.spark.resume import ordering, recover, redrive_ordered, send
 from acktree.spark.submit import memory_log_of
 from acktree.tasks.bolts.level import run_level
 from acktree.tasks.plan import Plan
@@ -81,6 +83,7 @@ class World:
         self.now_ms = 1_800_000_000_000
         self.timeout_secs: float | None = None
         self.take: Callable[[], Checkpoint] = lambda: Checkpoint(folder / "checkpoint")
+        self.wants_redrive = False  # an operator orders all letters to be sent again, once
         self.spark: Path | None = None  # where Spark's part is, if it is not in the checkpoint's folder
 
     def lives_until(self, *points: str) -> None:
@@ -284,15 +287,18 @@ class Driver:
         )
         self.held = world.take()
         self.is_folder = self.held.files.is_seen
+        self.topology, self.threads = topology, Threads()
+        place = self.held.dead_letters if self.is_folder else world.folder / "letters.sqlite"
         self.letters = DeadLetters(
-            self.held.dead_letters if self.is_folder else world.folder / "letters.sqlite", create=True
-        )
+            place, self.send, create=True,
+            is_open=self.threads.has_open_letter, ordering=self.ordering, now_ms=lambda: world.now_ms,
+        )  # fmt: skip
         self.recorder = DeadLetterRecorder(self.letters, topology, config, on_limit=self.note_limit)
         self.held.begin_run(topology, config, 2)
         self.plan = Plan.of(topology, config, 2, 7, self.held.first_sequence)
         self.inbox = DyingInbox(self.held.inbox, self.held.admitted(), 10**6, 10**9, self.held.files)
         self.inbox.world = world
-        errors, self.threads = ErrorLog(config), Threads()
+        errors = ErrorLog(config)
         self.journal = None
         if not world.redelivers:
             self.journal = DyingJournal(self.held.verdicts, self.threads.delivered_through, self.held.files)
@@ -314,7 +320,7 @@ class Driver:
         self.supervisor = Supervisor(run, ENDED_QUERY)
         spout_host = SpoutHost(
             self.inbox, self.record, lambda *_: None, self.held.reserve,
-            letters_among=self.recorder.letters_among,
+            letters_among=self.recorder.letters_among, mark_settled=self.settle,
         )  # fmt: skip
         [task_id] = topology.components["numbers"].task_ids
         bare = self.plan.topology.components["numbers"]
@@ -325,6 +331,7 @@ class Driver:
         firsts = dict(self.plan.first_sequences)
         acker.forget_before(firsts)
         self.inbox.append_control(ChunkKind.RUN, {"run": self.held.run, "first_sequences": firsts})
+        redrive_ordered(self.held, self.letters)
         options = {"inbox": str(self.held.inbox), "partitions": "2", "interval_secs": "2"}
         options |= {"after": str(self.held.begins_after), "carries": str(not self.is_folder).lower()}
         self.reader = InboxReader(options)
@@ -340,6 +347,31 @@ class Driver:
         for part in ("inbox", "letters", "held"):
             if part in vars(self):  # it may have died before it had all of them
                 vars(self)[part].close()
+
+    def dies_at(self, point: str) -> None:
+        """Die here if that is what comes next, before anything that follows can be undone."""
+        try:
+            self.world.passed(point)
+        except DriverDied:
+            self.close()
+            raise
+
+    @contextmanager
+    def ordering(self, letters: Sequence[DeadLetter], now_ms: int) -> Iterator[None]:
+        with ordering(self.topology, self.threads, Event(), self.held, letters, now_ms):
+            self.dies_at("ordered")
+            yield
+
+    def send(self, letters: Sequence[DeadLetter]) -> None:
+        self.dies_at("marked")
+        send(self.topology, self.threads, Event(), letters)
+        self.dies_at("sent")
+
+    def settle(self, letters: Sequence[int], now_ms: int) -> None:
+        self.dies_at("not settled")
+        self.letters.mark_settled(letters, now_ms)
+        self.dies_at("settled")
+        self.held.drop_settled(letters)
 
     def stop(self) -> None:
         """In order, as the supervisor does when there are too many dead letters."""
@@ -473,6 +505,9 @@ def live(world: World, turns: int = 400) -> Driver:
             driver = Driver(world)
             driver.micro_batch()  # the warm-up, or the last one again
             driver.open()
+            if world.wants_redrive:
+                world.wants_redrive = False
+                driver.letters.redrive([each.id for each in driver.letters])
             for turn in range(turns):
                 driver.spout_turns()
                 if not driver.micro_batch() or turn % 3 == 0:

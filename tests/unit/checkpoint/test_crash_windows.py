@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from acktree import Retry
 from acktree.checkpoint.acker_log import DurableAcker
+from acktree.dead_letters.letter import DeadLetter
 from tests.unit.checkpoint import small_spark
 from tests.unit.checkpoint.points import POINTS
 from tests.unit.checkpoint.small_spark import World, live
@@ -185,3 +186,42 @@ def test_any_mixture_of_deaths_and_weather_leaves_the_guarantee(
         live(world)
         check(world)
         live_driver(world).close()
+
+
+def redriven_after(world: World, *deaths: str) -> list[DeadLetter]:
+    """The letters of a world whose weather becomes good, after its operator has sent all of them again."""
+    world.weather = lambda number, attempt, run: number % 7 == 2
+    live(world)
+    live_driver(world).close()
+    world.weather = lambda number, attempt, run: False
+    world.wants_redrive = True
+    world.lives_until(*deaths)
+    driver = live(world)
+    letters = [*driver.letters]
+    assert sorted(int(each.message_id_repr) for each in letters) == [2, 9, 16, 23]
+    done = world.committed_effects(driver.held.last_committed())
+    for letter in letters:  # it is run, or it is listed as not sent again
+        number, where = int(letter.message_id_repr), f"died at {world.died_at}"
+        assert (letter.settled_ms is not None) is (letter.redriven_ms is not None), where
+        assert bool(done[number]) is (letter.settled_ms is not None), where
+    assert not driver.held.letters_to_redrive
+    return letters
+
+
+REDRIVES = pytest.mark.parametrize(
+    "world", [(False, RETRY), (True, RETRY)], indirect=True, ids=["position", "queue"]
+)
+
+
+@REDRIVES
+@pytest.mark.parametrize("point", ["ordered", "marked", "sent", "not settled", "settled", *POINTS[:-2]])
+def test_a_letter_that_is_ordered_while_the_topology_runs_is_run_whenever_the_driver_dies(world, point):
+    letters = redriven_after(world, point)
+    assert all(each.settled_ms is not None for each in letters)
+    assert world.died_at == [point] or (world.redelivers and point == "journalled")
+
+
+@REDRIVES
+def test_a_letter_is_run_though_several_drivers_die_over_it(world):
+    redriven_after(world, "sent", "ordered", "marked", "handed over", "sink returned", "not settled")
+    assert len(world.died_at) >= 4

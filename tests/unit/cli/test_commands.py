@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -18,6 +19,7 @@ from types import SimpleNamespace
 import pytest
 
 from acktree.checkpoint.folder import Checkpoint
+from acktree.cli.answers import UsageError
 from acktree.cli.dead_letters import _value
 from acktree.cli.main import main
 from acktree.cli.run import _ended, config_of, topology_of
@@ -605,6 +607,41 @@ def test_a_submit_of_what_has_ended_says_so_and_is_no_error(tmp_path, capsys):
     held.close()
     assert main(["submit", str(program), "--checkpoint", str(place)]) == 0
     assert capsys.readouterr().out == f"the topology on {place} has ended, and there is nothing to run\n"
+
+
+def test_no_process_that_submit_starts_has_a_secret_in_its_arguments(tmp_path, capsys):
+    """Every user of the machine reads them, for as long as the process runs."""
+    program, seen = tmp_path / "notes_arguments.py", tmp_path / "seen"
+    program.write_text(
+        "import sys; from pathlib import Path\n"
+        "said = Path('/proc/self/cmdline').read_bytes() + sys.stdin.buffer.read()\n"
+        f"Path({str(seen)!r}).write_bytes(said)\n"
+        "sys.exit('it was seen')\n"
+    )
+    url = "sqlite:////tmp/none.sqlite?password=S3cr3t"
+    settings = tmp_path / "settings"
+    settings.write_text(f"acktree.dead.letters.url={url}\n")
+    quoted = f"dead_letters_url={json.dumps(url)}"
+    for setting in (f"acktree.dead.letters.url={url}", quoted, f"@{settings}"):
+        seen.unlink(missing_ok=True)
+        assert main(["submit", str(program), "--checkpoint", str(tmp_path / "cp"), "-c", setting]) == 1
+        assert "it was seen" in capsys.readouterr().err
+        assert b"notes_arguments" in seen.read_bytes()
+        assert b"S3cr3t" not in seen.read_bytes()
+
+
+def test_settings_of_a_file_are_as_if_they_were_given_there(tmp_path, monkeypatch):
+    file = tmp_path / "settings"
+    file.write_text("partitions=3\n\n# none\n  run_salt=7 \n")
+    assert config_of(["partitions=2", f"@{file}", "run_salt=9"]) == Config(partitions=3, run_salt=9)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("run_salt=5\nmax_spout_pending=8"))
+    assert config_of(["@-"]) == Config(run_salt=5, max_spout_pending=8)
+    for wrong in (f"@{tmp_path}", "@", f"@{file}.none"):
+        with pytest.raises(UsageError, match="cannot be read"):
+            config_of([wrong])
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(UsageError, match="cannot be read"):
+        config_of(["@-"])
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:99999", "²", "127.0.0.1:http"])

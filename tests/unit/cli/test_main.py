@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from acktree.cli.main import main
+from acktree.dead_letters.store import DeadLetters
+from tests.unit.dead_letters.letters import LETTER
 
 
 @pytest.mark.parametrize(
@@ -123,3 +126,60 @@ sys.exit(main.main([]))
     done = subprocess.run([sys.executable, "-c", program], stdout=writes, stderr=subprocess.PIPE, check=False)
     os.close(writes)
     assert done.returncode == code, done.stderr
+
+
+FULL = Path("/dev/full")
+needs_full = pytest.mark.skipif(not FULL.exists(), reason="there is no /dev/full")
+
+
+def run(command: str, **given) -> subprocess.CompletedProcess:
+    """A command of the shell, in which ACKTREE is this acktree."""
+    command = command.replace("ACKTREE", f"{sys.executable} -m acktree")
+    return subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False, **given)
+
+
+@needs_full
+@pytest.mark.parametrize("place", ["> /dev/full", ">&-"], ids=["full", "closed"])
+@pytest.mark.parametrize("arguments", ["version --json", "dead-letters purge --help"])
+def test_an_answer_that_cannot_be_written_is_an_error_that_names_the_reason(arguments, place) -> None:
+    ended = run(f"ACKTREE {arguments} {place}")
+    reason = "No space left on device" if "full" in place else "Bad file descriptor"
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert f"the answer cannot be written: {reason}" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert "Exception ignored" not in ended.stderr
+
+
+@needs_full
+@pytest.mark.parametrize("place", ["2> /dev/full", "2>&-"], ids=["full", "closed"])
+@pytest.mark.parametrize(("arguments", "code"), [("kill none", 1), ("nonsense", 2), ("version", 0)])
+def test_an_error_that_cannot_be_written_leaves_its_exit_code_and_goes_nowhere_else(
+    arguments, code, place, tmp_path
+) -> None:
+    ended = run(f"ACKTREE {arguments} {place}", env=os.environ | {"XDG_RUNTIME_DIR": str(tmp_path)})
+    assert ended.returncode == code
+    assert (ended.stdout == "") is (code > 0)
+
+
+def test_where_stdin_is_closed_a_question_is_answered_with_the_option_that_answers_it(tmp_path) -> None:
+    with DeadLetters(tmp_path / "cp" / "dead_letters.sqlite", create=True) as store:
+        store.put([LETTER])
+    (tmp_path / "cp" / "acktree.json").write_text("{}")
+    ended = run(f"ACKTREE dead-letters purge {tmp_path}/cp --all <&-")
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("acktree: this would delete 1 dead letter for ever")
+    assert "--yes" in ended.stderr
+
+
+def test_an_id_that_is_listed_is_taken_by_every_command_about_letters(tmp_path, capsys) -> None:
+    place = tmp_path / "cp"
+    with DeadLetters(place / "dead_letters.sqlite", create=True) as store:
+        store.put(replace(LETTER, root=root) for root in range(1, 1501))
+        store.purge(ids=range(1, 1500))
+    (place / "acktree.json").write_text("{}")
+    assert main(["dead-letters", "list", str(place)]) == 0
+    number = capsys.readouterr().out.splitlines()[1].split()[0]
+    assert main(["dead-letters", "show", str(place), number]) == 0
+    assert main(["dead-letters", "list", str(place), "--after", number]) == 0
+    assert main(["dead-letters", "purge", str(place), number, "--yes"]) == 0
+    assert "1 deleted" in capsys.readouterr().out

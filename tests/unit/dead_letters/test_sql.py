@@ -171,3 +171,42 @@ def test_an_sqlite_file_behind_a_url_is_private_with_any_umask_and_purged_letter
     assert path.parent.stat().st_mode & 0o777 == 0o700
     assert {file.stat().st_mode & 0o777 for file in path.parent.iterdir()} == {0o600}
     assert words not in path.read_bytes()
+
+
+@pytest.mark.parametrize("options", ["", "?password=S3cr3t"])
+def test_a_reader_of_a_database_that_is_not_there_is_refused_and_makes_none(
+    options, tmp_path, recwarn, caplog
+):
+    url = f"sqlite:///{tmp_path}/mistyped.sqlite{options}"
+    with pytest.raises(ConfigError, match="there are no dead letters in") as caught:
+        DeadLetters(url)
+    assert "S3cr3t" not in whole_story(caught)
+    assert list(tmp_path.iterdir()) == []
+    DeadLetters(url, create=True).close()
+    with DeadLetters(url) as store:
+        assert len(store) == 0
+    assert recwarn.list == []
+    assert ("password" in caplog.text) is bool(options)
+    assert "S3cr3t" not in caplog.text
+
+
+def test_a_reader_of_a_database_without_tables_is_refused_and_makes_none(url):
+    sa.create_engine(url).connect().close()
+    with pytest.raises(ConfigError, match="there are no dead letters in"):
+        DeadLetters(url, create=False)
+    assert sa.inspect(sa.create_engine(url)).get_table_names() == []
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "me:S3cr3t@host",
+        "me:S3c@S3cr3t@host/letters",
+        "host/letters?password=S3cr3t",
+        "postgresql:me:S3cr3t@h",
+    ],
+)
+def test_a_url_whose_scheme_was_left_out_is_masked(place):
+    with pytest.raises(ConfigError) as caught:
+        DeadLetters(place)
+    assert "S3cr3t" not in whole_story(caught)

@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import logging
 import os
+import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from acktree.cli.main import main
 from acktree.errors import ConfigError, MisuseError
 from acktree.log_levels import LevelSetter
+from acktree.private_files import DISK
 from acktree.spark.worker.log_levels import follow_log_levels
 from acktree.ui.client import DoorError, find
+from acktree.ui.door import Door
 from acktree.ui.log_levels import LogLevels
 
 NAME = "acktree.tests.levels"
@@ -122,6 +126,10 @@ def test_a_worker_follows_the_file_and_another_run_has_its_own(tmp_path):
         os.utime(file, (at + 1, at + 1))
         follow_log_levels(str(file))
         assert level() == wanted
+    DISK.replace(file, b'{"%s": "INFO"}' % NAME.encode())  # within the same tick of the file system's clock
+    os.utime(file, (3, 3))
+    follow_log_levels(str(file))
+    assert level() == "INFO"
     follow_log_levels(str(tmp_path / "other-run.json"))
     assert level() == "NOTSET"
 
@@ -170,3 +178,22 @@ def test_an_order_after_the_end_of_the_run_is_refused():
     with pytest.raises(MisuseError, match="is stopping"):
         levels.change({"set": {"late": {"level": "DEBUG"}}})
     assert levels.shown()["namedLoggerLevels"] == {}
+
+
+def test_the_file_of_the_workers_ends_as_the_last_of_several_orders_at_once_said(tmp_path):
+    orders = [{"set": {f"{NAME}.{at}": {"level": "DEBUG"}}} for at in range(12)]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for _ in range(20):
+            door = Door(DISK, "1.2.3")
+            door._folder = tmp_path
+            with ThreadPoolExecutor(len(orders)) as pool:
+                assert len([*pool.map(door._levels.change, orders)]) == len(orders)
+            written = json.loads((tmp_path / "log-levels.json").read_bytes())
+            assert written.keys() == door._levels.shown()["namedLoggerLevels"].keys()
+            assert len(written) == len(orders)
+            door._levels.close()
+            assert json.loads((tmp_path / "log-levels.json").read_bytes()) == {}
+    finally:
+        sys.setswitchinterval(before)

@@ -149,7 +149,7 @@ def test_an_order_that_is_refused_is_logged_with_the_reason_and_without_what_no_
     assert refused == [
         "(wait_secs=-1) outcome=refused: -1 is no number of seconds",
         "(1 unknown name) outcome=refused: there is no 'pass'",
-        "(rate='S3cr3t') outcome=refused: ValueError",
+        "(rate='S3cr3t') outcome=refused: 'S3cr3t' is no number",
         "(ids=[9]) outcome=refused: there is no dead letter 9",
     ]
 

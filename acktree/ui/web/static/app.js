@@ -257,7 +257,7 @@ function lettersView(found, page) {
           h("label", {}, h("input", { type: "checkbox", checked: letters.chosen.has(letter.id), "aria-label": `select letter ${letter.id}`, onchange: (event) => { letters.chosen[event.target.checked ? "add" : "delete"](letter.id); draw(); } }), String(letter.id)),
           h("span", { class: "when" }, moment(letter.dead_ms)), h("span", { class: "wrap" }, letter.message_id_repr), letter.spout, count(letter.attempts), letter.component || "unknown",
           h("details", { ontoggle: (event) => { if (event.target.open) openLetter(id, letter.id); } }, h("summary", {}, letter.reason.slice(0, 160)), letterDetail(letter)),
-          letter.settled_ms ? "settled" : letter.redriven_ms ? "open or lost" : "no"])) : h("p", { class: "soft" }, "No letter matches."),
+          letter.settled_ms ? "settled" : letter.redriven_ms ? "no verdict yet" : "no"])) : h("p", { class: "soft" }, "No letter matches."),
       h("div", { class: "row" },
         letters.after.length > 1 ? h("button", { onclick: () => { letters.after.pop(); refresh(); } }, "Back") : null,
         page.after !== null ? h("button", { onclick: () => { letters.after.push(page.after); refresh(); } }, "Next 50") : null)),

@@ -123,7 +123,7 @@ function streamSections(found, detail, isSpout, address) {
 
 function metricSection(metrics) {
   if (!Object.keys(metrics).length) return null;
-  const number = (value, unit = "") => (value === null || value === undefined ? "" : `${Number(value.toPrecision(4))}${unit}`);
+  const number = (value, unit = "") => (value === null || value === undefined ? "" : `${typeof value === "string" ? value : Number.isInteger(value) ? count(value) : Number(value.toPrecision(4))}${unit}`);
   return h("section", { "data-key": "metrics" }, h("h2", {}, "Metrics of your own"),
     h("p", { class: "soft small" }, "Of all runs on the checkpoint, whatever the window is; of a gauge the last value."), table("Metrics", [["Name"], ["Kind"], ["Value", true], ["Mean", true], ["p50", true], ["p99", true], ["1 min", true], ["15 min", true]],
     Object.entries(metrics).map(([name, each]) => {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import time
 import zipfile
@@ -222,6 +223,18 @@ def test_a_jvm_that_starts_with_no_options_shows_what_it_printed_and_not_a_fix_t
         launched(refuse)
     assert not caplog.records
     assert capsys.readouterr().err == "Java prints this\n" * 2
+
+
+def test_where_few_files_may_be_open_the_limit_is_named_and_not_java(launched):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))
+    try:
+        with pytest.raises(ConfigError, match="may have 512 files open") as refused:
+            launched(refuse)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert "ulimit -n 1024" in refused.value.fix
+    assert "install" not in refused.value.fix
 
 
 def test_killed_jvms_leave_nothing_for_ever_and_the_archives_used_last_stay(archive):

@@ -6,8 +6,10 @@ import http.client
 import socket
 import ssl
 import subprocess
+import sys
 import time
 from contextlib import ExitStack
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -16,7 +18,7 @@ pytest.importorskip("starlette")
 from acktree.ui.web import connections, ours, own_routes, streams
 from acktree.ui.web.connections import Connection
 from acktree.ui.web.serve import Options, serve
-from tests.unit.ui.web.asking import page_at
+from tests.unit.ui.web.asking import Page, page_at
 
 pytestmark = pytest.mark.slow
 PROMPT_SECS = 3.0
@@ -301,3 +303,41 @@ def test_a_slow_reader_with_the_token_gets_the_whole_answer(page, monkeypatch):
         while more := connection.recv(1 << 20):
             found += len(more)
     assert found > len(body)
+
+
+def page_of_its_own(stack, tmp_path, files):
+    """A page in a process that may have so many files open, and what it prints as an error."""
+    errors = stack.enter_context((tmp_path / "errors").open("w+"))
+    process = subprocess.Popen(
+        ["sh", "-c", f"ulimit -n {files}; exec {sys.executable} -m acktree ui --listen 127.0.0.1:0"],
+        stdout=subprocess.PIPE, stderr=errors, text=True,
+    )  # fmt: skip
+    stack.callback(process.wait)
+    stack.callback(process.terminate)
+    stack.callback(process.stdout.close)
+    url = next(line for line in process.stdout if "token=" in line).split()[-1]
+    address = urlsplit(url)
+    return Page(f"http://{address.netloc}", parse_qs(address.query)["token"][0]), tmp_path / "errors"
+
+
+def test_a_page_that_may_have_few_files_open_answers_beside_silent_connections(tmp_path):
+    with ExitStack() as stack:
+        page, errors = page_of_its_own(stack, tmp_path, 64)
+        opened = [connected(page, stack) for _ in range(100)]
+        for _ in range(3):
+            status, secs = asked(page)
+            assert status == 200
+            assert secs < PROMPT_SECS
+        assert len(opened) == 100
+        assert errors.read_text() == ""
+
+
+def test_a_user_without_the_token_writes_nothing_into_the_log(tmp_path):
+    with ExitStack() as stack:
+        page, errors = page_of_its_own(stack, tmp_path, 256)
+        for sent in (b"\r\n\r\n", b"nonsense\r\n\r\n", HEAD.encode() + b"Upgrade: websocket\r\n\r\n") * 5:
+            connection = connected(page, stack)
+            connection.sendall(sent.replace(b"{host}", page.host.encode()))
+            connection.recv(65_536)
+        assert asked(page)[0] == 200
+        assert errors.read_text() == ""
