@@ -10,6 +10,7 @@ Source: ours. A folder used as a queue is also known as a spool directory.
 
 from __future__ import annotations
 
+import codecs
 import errno
 import fnmatch
 import os
@@ -33,16 +34,22 @@ from acktree import (
     SpoutOutputCollector,
     TaskContext,
 )
-from acktree.connectors.log_files import LogReader, Position
+from acktree.connectors.log_files import LogReader
+from acktree.connectors.log_folder import Position, open_regular
 from acktree.connectors.parquet_files import ParquetSink, as_connector_errors
 
 __all__ = ["FolderSpout", "FollowFileSpout", "ParquetSink"]
 
 _MOST_LINES: Final = 1000
 """One ``next_tuple`` of a FollowFileSpout emits at most this number of lines."""
+_LONGEST_LINE: Final = 1 << 28
+"""A byte becomes up to four characters, and a column of Arrow holds 2 GiB."""
 
 _OF_THE_FILE: Final = (errno.EACCES, errno.EPERM, errno.EIO)
 """Errors that concern one file, and not the folder or the process."""
+
+_LARGEST: Final = (1 << 31) - (1 << 20)
+"""A file with more bytes is not emitted: a column of Arrow holds 2 GiB."""
 
 _FileId = tuple[str, int, int, int]
 """(name, mtime in nanoseconds, size in bytes, ctime in nanoseconds)
@@ -58,18 +65,20 @@ class FollowFileSpout(Spout):
     Args:
         path: The log, where the driver runs. It may appear later.
         encoding: Its encoding, in which a line ends with the byte 10. A byte that does not belong to it is
-            kept as ``\xNN``.
+            kept as ``\xNN``. A UTF-8 byte order mark at the beginning of a file is left out.
         rotated: A pattern of the names of rotated files beside the log, such as ``app-*.log``. None: the
             log's name followed by numbers or a date, also with ``.gz``.
-        rotate_wait_secs: A file that was rotated is read until it has not changed for this time, since a
-            program may still write into it. Then the next file begins.
-        max_line_bytes: A longer line is emitted in pieces of about this size.
+        rotate_wait_secs: A file that was rotated is read until its size has not changed for this time, since
+            a program may still write into it. Then the next file begins.
+        max_line_bytes: A longer line is emitted in pieces of at most this size, which end between characters;
+            at most 256 MiB.
 
     The message id is the line's offset in the log, in bytes from where reading began; all files of the log
     are counted as one. The position is saved with the lines, so after a restart each line is emitted once.
-    This holds also where the log was rotated meanwhile, as long as the rotated files are there. The last line
-    of a file is emitted when its line end is written, or when the file is complete. Give the spout a
-    ``Retry``: without one a line whose tuple fails is lost.
+    This holds also where the log was rotated or replaced by a copy meanwhile, as long as the rotated files
+    are there; a report says where lines may be missing or come again. The last line of a file is emitted when
+    its line end is written, or when the file is complete. Give the spout a ``Retry``: without one a line
+    whose tuple fails is lost.
     """
 
     outputs = ["line"]
@@ -89,10 +98,12 @@ class FollowFileSpout(Spout):
         if _ends_otherwise(encoding):
             what = f"encoding={encoding!r} is not known, or ends lines with other bytes than 10"
             raise ConfigError(what, where, "give one such as utf-8 or latin-1")
-        if rotate_wait_secs < 0 or max_line_bytes < 1:
+        if rotate_wait_secs < 0 or not 1 <= max_line_bytes <= _LONGEST_LINE:
             what = f"rotate_wait_secs is {rotate_wait_secs!r} and max_line_bytes {max_line_bytes!r}"
-            raise ConfigError(what, where, "give 0 seconds or more, and at least 1 byte")
+            raise ConfigError(what, where, "give 0 seconds or more, and 1 byte to 256 MiB")
         self.path, self.encoding = Path(path), encoding
+        # The codec utf-8-sig would remove a mark at each line; the reader does so where a file begins.
+        self._codec = codecs.lookup(encoding).name.removesuffix("-sig")
         self.rotated, self.rotate_wait_secs = rotated, rotate_wait_secs
         self.max_line_bytes = max_line_bytes
         self.position: tuple[Any, ...] | None = None
@@ -105,12 +116,14 @@ class FollowFileSpout(Spout):
             what = "several tasks would each emit every line of the log"
             raise ConfigError(what, f"spout {context.component_id!r}", "set its parallelism to 1")
         self._collector, self._limit = collector, context.max_spout_pending
+        position = None if self.position is None else Position.of(self.position, f"the log {self.path}")
         self._reader = LogReader(
             self.path,
+            encoding=self._codec,
             rotated=self.rotated,
             wait_secs=self.rotate_wait_secs,
             max_line_bytes=self.max_line_bytes,
-            position=None if self.position is None else Position(*self.position),
+            position=position,
         )
 
     def next_tuple(self) -> None:
@@ -128,15 +141,16 @@ class FollowFileSpout(Spout):
         if placed:
             self._emit(placed, before)
 
-    def _emit(self, placed: Sequence[tuple[int, bytes]], before: Position) -> None:
+    def _emit(self, placed: Sequence[tuple[int, bytes]], before: Position | None) -> None:
         try:
-            lines = [line.removesuffix(b"\r").decode(self.encoding, "backslashreplace") for _, line in placed]
+            lines = [line.decode(self._codec, "backslashreplace") for _, line in placed]
             places = np.array([place for place, _ in placed], dtype=np.int64)
             self._collector.emit_batch(pa.record_batch({"line": pa.array(lines, pa.string())}), places)
         except BaseException:  # the next call reads them again
             self._reader.go_back(before)
             raise
-        self.position = tuple(self._reader.position)
+        assert self._reader.position is not None
+        self.position = self._reader.position.plain()
         self._line_bytes = sum(len(line) + 1 for _, line in placed) / len(placed)
 
     def lag(self) -> int | None:
@@ -150,8 +164,8 @@ class FollowFileSpout(Spout):
 
 def _ends_otherwise(encoding: str) -> bool:
     try:
-        return "\n".encode(encoding) != b"\n"
-    except LookupError:
+        return b"\n".decode(encoding) != "\n"
+    except (LookupError, UnicodeError):
         return True
 
 
@@ -166,14 +180,15 @@ class FolderSpout(Spout):
             file is deleted.
         given_up: The folder that a file is moved to when a ``Retry`` gives it up; acktree keeps no dead
             letter then. None: acktree's dead letter is the copy, and the file is treated as one that is done.
-        settle_secs: A file is taken when it has not changed for this time. Give 0 if files are renamed into
-            the folder when they are complete, which is better.
+        settle_secs: A file is taken when the spout has seen it unchanged for this time. Give 0 if files are
+            renamed into the folder when they are complete, which is better.
 
     The folder is the queue: a file in it is not done yet. So a restart needs no list of files that were read,
     and each file is emitted until it is acked. Without a ``Retry`` a file that failed is emitted again at
     once. Give each file a unique name: a file that is replaced or changed (also its mode) while it is
     processed stays in the folder, and becomes a new message. A file that cannot be read is reported once and
-    left there. Several tasks divide the files among themselves.
+    left there; so is one of nearly 2 GiB or more, which goes to ``given_up`` if that is given. Several tasks
+    divide the files among themselves.
     """
 
     outputs = ["path", "content"]
@@ -201,6 +216,7 @@ class FolderSpout(Spout):
         self._open: set[_FileId] = set()
         self._unreadable: set[_FileId] = set()
         self._attempts: dict[_FileId, int] = {}
+        self._seen: dict[_FileId, float] = {}
         self._look_after = 0.0
 
     def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:  # noqa: ARG002
@@ -244,20 +260,22 @@ class FolderSpout(Spout):
 
     def _look(self) -> None:
         """Note which files are there, the oldest first."""
-        began, newest = time.monotonic(), time.time_ns() - int(self.settle_secs * 1e9)
+        began = time.monotonic()
         found: list[_FileId] = []
-        seen: set[_FileId] = set()
+        seen: dict[_FileId, float] = {}
         skipped = self._open | self._unreadable
         with os.scandir(self.folder) as entries:
             for entry in entries:
                 with suppress(FileNotFoundError):  # somebody else took it
                     if self._is_mine(entry.name) and entry.is_file():
-                        stat = entry.stat()
-                        file_id = _file_id(entry.name, stat)
-                        seen.add(file_id)
-                        if stat.st_mtime_ns <= newest and file_id not in skipped:
+                        file_id = _file_id(entry.name, entry.stat())
+                        since = seen[file_id] = self._seen.get(file_id, began)
+                        if began - since >= self.settle_secs and file_id not in skipped:
                             found.append(file_id)
-        self._unreadable &= seen  # a change, also of the mode, gives the file a new id: it is tried again
+        self._seen = seen
+        self._unreadable &= (
+            seen.keys()
+        )  # a change, also of the mode, gives the file a new id: it is tried again
         self._ahead.extend(sorted(found, key=lambda each: (each[1], each[0])))
         now = time.monotonic()
         self._look_after = now + 20 * (now - began)  # at most a twentieth of the time is spent looking
@@ -272,24 +290,39 @@ class FolderSpout(Spout):
     def _emit(self, file_id: _FileId) -> None:
         path = self.folder / file_id[0]
         try:
-            with path.open("rb") as file:
-                content, stat = file.read(), os.fstat(file.fileno())
+            with open_regular(path) as file:
+                stat = os.fstat(file.fileno())
+                is_too_large = stat.st_size > _LARGEST
+                content = b"" if is_too_large else file.readall()
+                stat = os.fstat(file.fileno())
         except FileNotFoundError:  # somebody else took it
             return
         except OSError as error:
             if error.errno not in _OF_THE_FILE:
                 raise
-            self._unreadable.add(file_id)
             fix = "let the driver's user read it, or take it away; the other files go on"
-            what = f"a file cannot be read: {error.strerror}"
-            self._collector.report_error(ConnectorError(what, f"the file {path}", fix, can_retry=True))
+            self._leave(file_id, f"a file cannot be read: {error.strerror}", fix)
             return
         if _file_id(file_id[0], stat) != file_id:
             return  # it has changed: the next look at the folder finds it under its new id
+        if is_too_large:
+            what = f"a file has {stat.st_size:,} bytes, more than one message may have ({_LARGEST:,})"
+            self._leave(
+                file_id, what, "split it, or read its lines with another spout; the other files go on"
+            )
+            if self.given_up is not None:
+                self._take_away(file_id, self.given_up)
+            return
         attempt = self._attempts.get(file_id, 1)
         self._collector.emit([str(path), content], message_id=file_id, attempt=attempt)
         self._attempts.pop(file_id, None)
         self._open.add(file_id)
+
+    def _leave(self, file_id: _FileId, what: str, fix: str) -> None:
+        """Report a file that cannot be emitted; it is not tried again until it changes."""
+        self._unreadable.add(file_id)
+        where = f"the file {self.folder / file_id[0]}"
+        self._collector.report_error(ConnectorError(what, where, fix, can_retry=True))
 
     def _take_away(self, file_id: _FileId, where_to: Path | None) -> None:
         path = self.folder / file_id[0]

@@ -13,7 +13,7 @@ from acktree.checkpoint import full_disk
 from acktree.checkpoint.folder import Checkpoint
 from acktree.driver.query import Query
 from acktree.errors import AcktreeError, MisuseError
-from acktree.spark.query import lost_records
+from acktree.spark.query import source_errors
 from acktree.spark.query.phases import last_phases
 from acktree.spark.session.gateway import java_that_ended, mute_stderr
 
@@ -77,7 +77,7 @@ class SparkQuery(Query):
         return all(source.startOffset == source.endOffset for source in frames)
 
     def explained(self, error: BaseException) -> BaseException:
-        """The cause: a lost JVM, a stopped session, a full disk, lost records or checkpoint, or the error."""
+        """The cause: a lost JVM, a stopped session, a full disk, a source, the checkpoint, or the error."""
         if not isinstance(error, AcktreeError):
             is_of_java = isinstance(error, (ConnectionError, Py4JError))
             lost = self._lost_java(_JAVA_ENDS_SECS if is_of_java else 0.0)
@@ -85,7 +85,7 @@ class SparkQuery(Query):
                 return lost
         if not isinstance(error, AcktreeError) and self._is_session_stopped():
             return self._stopped_session()
-        error = full_disk.explained(lost_records.explained(error), *self._checkpoint.folders)
+        error = full_disk.explained(source_errors.explained(error), *self._checkpoint.folders)
         return self._checkpoint.files.explained(error)
 
     def _lost_java(self, secs: float = 0.0) -> AcktreeError | None:

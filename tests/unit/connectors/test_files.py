@@ -101,6 +101,37 @@ def test_a_log_that_is_not_there_is_reported_once_and_read_when_it_is(log: Path)
         harness.until(lambda: lines_of(harness) == ["one"], 5, "the line comes")
 
 
+def test_a_fifo_in_the_place_of_a_log_is_reported_and_nothing_waits_for_its_writer(log: Path) -> None:
+    os.mkfifo(log)
+    with SpoutHarness(FollowFileSpout(log)) as harness:
+        harness.step()
+        [report] = harness.reports
+        assert "not a file but a FIFO" in report.reason
+        log.unlink()
+        log.write_text("one\n")
+        harness.until(lambda: lines_of(harness) == ["one"], 5, "the line comes")
+
+
+def test_a_position_of_another_version_is_refused(log: Path) -> None:
+    log.write_text("one\n")
+    spout = FollowFileSpout(log)
+    spout.position = (0, 4, b"one\n", b"one\n", 1_000_000_000, 17)
+    with pytest.raises(ConnectorError, match="new checkpoint"), SpoutHarness(spout):
+        pass
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "UTF8"])
+def test_a_byte_order_mark_belongs_to_no_line(log: Path, encoding: str) -> None:
+    log.write_bytes("\ufeffid,name\r\n\ufeff1,Zoë\r\n".encode())
+    with SpoutHarness(FollowFileSpout(log, encoding=encoding, rotate_wait_secs=0)) as harness:
+        harness.step()
+        assert lines_of(harness) == ["id,name", "\ufeff1,Zoë"]
+        log.rename(log.with_name("app.log.1"))
+        log.write_bytes("\ufeffnext\n".encode())
+        harness.until(lambda: lines_of(harness)[2:] == ["next"], 5, "the next file comes")
+        assert not harness.reports
+
+
 def test_a_log_that_can_never_be_read_stops_it(log: Path) -> None:
     log.mkdir()
     with (
@@ -130,7 +161,12 @@ def test_several_tasks_of_one_log_are_refused(log: Path) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"encoding": "utf-16"}, {"encoding": "nothing"}, {"rotate_wait_secs": -1}, {"max_line_bytes": 0}],
+    [
+        *[{"encoding": name} for name in ("utf-16", "utf-16-le", "utf-32", "cp037", "nothing", "hex")],
+        {"rotate_wait_secs": -1},
+        {"max_line_bytes": 0},
+        {"max_line_bytes": 1 << 31},
+    ],
 )
 def test_a_log_is_followed_with_arguments_that_make_sense(arguments) -> None:
     with pytest.raises(ConfigError):
@@ -300,14 +336,55 @@ def test_what_could_not_be_emitted_is_emitted_by_the_next_try(folder: Folder, lo
 
 
 def test_only_files_that_are_complete_and_match_are_taken(folder: Folder) -> None:
-    for name in ("a.csv", "b.txt", ".c.csv", "_d.csv", "young.csv"):
+    for name in ("a.csv", "b.txt", ".c.csv", "_d.csv"):
         (folder.folder / name).write_bytes(b"x")
-        if name != "young.csv":
-            os.utime(folder.folder / name, (1_000_000_000, 1_000_000_000))
     (folder.folder / "folder.csv").mkdir()
-    with SpoutHarness(FolderSpout(folder.folder, pattern="*.csv", done=None, settle_secs=3600)) as harness:
-        harness.rest(0.1)
-        assert [Path(each.values[0]).name for each in harness.arrived] == ["a.csv"]
+    os.mkfifo(folder.folder / "fifo.csv")
+    written = folder.folder / "written.csv"
+
+    def has_arrived_while_another_is_written(name: str) -> bool:
+        with written.open("ab") as file:
+            file.write(b"more")
+        return name in names_of(harness)
+
+    with SpoutHarness(FolderSpout(folder.folder, pattern="*.csv", done=None, settle_secs=0.1)) as harness:
+        harness.until(lambda: has_arrived_while_another_is_written("a.csv"), 5, "the complete file comes")
+        assert names_of(harness) == ["a.csv"]
+        harness.until(lambda: len(harness.arrived) == 2, 5, "the other comes")
+        assert harness.arrived[1].values == (str(written), written.read_bytes())
+
+
+def names_of(harness: SpoutHarness) -> list[str]:
+    return [Path(each.values[0]).name for each in harness.arrived]
+
+
+@pytest.mark.parametrize("ahead_secs", [-1e9, 1e9])
+def test_a_file_is_taken_whatever_its_time_is(folder: Folder, ahead_secs: float) -> None:
+    folder.put([b"one"])
+    os.utime(folder.folder / "one", (time.time() + ahead_secs,) * 2)
+    with SpoutHarness(FolderSpout(folder.folder, done=None, settle_secs=0.01)) as harness:
+        harness.until(lambda: names_of(harness) == ["one"], 5, "the file comes")
+
+
+@pytest.mark.parametrize("given_up", ["reject", "dead_letter"])
+def test_a_file_that_is_too_large_is_reported_and_not_read_and_the_others_go_on(
+    tmp_path: Path, given_up: str
+) -> None:
+    folder = Folder(tmp_path, given_up)
+    folder.clear()
+    large = folder.folder / "a"
+    with large.open("wb") as file:
+        file.truncate(1 << 31)
+    folder.put([b"good"])
+    with SpoutHarness(folder.make_spout()) as harness:
+        harness.until(lambda: harness.arrived, 5, "the other comes")
+        harness.rest(0.2)
+        assert names_of(harness) == ["good"]
+        [reported] = harness.reports
+        assert "2,147,483,648 bytes, more than one message may have" in reported.reason
+        assert str(large) in reported.reason
+    assert (folder.bad / "a").exists() == (given_up == "reject")
+    assert large.exists() == (given_up != "reject")
 
 
 def test_a_folder_is_never_its_own_folder_of_what_is_done(tmp_path: Path) -> None:

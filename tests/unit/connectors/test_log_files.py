@@ -4,86 +4,17 @@ from __future__ import annotations
 
 import gzip
 import os
+import random
 import shutil
-from itertools import count
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from acktree.connectors.log_files import LogReader, Position
-
-
-class Log:
-    """A log with a writer and a rotation, and what it should be read as."""
-
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "app.log"
-        self.lines: list[bytes] = []
-        """What a reader has to return: the lines of all files of the log, one file after the other."""
-        self._partial = b""
-        self._times = (1_000_000_000 * 10**9 + n * 10**6 for n in count())
-        self._numbers = count()
-
-    def write(self, text: bytes) -> None:
-        with self.path.open("ab") as file:
-            file.write(text)
-        self._touch(self.path)
-        *whole, self._partial = (self._partial + text).split(b"\n")
-        self.lines += whole
-
-    def write_lines(self, number: int) -> None:
-        for _ in range(number):
-            self.write(b"line %d\n" % next(self._numbers))
-
-    def rename(self) -> None:
-        """As logrotate does by default, with ``create``."""
-        self._make_room()
-        self.path.rename(self.older(1))
-        self.path.touch()
-        self._touch(self.path)
-        self._end_file()
-
-    def copy_and_truncate(self) -> None:
-        self._make_room()
-        shutil.copy(self.path, self.older(1))
-        self._touch(self.older(1))
-        with self.path.open("r+b") as file:
-            file.truncate()
-        self._touch(self.path)
-        self._end_file()
-
-    def compress(self) -> None:
-        """The oldest file that is not compressed yet; the program that does it keeps the time."""
-        for number in range(9, 0, -1):
-            path = self.older(number)
-            if path.exists():
-                packed = path.with_name(path.name + ".gz")
-                with gzip.open(packed, "wb") as file:
-                    file.write(path.read_bytes())
-                shutil.copystat(path, packed)
-                path.unlink()
-                return
-
-    def older(self, number: int) -> Path:
-        return self.path.with_name(f"app.log.{number}")
-
-    def _make_room(self) -> None:
-        for number in range(40, 0, -1):
-            for end in ("", ".gz"):
-                path = self.path.with_name(f"app.log.{number}{end}")
-                if path.exists():
-                    path.rename(self.path.with_name(f"app.log.{number + 1}{end}"))
-
-    def _end_file(self) -> None:
-        if self._partial:
-            self.lines.append(self._partial)
-            self._partial = b""
-
-    def _touch(self, path: Path) -> None:
-        at = next(self._times)
-        os.utime(path, ns=(at, at))
+from acktree.connectors.log_files import LogReader
+from acktree.connectors.log_folder import Position
+from tests.unit.connectors.log_model import LAYOUTS, Log, number_of
 
 
 @pytest.fixture
@@ -102,57 +33,128 @@ def all_of(reader: LogReader, most: int = 1000) -> list[bytes]:
     return found
 
 
-ACTIONS = st.lists(
-    st.sampled_from(["write", "write", "part", "rename", "truncate", "compress", "read", "read", "restart"]),
-    max_size=25,
+class Follower:
+    """A reader with the position that a checkpoint would have: the one after the last lines it was given."""
+
+    def __init__(self, log: Log, most: int = 1000) -> None:
+        self.log, self.most = log, most
+        self.found: list[tuple[int, bytes]] = []
+        self.reports = 0
+        self.saved: tuple | None = None
+        self.start()
+
+    def start(self) -> None:
+        position = None if self.saved is None else Position.of(self.saved, "the log")
+        self.reader = LogReader(self.log.path, wait_secs=0, position=position)
+
+    def read(self) -> bool:
+        lines = self.reader.read(self.most)
+        self.reports += len(self.reader.reports)
+        self.reader.reports.clear()
+        self.found += lines
+        if lines:
+            self.saved = self.reader.position.plain()
+        return bool(lines)
+
+    def read_all(self) -> None:
+        while self.read():
+            pass
+
+    def crash(self, *, has_read: bool = False) -> None:
+        """Start again; what was read last may not have been saved."""
+        if has_read:
+            self.reader.read(self.most)
+            self.reports += len(self.reader.reports)
+        self.reader.close()
+        self.start()
+
+    def fail(self) -> None:
+        """Read, and go back, as a spout does that could not emit."""
+        before = self.reader.position
+        self.reader.read(self.most)
+        self.reader.go_back(before)
+
+    @property
+    def lines(self) -> list[bytes]:
+        return [line for _, line in self.found]
+
+
+def numbers_of(lines: list[bytes]) -> list[int]:
+    return [number_of(line) for line in lines]
+
+
+ACTIONS = [
+    *["lines", "lines", "part", "read", "read", "read", "rotate", "rotate", "truncate", "truncate in use"],
+    *["compress", "replace", "edit", "delete", "restore", "times", "restart", "crash", "fail"],
+]
+
+
+@settings(max_examples=max(300, settings().max_examples // 2))
+@given(
+    st.lists(st.sampled_from(ACTIONS), max_size=30),
+    st.sampled_from(LAYOUTS),
+    st.integers(1, 4),
+    st.integers(0, 1 << 16),
 )
-
-
-@settings(max_examples=150)
-@given(ACTIONS, st.integers(1, 4))
-def test_every_line_is_read_once_and_in_order_whatever_rotation_and_restarts_do(
-    tmp_path_factory, actions, most
+def test_every_line_is_read_once_and_in_order_whatever_is_done_to_the_files(
+    tmp_path_factory, actions, layout, most, seed
 ) -> None:
-    log = Log(tmp_path_factory.mktemp("log"))
+    folder = tmp_path_factory.mktemp("log")
+    log, chance = Log(folder, layout, seed), random.Random(seed)
     log.write_lines(1)
-    reader = reader_of(log)
-    found: list[bytes] = []
+    follower = Follower(log, most)
+    follower.read()
+    does = {
+        "lines": lambda: log.write_lines(chance.randint(1, 4)),
+        "part": log.write_part,
+        "read": follower.read,
+        "rotate": log.rotate,
+        "truncate": lambda: log.copy_and_truncate(appends=chance.random() < 0.7),
+        "truncate in use": lambda: [
+            follower.read_all(),
+            log.copy_and_truncate(follower.read, chance.randrange(3)),
+        ],
+        "compress": log.compress,
+        "replace": log.replace,
+        "edit": lambda: [
+            (log.partial or log.is_copy) and follower.read_all(),  # else the end of the old file is a line
+            log.edit(in_place=chance.random() < 0.5),
+        ],
+        "delete": lambda: log.delete({*numbers_of(follower.lines)}),
+        "restore": log.restore,
+        "times": log.set_times,
+        "restart": follower.crash,
+        "crash": lambda: follower.crash(has_read=True),
+        "fail": follower.fail,
+    }
+    for action in actions:
+        does[action]()
+    follower.read_all()
+    follower.reader.close()
+    shutil.rmtree(folder)
+    check(log, follower)
 
-    def read() -> Position:
-        """The position after it: it is saved with the lines, so a restart goes on behind the last ones."""
-        lines = reader.read(most)
-        found.extend(line for _, line in lines)
-        return reader.position if lines else saved
 
-    saved = Position()
-    saved = read()
-    for number, action in enumerate(actions):
-        if action == "write":
-            log.write_lines(1 + number % 3)
-        elif action == "part":
-            log.write(b"part %d " % number)
-        elif action == "rename":
-            log.rename()
-        elif action == "truncate":
-            log.copy_and_truncate()
-        elif action == "compress":
-            log.compress()
-        elif action == "read":
-            saved = read()
-        else:
-            reader.close()
-            reader = reader_of(log, saved)
-    found += all_of(reader)
-    assert reader.reports == []
-    reader.close()
-    assert found == log.lines
+def check(log: Log, follower: Follower) -> None:
+    found = numbers_of(follower.lines)
+    first = list(dict.fromkeys(found))
+    wanted = [number for number in numbers_of(log.lines) if number in first or number not in log.optional]
+    assert first == wanted
+    again = {number for number in first if found.count(number) > 1}
+    assert again <= log.repeated
+    assert not again or follower.reports
+    assert not follower.reports or log.may_report
+    texts = {number_of(line): line for line in log.lines}
+    assert {line.replace(b"edited ", b"") for line in follower.lines} == {texts[number] for number in first}
+    offsets = [offset for offset, _ in follower.found]
+    assert offsets == sorted(set(offsets))
 
 
 def test_places_are_those_of_one_endless_log(log: Log) -> None:
     log.write(b"one\ntwo\n")
     reader = reader_of(log)
     assert reader.read(9) == [(0, b"one"), (4, b"two")]
-    log.rename()
+    log.rotate()
     log.write(b"three\n")
     assert reader.read(9) == [(8, b"three")]
     reader.close()
@@ -184,7 +186,7 @@ def test_a_rotated_file_that_is_gone_is_said_to_be(log: Log) -> None:
     reader = reader_of(log)
     assert reader.read(1) == [(0, b"one")]
     reader.close()
-    log.rename()
+    log.rotate()
     log.older(1).unlink()
     log.write(b"three\n")
     reader = reader_of(log, reader.position)
@@ -199,13 +201,13 @@ def test_two_logs_that_begin_alike_are_distinguished_after_a_rename(log: Log) ->
     reader = reader_of(log)
     assert all_of(reader) == [b"started"]
     reader.close()
-    log.rename()
+    log.rotate()
     log.write(b"started\n")
     reader = reader_of(log, reader.position)
     assert all_of(reader) == [b"started"]
-    log.rename()
+    log.rotate()
     log.write(b"started\n")
-    log.rename()
+    log.rotate()
     log.write(b"started\n")
     assert all_of(reader) == [b"started", b"started"]
     assert reader.reports == []
@@ -216,7 +218,7 @@ def test_a_file_that_was_renamed_is_read_until_it_has_not_changed_for_a_while(lo
     log.write(b"one\n")
     reader = LogReader(log.path, wait_secs=3600)
     assert all_of(reader) == [b"one"]
-    log.rename()
+    log.rotate()
     log.write(b"new\n")
     with log.older(1).open("ab") as file:
         file.write(b"late\n")
@@ -224,12 +226,170 @@ def test_a_file_that_was_renamed_is_read_until_it_has_not_changed_for_a_while(lo
     reader.close()
 
 
-def test_a_long_line_comes_in_pieces_and_nothing_of_it_is_missing(log: Log) -> None:
-    log.write(b"x" * 1_000_000 + b"\nshort\n")
-    reader = reader_of(log, max_line_bytes=300_000)
+TEXTS = st.text(st.sampled_from("a\r\0é€😀\ufeff"), max_size=20)
+
+
+@given(
+    st.lists(TEXTS, max_size=4),
+    st.sampled_from(["\n", "\r\n"]),
+    st.integers(1, 30),
+    st.sampled_from(["utf-8", "latin-1", "gb18030", "shift-jis"]),
+    st.binary(max_size=3),
+)
+def test_pieces_of_a_long_line_end_between_characters_and_joined_they_are_the_line(
+    tmp_path_factory, texts, end, most, encoding, broken
+) -> None:
+    log = Log(tmp_path_factory.mktemp("log"))
+    texts = [text.encode(encoding, "ignore") + broken.replace(b"\n", b"") for text in texts]
+    lines = [b"first", *(text.rstrip(b"\r") for text in texts)]
+    log.path.write_bytes(b"".join(line + end.encode() for line in lines))
+    reader = reader_of(log, max_line_bytes=most, encoding=encoding)
+    placed = []
+    while found := reader.read(1000):
+        placed += found
+    reader.close()
+    at = 0
+    for line in lines:
+        pieces = [piece for offset, piece in placed if at <= offset <= at + len(line)]
+        assert b"".join(pieces) == line
+        assert all(pieces) or line == b""
+        decoded = [piece.decode(encoding, "backslashreplace") for piece in pieces]
+        assert "".join(decoded) == line.decode(encoding, "backslashreplace")
+        assert all(len(piece) <= most or len(text) <= 8 for piece, text in zip(pieces, decoded, strict=True))
+        assert len(pieces) == 1 or len(line) > most
+        at += len(line) + len(end)
+
+
+def test_a_long_line_is_cut_where_it_is_too_long_however_it_was_written(log: Log) -> None:
+    reader = reader_of(log, max_line_bytes=1 << 20)
+    log.path.write_bytes(b"x" * (1 << 20) + b"\n" + b"y" * (1 << 20))
     found = all_of(reader)
-    assert b"".join(found) == b"x" * 1_000_000 + b"short"
-    assert 3 <= len(found) <= 5
+    with log.path.open("ab") as file:
+        file.write(b"y" * (1 << 19) + b"\r\nshort\n")
+    found += all_of(reader)
+    assert [(line[:1], len(line)) for line in found] == [
+        (b"x", 1 << 20),
+        (b"y", 1 << 20),
+        (b"y", 1 << 19),
+        (b"s", 5),
+    ]
+    reader.close()
+
+
+@pytest.mark.parametrize("layout", ["numbers", "dates"])
+def test_rotated_files_are_read_in_the_order_of_their_names_whatever_their_times_are(
+    tmp_path: Path, layout
+) -> None:
+    log = Log(tmp_path, layout)
+    log.write_lines(1)
+    reader = reader_of(log)
+    found = all_of(reader)
+    for hours in range(4):
+        log.rotate()
+        log.write_lines(1)
+        os.utime(log.path, (1_700_000_000 - 3600 * hours,) * 2)
+    assert found + all_of(reader) == log.lines
+    assert reader.reports == []
+    reader.close()
+
+
+def test_zeros_that_a_truncated_log_begins_with_are_no_line(log: Log) -> None:
+    log.write(b"x" * 3_000_000 + b"\n")
+    reader = reader_of(log)
+    assert b"".join(all_of(reader)) == b"x" * 3_000_000
+    log.copy_and_truncate(appends=False)
+    log.write(b"two\0\n")
+    assert all_of(reader) == [log.lines[1], b"two\0"]
+    assert ["zeros" in report.what for report in reader.reports] == [True]
+    reader.close()
+
+
+def test_lines_between_a_copy_and_its_truncation_are_read_or_reported(log: Log) -> None:
+    log.write(b"one\n")
+    reader = reader_of(log)
+    assert all_of(reader) == [b"one"]
+    log.copy_and_truncate(lambda: log.write(b"read meanwhile\n") or all_of(reader))
+    log.write(b"three\n")
+    assert all_of(reader) == [b"three"]
+    log.copy_and_truncate(lambda: log.write(b"not read\n"))
+    log.write(b"five\n")
+    assert all_of(reader) == [b"five"]
+    reader.close()
+
+
+def test_a_link_that_goes_back_to_an_earlier_file_goes_on_in_it(log: Log) -> None:
+    first, second = log.path.with_name("app-1.log"), log.path.with_name("app-2.log")
+    beside = log.path.with_name("beside")
+    found = []
+    reader = None
+    for target, text in ((first, "one\n"), (second, "two\n"), (first, "three\n"), (second, "four\n")):
+        with target.open("a") as file:
+            file.write(text)
+        beside.symlink_to(target.name)
+        beside.rename(log.path)
+        reader = reader or reader_of(log, rotated="app-*.log")
+        found += all_of(reader)
+    assert found == [b"one", b"two", b"three", b"four"]
+    assert reader.reports == []
+    reader.close()
+
+
+def test_lines_that_are_written_late_into_a_rotated_file_come_with_the_next_rotation(log: Log) -> None:
+    log.write(b"one\n")
+    reader = reader_of(log)
+    assert all_of(reader) == [b"one"]
+    log.rotate()
+    log.write(b"two\n")
+    assert all_of(reader) == [b"two"]
+    with log.older(1).open("ab") as file:
+        file.write(b"late\n")
+    assert all_of(reader) == []
+    log.rotate()
+    log.write(b"three\n")
+    assert all_of(reader) == [b"late", b"three"]
+    reader.close()
+
+
+def test_a_rotated_file_is_known_though_it_is_compressed_in_several_parts(log: Log) -> None:
+    log.write(b"one\ntwo\n")
+    reader = reader_of(log)
+    assert all_of(reader) == [b"one", b"two"]
+    log.rotate()
+    packed = log.older(1).with_name("app.log.1.gz")
+    packed.write_bytes(gzip.compress(b"one\n") + gzip.compress(b"two\n"))
+    log.older(1).unlink()
+    log.write(b"three\n")
+    assert all_of(reader) == [b"three"]
+    log.rotate()
+    assert all_of(reader) == []
+    reader.close()
+
+
+def test_a_mirrored_log_is_read_to_its_end_from_the_copy_that_was_rotated(log: Log) -> None:
+    def sync(path: Path, text: bytes) -> None:
+        beside = path.with_name(".beside")
+        beside.write_bytes(text)
+        beside.rename(path)
+
+    sync(log.path, b"one\n")
+    reader = reader_of(log)
+    assert all_of(reader) == [b"one"]
+    sync(log.older(1), b"one\ntwo\n")
+    sync(log.path, b"three\n")
+    assert all_of(reader) == [b"two", b"three"]
+    sync(log.path, b"three\nfour\n")
+    assert all_of(reader) == [b"four"]
+    assert reader.reports == []
+    reader.close()
+
+
+def test_a_file_that_replaced_an_edited_log_is_reported(log: Log) -> None:
+    log.write(b"one\ntwo\n")
+    reader = reader_of(log)
+    assert all_of(reader) == [b"one", b"two"]
+    log.edit(in_place=False)
+    assert all_of(reader) == [b"edited one", b"two"]
+    assert ["lines come again" in report.what for report in reader.reports] == [True]
     reader.close()
 
 
@@ -239,7 +399,7 @@ def test_other_files_beside_the_log_are_not_read(log: Log) -> None:
     assert all_of(reader) == [b"one"]
     for name in ("app.log.bak", "app.log.swp", "app.log2", "xapp.log.1", "app.log.1.zip"):
         log.path.with_name(name).write_bytes(b"other\n")
-    log.rename()
+    log.rotate()
     log.write(b"two\n")
     assert all_of(reader) == [b"two"]
     reader.close()
@@ -261,7 +421,7 @@ def test_a_log_that_was_copied_away_before_anything_of_it_was_read_is_read_from_
     log.write(b"one\n")
     reader = reader_of(log)
     assert all_of(reader) == [b"one"]
-    log.rename()
+    log.rotate()
     assert all_of(reader) == []  # the new file is open, and empty
     log.write(b"two\n")
     log.copy_and_truncate()
@@ -278,7 +438,7 @@ def test_a_rotated_file_that_has_just_changed_is_waited_for_after_a_restart(log:
     reader = reader_of(log)
     assert reader.read(1) == [(0, b"one")]
     reader.close()
-    log.rename()
+    log.rotate()
     log.write(b"new\n")
     os.utime(log.older(1))  # now
     reader = LogReader(log.path, wait_secs=3600, position=reader.position)
@@ -305,7 +465,7 @@ def test_a_damaged_rotated_file_is_reported_and_what_comes_after_it_is_read(log:
     log.write(b"one\n")
     reader = reader_of(log)
     assert all_of(reader) == [b"one"]
-    log.rename()
+    log.rotate()
     log.path.with_name("app.log.2.gz").write_bytes(packed)
     log.write(b"two\n")
     found = all_of(reader)

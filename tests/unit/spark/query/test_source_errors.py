@@ -1,11 +1,11 @@
-"""Errors of Spark's Kafka source about lost records are explained, with the fix."""
+"""Errors of Spark's sources about lost records and unreadable files are explained, with the fix."""
 
 from __future__ import annotations
 
 import pytest
 
 from acktree import ConnectorError
-from acktree.spark.query.lost_records import explained
+from acktree.spark.query.source_errors import explained
 
 LOSS = """org.apache.spark.SparkException: Job aborted: Lost task 0.0:
 {prefix}Some data may have been lost because they are not available in Kafka any more;
@@ -47,6 +47,39 @@ def test_lost_records_are_explained_with_their_offsets_and_the_fix(prefix, reaso
     assert isinstance(ours, ConnectorError)
     assert (ours.what.startswith(says), mend in ours.fix, ours.can_retry) == (True, True, False)
     assert "SQLSTATE" not in ours.what
+    assert ours.__cause__ is raised
+
+
+FILE = """An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
+Caused by: org.apache.spark.SparkException: Job aborted due to stage failure
+	at org.apache.spark.sql.SparkSession.withActive(SparkSession.scala:810)
+Caused by: org.apache.spark.SparkException: [FAILED_READ_FILE.{kind}] Encountered error while reading file file:///in/a b.log.gz. {hint} SQLSTATE: KD001
+	at org.apache.spark.sql.errors.QueryExecutionErrors$.cannotReadFilesError(QueryExecutionErrors.scala:920)
+{cause}	... 10 more
+"""  # noqa: E501
+HINTS = [("NO_HINT", ""), ("FILE_NOT_EXIST", "File does not exist. It is possible the files were updated.")]
+
+
+@pytest.mark.parametrize(("kind", "hint"), HINTS)
+@pytest.mark.parametrize(
+    ("cause", "says"),
+    [
+        (
+            "Caused by: java.io.EOFException: Unexpected end of input stream\n\tat a.b(C.scala:1)\n",
+            "EOFException",
+        ),
+        ("Caused by: a.B: outer\n\tat a\nCaused by: a.MalformedX\n\tat b\n", "MalformedX"),
+        ("", "a file cannot be read"),
+    ],
+)
+def test_a_file_that_spark_cannot_read_is_named_with_the_cause_and_the_fix(kind, hint, cause, says):
+    raised = RuntimeError(FILE.format(kind=kind, hint=hint, cause=cause))
+    ours = explained(raised)
+    assert isinstance(ours, ConnectorError)
+    assert ours.where == "the file file:///in/a b.log.gz, read by a DataFrameSpout"
+    assert says in ours.what
+    assert "ignoreCorruptFiles" in ours.fix
+    assert len(str(ours)) < 1000
     assert ours.__cause__ is raised
 
 
