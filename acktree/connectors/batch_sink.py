@@ -62,7 +62,7 @@ class BatchSink(Bolt, Generic[Entry]):
         if self._outage is None:
             self._waiting.append((tup, self.entry(tup)))
             if len(self._waiting) == self.page:
-                self._write()
+                self._write_page()
 
     def flush(self, collector: OutputCollector) -> None:  # noqa: ARG002
         """Write the rest.
@@ -71,12 +71,12 @@ class BatchSink(Bolt, Generic[Entry]):
             ConnectorError: The server cannot be used: all tuples fail that are not written.
         """
         if self._waiting:
-            self._write()
+            self._write_page()
         outage, self._outage = self._outage, None
         if outage is not None:
             raise outage
 
-    def _write(self) -> None:
+    def _write_page(self) -> None:
         page, self._waiting = self._waiting, []
         tuples = {index: tup for index, (tup, _) in enumerate(page)}
         reason = "the sink does not know whether it was written"
