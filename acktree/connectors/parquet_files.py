@@ -185,7 +185,7 @@ def _reason(row: Mapping[str, object], schema: pa.Schema) -> Exception | None:
         with suppress(*_UNFIT):
             _as_column(value, field)
             continue
-        return ValueError(f"{field.name!r} is of the type {kind}, and in rows before it of {field.type}")
+        return ValueError(f"{field.name!r} is of the type {kind}, and the first one of {field.type}")
     return None
 
 
