@@ -131,7 +131,10 @@ def as_id(name: str, value: object, where: str) -> str:
     """The text of a value that names a message in every attempt. Raises ConnectorError for anything else."""
     if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal | UUID | date):
         raise misfit(name, value, where, "emit a text, a number, a UUID or a date")
-    return as_text(name, str(value), where)
+    if isinstance(value, str):
+        return as_text(name, value, where)
+    # Not str(): that of an enumeration's member is its name.
+    return next((base.__repr__(value) for base in (int, float) if isinstance(value, base)), str(value))
 
 
 def headers_of(tup: Tuple, field: str, where: str) -> Mapping[str, Any]:

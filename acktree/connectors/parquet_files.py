@@ -21,10 +21,11 @@ from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from acktree import Config, ConfigError, ConnectorError, OutputCollector, TaskContext, Tuple
-from acktree.arrow_arrays import array_of, holds, typed_array
+from acktree.arrow_arrays import array_of, holds, kinds_of, typed_array
 from acktree.connectors.batch_sink import BatchSink
 
 __all__ = ["ParquetSink", "as_connector_errors"]
@@ -156,8 +157,12 @@ def _as_table(rows: Sequence[dict[str, Any]], names: Sequence[str], schema: pa.S
 def _inferred(values: Sequence[object]) -> pa.Array | pa.ChunkedArray:
     """A column of the type that Arrow infers. Raises one of _UNFIT, also where Parquet has no such type."""
     try:
+        if not {set, frozenset}.isdisjoint(kinds_of(values)):
+            raise TypeError("a set would become a list, in any order: emit sorted(value)")
         column = array_of(values)
         _refuse_unwritable(column.type)
+        if pa.types.is_timestamp(column.type):
+            pc.min_max(column).as_py()  # raises where one is outside of Python's years in UTC
     except _UNFIT:
         raise
     except Exception as error:

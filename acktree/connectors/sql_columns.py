@@ -15,12 +15,11 @@ Source: the pages on data types of SQLite and PostgreSQL, and the types of SQLAl
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from math import isfinite
-from typing import Any, Final
+from typing import Any, Final, Literal
 from uuid import UUID
 
 import numpy as np
@@ -38,6 +37,7 @@ Takes = _Checks | None
 """The checks of a column, by type of the value; None for a type that needs none. None: all values pass."""
 
 _WHOLE_FLOATS: Final = 2**53
+_WHOLE_SINGLES: Final = 2**24
 _WIDEST: Final = 2**63
 _FLOAT_DIGITS: Final = 15
 _MOST_PLACES: Final = 16_383
@@ -63,6 +63,7 @@ _KEYS: Final = ("JSON has texts as keys only", "emit a dict with texts as keys")
 _JSON_TYPES: Final = ("JSON has no value of its type", "emit texts, numbers, booleans, lists and dicts")
 _NUMERIC_TEXT: Final = ("this text would become a number", "emit the number, or declare the column as TEXT")
 _BLANKS: Final = ("blanks at its end would be lost", "declare the column as text")
+_PADDED: Final = ("blanks would be added at its end", "emit value.ljust(...), or declare the column as text")
 _LONG: Final = ("it is longer than the column", "shorten it, or declare the column as text")
 _NO_UUID: Final = ("it would be written in another form", "emit a uuid.UUID, or str() of one")
 _EMPTY: Final = ("an array of empty arrays would become an empty one", "emit [], or use a column of JSON")
@@ -154,7 +155,7 @@ def _of_sqlite(kind: Any) -> _Checks | None:  # noqa: ANN401
     return _of_all(kind)
 
 
-def _of_servers(kind: Any, dialect: str) -> _Checks | None:  # noqa: ANN401, PLR0911  # one for each
+def _of_servers(kind: Any, dialect: str) -> _Checks | None:  # noqa: ANN401, PLR0911
     if isinstance(kind, sa.Integer):
         return {int: None, bool: None, float: _scale(0), Decimal: _scale(0)}
     if isinstance(kind, sa.Float):
@@ -168,7 +169,8 @@ def _of_servers(kind: Any, dialect: str) -> _Checks | None:  # noqa: ANN401, PLR
         return {str: None}
     if isinstance(kind, sa.String):
         is_padded = isinstance(kind, sa.CHAR)
-        return {str: _text(kind.length, is_padded=is_padded) if kind.length or is_padded else None}
+        check = _text(kind.length or 1, is_padded and dialect) if kind.length or is_padded else None
+        return {str: check}
     if isinstance(kind, sa.JSON):
         return _of_json(_jsonb if isinstance(kind, postgresql.JSONB) else _json)
     if isinstance(kind, sa.Uuid):
@@ -209,7 +211,7 @@ def _exact(value: int) -> Change | None:
 
 
 def _exact_single(value: int) -> Change | None:
-    return None if struct.unpack("f", struct.pack("f", value))[0] == value else _DIGITS
+    return None if -_WHOLE_SINGLES <= value <= _WHOLE_SINGLES else _DIGITS
 
 
 def _exact_decimal(value: Decimal) -> Change | None:
@@ -247,11 +249,15 @@ def _no_number(value: str) -> Change | None:
     return _NUMERIC_TEXT if _NUMBER.fullmatch(value) else None
 
 
-def _text(most: int | None, *, is_padded: bool) -> Check:
+def _text(most: int, padded_by: str | Literal[False]) -> Check:
+    """Whether a text is as long as the column. PostgreSQL pads a shorter one with blanks, MySQL drops them."""
+
     def check(value: str) -> Change | None:
-        if most is not None and len(value) > most:
+        if len(value) > most:
             return _LONG
-        return _BLANKS if is_padded and value.endswith(" ") else None
+        if padded_by == "postgresql":
+            return _PADDED if len(value) < most else None
+        return _BLANKS if padded_by and value.endswith(" ") else None
 
     return check
 

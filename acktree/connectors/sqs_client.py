@@ -60,6 +60,7 @@ _LOGIN: Final = frozenset(
 _ACCESS: Final = frozenset({"AccessDenied", "AccessDeniedException", "AuthorizationError", "OptInRequired"})
 _ABSENT: Final = frozenset({"NonExistentQueue", "QueueDoesNotExist", "InvalidAddress"})
 _SERVER_ERROR: Final = 500
+_ATTRIBUTE: Final = re.compile(r"[A-Za-z0-9_.-]{1,256}")
 _NO_CHARACTER: Final = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What is not in the set of characters that SQS documents for a message."""
 
@@ -149,11 +150,14 @@ def typed(name: str, value: object, where: str) -> dict[str, str | bytes]:
     """A value as SQS takes it for an attribute of a message. Raises ConnectorError for other types."""
     if isinstance(value, bytes):
         return {"DataType": "Binary", "BinaryValue": value}
-    shown = f"the attribute {name!r}"
+    shown = f"the attribute {name!r:.60}"
+    if not _ATTRIBUTE.fullmatch(name):
+        fix = "name it with letters, digits, _, - and ."
+        raise ConnectorError(f"{shown} has a name that SQS does not take", where, fix)
     if isinstance(value, str):
         return {"DataType": "String", "StringValue": as_characters(shown, value, where)}
     is_number = isinstance(value, Integral | float | Decimal) and not isinstance(value, bool)
-    if not is_number or not isfinite(value):  # type: ignore[arg-type]  # it is a number
+    if not is_number or not (isinstance(value, Integral) or isfinite(value)):  # type: ignore[arg-type]  # a number
         raise misfit(shown, value, where, "emit a text, bytes or a finite number, such as str(value)")
     return {"DataType": "Number", "StringValue": f"{value:d}" if isinstance(value, Integral) else str(value)}
 
