@@ -156,9 +156,9 @@ def _as_table(rows: Sequence[dict[str, Any]], names: Sequence[str], schema: pa.S
 
 def _inferred(values: Sequence[object]) -> pa.Array | pa.ChunkedArray:
     """A column of the type that Arrow infers. Raises one of _UNFIT, also where Parquet has no such type."""
+    if not {set, frozenset}.isdisjoint(kinds_of(values)):
+        raise TypeError("a set would become a list in any order: emit sorted(value)")
     try:
-        if not {set, frozenset}.isdisjoint(kinds_of(values)):
-            raise TypeError("a set would become a list, in any order: emit sorted(value)")
         column = array_of(values)
         _refuse_unwritable(column.type)
         if pa.types.is_timestamp(column.type):

@@ -250,7 +250,7 @@ def _no_number(value: str) -> Change | None:
 
 
 def _text(most: int, padded_by: str | Literal[False]) -> Check:
-    """Whether a text is as long as the column. PostgreSQL pads a shorter one with blanks, MySQL drops them."""
+    """Whether a text fits a column. PostgreSQL pads a shorter one with blanks, MySQL drops blanks."""
 
     def check(value: str) -> Change | None:
         if len(value) > most:

@@ -6,6 +6,7 @@ import asyncio
 import enum
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from itertools import count
@@ -28,8 +29,9 @@ import sqlalchemy as sa  # noqa: E402
 from confluent_kafka import Consumer, TopicPartition  # noqa: E402
 from confluent_kafka.admin import AdminClient, NewTopic  # noqa: E402
 
-from acktree import TopologyBuilder  # noqa: E402
+from acktree import ConnectorError, TopologyBuilder  # noqa: E402
 from acktree.arrow_arrays import is_same  # noqa: E402
+from acktree.connectors.batch_sink import as_id  # noqa: E402
 from acktree.connectors.files import ParquetSink  # noqa: E402
 from acktree.connectors.kafka import KafkaSink  # noqa: E402
 from acktree.connectors.nats import JetStreamSink  # noqa: E402
@@ -156,8 +158,12 @@ class Place:
         return row
 
     def is_same(self, value: Any, back: Any) -> bool:
-        if isinstance(value, Mapping) or value is None:
-            return dict(value or {}) == (back or {})
+        if isinstance(value, dict) and isinstance(back, dict):
+            return value.keys() == back.keys() and all(
+                self.is_same(value[name], back[name]) for name in value
+            )
+        if value is None:
+            return not back
         if isinstance(back, str | bytes) and isinstance(
             value, float | int | np.number | Decimal | UUID | date
         ):
@@ -193,7 +199,8 @@ class Sqs(Place):
                 row = {"body": each["Body"], "attributes": own, "value": own.get("value")}
                 row["group"] = each["Attributes"].get("MessageGroupId")
                 yield int(own.get("n") or each["Body"].split()[-1]), row
-                self.client.delete_message(QueueUrl=self.url, ReceiptHandle=each["ReceiptHandle"])
+            done = [{"Id": each["MessageId"], "ReceiptHandle": each["ReceiptHandle"]} for each in messages]
+            self.client.delete_message_batch(QueueUrl=self.url, Entries=done)
 
 
 class JetStream(Place):
@@ -220,7 +227,13 @@ class JetStream(Place):
     def values(self) -> list[Any]:
         if self.field != "id":
             return HOSTILE
-        return list({ascii_of(value).partition(" ")[2]: value for value in HOSTILE}.values())  # each id once
+        once: dict[str, Any] = {}
+        for value in HOSTILE:
+            with suppress(ConnectorError):  # JetStream drops a second message with an id
+                if once.setdefault(as_id("", value, ""), value) is not value:
+                    continue
+            once.setdefault(ascii_of(value), value)
+        return [*{id(value): value for value in once.values()}.values()]
 
     def row(self, number: int) -> dict[str, Any]:
         data = f"row {number}"
@@ -347,10 +360,6 @@ class Topic(Place):
             consumer.close()
 
     def is_same(self, value: Any, back: Any) -> bool:
-        if isinstance(value, dict):
-            return {
-                name: each.encode() if isinstance(each, str) else each for name, each in value.items()
-            } == back
         return value is back or super().is_same(value, back)
 
 
