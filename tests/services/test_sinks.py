@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import enum
 import math
+import socket
+import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from itertools import count
@@ -31,6 +33,8 @@ from confluent_kafka.admin import AdminClient, NewTopic  # noqa: E402
 
 from acktree import ConnectorError, TopologyBuilder  # noqa: E402
 from acktree.arrow_arrays import is_same  # noqa: E402
+from acktree.connectors import rabbitmq as rabbitmq_connector  # noqa: E402
+from acktree.connectors import redis as redis_connector  # noqa: E402
 from acktree.connectors.batch_sink import as_id  # noqa: E402
 from acktree.connectors.files import ParquetSink  # noqa: E402
 from acktree.connectors.kafka import KafkaSink  # noqa: E402
@@ -519,6 +523,140 @@ def test_a_hostile_value_fails_alone_or_reads_back_equal_and_nothing_is_written_
     assert [
         each for each in reasons.items() if "fix:" not in each[1] or any(lie in each[1] for lie in LIES)
     ] == []
+
+
+class Silent:
+    """A listener that accepts connections and never answers."""
+
+    def __init__(self) -> None:
+        self.socket = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.port = self.socket.getsockname()[1]
+
+    def connections(self) -> int:
+        """How many were made since the last call."""
+        self.socket.settimeout(0)
+        made = 0
+        with suppress(BlockingIOError):
+            while True:
+                self.socket.accept()[0].close()
+                made += 1
+        return made
+
+
+@pytest.mark.parametrize("make", [Rabbit, Stream])
+def test_a_server_that_does_not_answer_is_waited_for_once_in_a_micro_batch(
+    make: Any, monkeypatch: Any
+) -> None:
+    silent = Silent()
+    monkeypatch.setattr(rabbitmq_connector, "_CONNECT_SECS", 0.5)
+    monkeypatch.setattr(redis_connector, "_CONNECT_SECS", 0.5)
+    place = make.__new__(make)
+    place.server, place.name, place.field = silent, "orders", ""
+    silent.url = f"{'amqp' if make is Rabbit else 'redis'}://127.0.0.1:{silent.port}/0"
+    with LocalCluster() as cluster, closing(silent.socket):
+        run = Run(cluster, place)
+        for tried in (1, 2):
+            run.write(*[place.row(number) for number in range(10)])
+            assert silent.connections() == 1
+            assert len(run.reasons) == 10 * tried
+        assert len(set(run.reasons.values())) == 1
+        assert all(failure.exception.can_retry for _, failure in run.feeder.failed)
+
+
+def rabbitmqctl(server: Any, *arguments: str) -> None:
+    program = "/usr/lib/rabbitmq/bin/rabbitmqctl"
+    subprocess.run(
+        [program, *arguments], env=server.environment(), check=True, capture_output=True, timeout=60
+    )
+
+
+def test_under_an_alarm_of_rabbitmq_one_message_is_sent_in_a_micro_batch(
+    rabbitmq: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(rabbitmq_connector, "_ANSWER_SECS", 1.0)
+    place = Rabbit(rabbitmq, "")
+    with LocalCluster() as cluster:
+        run = Run(cluster, place)
+        run.write(place.row(0))
+        rabbitmqctl(rabbitmq, "set_vm_memory_high_watermark", "0.00001")
+        try:
+            run.write(*[place.row(number) for number in range(1, 7)])
+        finally:
+            rabbitmqctl(rabbitmq, "set_vm_memory_high_watermark", "absolute", "512MB")
+        assert sorted(run.reasons) == [1, 2, 3, 4, 5, 6]
+        assert all("RabbitMQ takes no messages" in reason for reason in run.reasons.values())
+        run.write(place.row(7))
+    assert run.feeder.acked == [0, 7]
+    stored = {number for number, _ in place.stored()}
+    assert {0, 7} <= stored <= {0, 1, 7}  # the server had the one that was waited for
+    place.remove()
+
+
+def test_a_message_over_which_the_server_closes_the_channel_fails_alone(rabbitmq: Any) -> None:
+    place = Rabbit(rabbitmq, "key")
+    rabbitmqctl(rabbitmq, "set_topic_permissions", "guest", place.name, "^key$", ".*")
+    try:
+        with LocalCluster() as cluster:
+            run = Run(cluster, place)
+            run.write(place.row(0), place.hostile_row(1, "forbidden"), place.row(2))
+    finally:
+        rabbitmqctl(rabbitmq, "clear_topic_permissions", "guest", place.name)
+    assert run.feeder.acked == [0, 2]
+    assert "RabbitMQ refused the message: ACCESS_REFUSED" in run.reasons[1]
+    assert sorted(number for number, _ in place.stored()) == [0, 2]
+    place.remove()
+
+
+def test_an_entry_over_which_the_server_closes_the_connection_fails_alone(redis: Any) -> None:
+    place = Stream(redis, "value")
+    place.client.config_set("proto-max-bulk-len", 1 << 20)
+    try:
+        with LocalCluster() as cluster:
+            run = Run(cluster, place)
+            run.write(place.row(0), place.hostile_row(1, "x" * 2_000_000), place.row(2))
+    finally:
+        place.client.config_set("proto-max-bulk-len", 512 << 20)
+    assert run.feeder.acked == [0, 2]
+    assert "broke while this message was sent, and could be made again" in run.reasons[1]
+    assert sorted(number for number, _ in place.stored()) == [0, 2]
+    place.remove()
+
+
+def test_a_subject_that_the_user_may_not_publish_to_fails_alone_and_at_once(nats_server: Any) -> None:
+    place = JetStream(nats_server, "subject")
+    place.runner.run(place.js.add_stream(name=f"{place.name}B", subjects=["nothing"]))
+    sink = JetStreamSink(nats_server.url.replace("reader", "stranger"), lambda tup: tup["subject"])
+    with LocalCluster() as cluster:
+        run = Run(cluster, place, sink)
+        run.write(
+            *[place.row(number) | {"subject": "nothing" if number != 1 else "secret"} for number in range(3)]
+        )
+    assert sorted(run.feeder.acked) == [0, 2]
+    assert "NATS refused the message" in run.reasons[1]
+    assert "give the user the right to publish" in run.reasons[1]
+    place.runner.run(place.js.delete_stream(f"{place.name}B"))
+    place.remove()
+
+
+class Counting(KafkaSink):
+    """A KafkaSink that counts the records of which the client has said something."""
+
+    heard = 0
+
+    def _delivered(self, *what: Any) -> None:
+        Counting.heard += 1
+        super()._delivered(*what)
+
+
+def test_records_behind_one_that_was_given_up_are_not_sent() -> None:
+    settings = {"queue.buffering.max.messages": 1, "delivery.timeout.ms": 1000, "log_level": 0}
+    place = Topic.__new__(Topic)
+    place.field = ""
+    with LocalCluster() as cluster:
+        run = Run(cluster, place, Counting("127.0.0.1:1", "orders", config=settings))
+        run.write(*[place.row(number) for number in range(5)])
+    assert sorted(run.reasons) == [0, 1, 2, 3, 4]
+    assert Counting.heard == 1
 
 
 def ascii_of(value: object) -> str:
