@@ -18,9 +18,11 @@ from uuid import UUID
 
 from acktree import Bolt, Config, ConnectorError, OutputCollector, TaskContext, Tuple
 
-__all__ = ["BatchSink", "as_bytes", "as_id", "as_text", "headers_of", "misfit"]
+__all__ = ["BatchSink", "Outcome", "as_bytes", "as_id", "as_text", "headers_of", "misfit"]
 
 Entry = TypeVar("Entry")
+Outcome = tuple[Sequence[int], ConnectorError | None]
+"""(indexes of entries that have the same outcome, None if they are written or why they are refused)"""
 
 
 class BatchSink(Bolt, Generic[Entry]):
@@ -37,7 +39,8 @@ class BatchSink(Bolt, Generic[Entry]):
     def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:  # noqa: ARG002
         """Connect at the first page; connections stay with the process."""
         self._collector = collector
-        self._waiting: list[tuple[Tuple, Entry]] = []
+        self._tuples: list[Tuple] = []
+        self._entries: list[Entry] = []
         self._outage: ConnectorError | None = None
 
     @abstractmethod
@@ -49,8 +52,12 @@ class BatchSink(Bolt, Generic[Entry]):
         """
 
     @abstractmethod
-    def send(self, entries: Sequence[Entry]) -> Iterator[tuple[int, ConnectorError | None]]:
-        """Write a page. Yields the index of each entry when its outcome is known: None, or why it is refused.
+    def send(self, tuples: Sequence[Tuple], entries: Sequence[Entry]) -> Iterator[Outcome]:
+        """Write a page: yield outcomes as they become known.
+
+        Args:
+            tuples: The tuples of the page, for what they are, not for their values.
+            entries: What :meth:`entry` made of them.
 
         Raises:
             ConnectorError: The server cannot be used. Entries without an outcome fail with it, and so do the
@@ -60,8 +67,9 @@ class BatchSink(Bolt, Generic[Entry]):
     def execute(self, tup: Tuple) -> None:
         """Encode it; write a full page."""
         if self._outage is None:
-            self._waiting.append((tup, self.entry(tup)))
-            if len(self._waiting) == self.page:
+            self._entries.append(self.entry(tup))
+            self._tuples.append(tup)
+            if len(self._tuples) == self.page:
                 self._write_page()
 
     def flush(self, collector: OutputCollector) -> None:  # noqa: ARG002
@@ -70,34 +78,35 @@ class BatchSink(Bolt, Generic[Entry]):
         Raises:
             ConnectorError: The server cannot be used: all tuples fail that are not written.
         """
-        if self._waiting:
+        if self._tuples:
             self._write_page()
         outage, self._outage = self._outage, None
         if outage is not None:
             raise outage
 
     def _write_page(self) -> None:
-        page, self._waiting = self._waiting, []
-        tuples = {index: tup for index, (tup, _) in enumerate(page)}
+        tuples, self._tuples = self._tuples, []
+        entries, self._entries = self._entries, []
+        waiting = set(range(len(tuples)))
         reason = "the sink does not know whether it was written"
         try:
-            for index, refusal in self.send([entry for _, entry in page]):
-                tup = tuples.pop(index)
-                if refusal is None:
-                    self._collector.ack(tup)
-                else:
-                    self._collector.fail(tup, str(refusal))
+            for indexes, refusal in self.send(tuples, entries):
+                waiting.difference_update(indexes)
+                for index in indexes:
+                    if refusal is None:
+                        self._collector.ack(tuples[index])
+                    else:
+                        self._collector.fail(tuples[index], str(refusal))
         except ConnectorError as error:
-            self._outage = error
-            return
+            self._outage = error  # flush raises it, and the engine fails what is open
         except BaseException as error:
             reason = f"{type(error).__name__}: {error}"
             if not isinstance(error, Exception):
                 raise
         finally:
             if self._outage is None:
-                for tup in tuples.values():
-                    self._collector.fail(tup, reason)
+                for index in sorted(waiting):
+                    self._collector.fail(tuples[index], reason)
 
 
 def misfit(name: str, value: object, where: str, fix: str) -> ConnectorError:

@@ -25,7 +25,7 @@ from acktree import (  # isort: skip
     Config, ConfigError, ConnectorError, Failure, OpenMessages, Receiver, Spout, SpoutOutputCollector,
     TaskContext, Tuple,
 )  # fmt: skip
-from acktree.connectors.batch_sink import BatchSink, as_bytes, as_id, as_text, headers_of
+from acktree.connectors.batch_sink import BatchSink, Outcome, as_bytes, as_id, as_text, headers_of
 from acktree.connectors.nats_client import (
     LOST,
     NAK,
@@ -275,7 +275,7 @@ class JetStreamSink(BatchSink[_Row]):
             headers["Nats-Msg-Id"] = _header("Nats-Msg-Id", as_id("the message id", value, where), where)
         return _Row(subject, as_bytes("'data'", tup["data"], where), headers or None)
 
-    def send(self, entries: Sequence[_Row]) -> Iterator[tuple[int, ConnectorError | None]]:
+    def send(self, _: Sequence[Tuple], entries: Sequence[_Row]) -> Iterator[Outcome]:
         """Publish a page, and wait for every answer."""
         try:
             answers = self._kept.publish(self._url, entries)
@@ -286,9 +286,9 @@ class JetStreamSink(BatchSink[_Row]):
             if isinstance(answer, SILENT) and not self._kept.answers:
                 silent = answer
             elif isinstance(answer, BaseException):
-                yield index, refusal_of(answer, f"subject {entries[index].subject!r} at {self._hosts}")
+                yield [index], refusal_of(answer, f"subject {entries[index].subject!r} at {self._hosts}")
             else:
-                yield index, None
+                yield [index], None
         if silent is not None:
             raise connector_error(silent, self._hosts) from silent
 

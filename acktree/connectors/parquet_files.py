@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from datetime import date, datetime, time
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from uuid import uuid4
 
 import pyarrow as pa
@@ -26,22 +26,12 @@ import pyarrow.parquet as pq
 
 from acktree import Config, ConfigError, ConnectorError, OutputCollector, TaskContext, Tuple
 from acktree.arrow_arrays import array_of, holds, kinds_of, typed_array
-from acktree.connectors.batch_sink import BatchSink
+from acktree.connectors.batch_sink import BatchSink, Outcome
 
 __all__ = ["ParquetSink", "as_connector_errors"]
 
 
-class _Row(NamedTuple):
-    """A tuple's values, and its anchors, which name the file."""
-
-    anchors: tuple[tuple[int, int], ...]
-    values: dict[str, Any]
-
-
-_Outcome = tuple[int, ConnectorError | None]
-
-
-class ParquetSink(BatchSink[_Row]):
+class ParquetSink(BatchSink[dict[str, Any]]):
     """Writes tuples into Parquet files of a folder, acked when their file is on the disk. At least once.
 
     Args:
@@ -72,50 +62,42 @@ class ParquetSink(BatchSink[_Row]):
         component = re.sub(r"[^\w.-]", "_", context.component_id)
         self._name = f"part-{component}-{context.task_index}"
 
-    def entry(self, tup: Tuple) -> _Row:
+    def entry(self, tup: Tuple) -> dict[str, Any]:
         """A row. Raises ConnectorError where Python cannot represent a value, or its unpickling raises."""
         try:
-            return _Row(tuple(sorted(tup.anchors.items())), tup.as_dict())
+            return tup.as_dict()
         except Exception as error:
             raise self._refusal(error) from error
 
-    def send(self, entries: Sequence[_Row]) -> Iterator[_Outcome]:
+    def send(self, tuples: Sequence[Tuple], entries: Sequence[dict[str, Any]]) -> Iterator[Outcome]:
         """Write a file of the rows of each set of fields."""
         by_fields: dict[tuple[str, ...], list[int]] = {}
-        for index, row in enumerate(entries):
-            by_fields.setdefault(tuple(row.values), []).append(index)
+        for index, tup in enumerate(tuples):
+            by_fields.setdefault(tup.fields, []).append(index)
         for fields, indexes in by_fields.items():
-            yield from self._write(fields, [(index, entries[index]) for index in indexes])
+            names = fields if self.schema is None else tuple(self.schema.names)
+            missing = ", ".join(repr(name) for name in names if name not in fields)
+            if missing:
+                what = f"the tuples have no field {missing}, which the schema names"
+                fix = "emit it, or leave it out of the schema"
+                yield indexes, ConnectorError(what, self._where, fix)
+                continue
+            table, refused = self._table_of([entries[index] for index in indexes], names)
+            for number, error in refused.items():
+                yield [indexes[number]], self._refusal(error)
+            fitting = [index for number, index in enumerate(indexes) if number not in refused]
+            if fitting:
+                self._write(table, _digest_of([tuples[index] for index in fitting]))
+                yield fitting, None
 
-    def _write(self, fields: Sequence[str], rows: list[tuple[int, _Row]]) -> Iterator[_Outcome]:
-        """Write a file of the rows that fit.
-
-        Raises:
-            ConnectorError: The file cannot be written.
-        """
-        names = fields if self.schema is None else tuple(self.schema.names)
-        missing = ", ".join(repr(name) for name in names if name not in fields)
-        if missing:
-            what, fix = (
-                f"the tuples have no field {missing}, which the schema names",
-                "emit it, or leave it out",
-            )
-            error = ConnectorError(what, self._where, f"{fix} of the schema")
-            yield from ((index, error) for index, _ in rows)
-            return
-        table, refused = self._table_of([row.values for _, row in rows], names)
-        yield from ((rows[number][0], self._refusal(error)) for number, error in refused.items())
-        fitting = [row for number, row in enumerate(rows) if number not in refused]
-        if not fitting:
-            return
-        path = self.path / f"{self._name}-{_digest_of([row.anchors for _, row in fitting])}.parquet"
+    def _write(self, table: pa.Table, digest: str) -> None:
+        """Write a file. Raises ConnectorError if it cannot be written."""
         try:
             with as_connector_errors(f"the folder {self.path}"):
-                _write_file(table, path)
+                _write_file(table, self.path / f"{self._name}-{digest}.parquet")
         except pa.ArrowException as error:
             fix = "give the sink a schema of types that Parquet has"
             raise ConnectorError(f"Parquet cannot hold a column: {error!s:.200}", self._where, fix) from error
-        yield from ((index, None) for index, _ in fitting)
 
     def _table_of(
         self, rows: Sequence[dict[str, Any]], names: Sequence[str]
@@ -156,8 +138,6 @@ def _as_table(rows: Sequence[dict[str, Any]], names: Sequence[str], schema: pa.S
 
 def _inferred(values: Sequence[object]) -> pa.Array | pa.ChunkedArray:
     """A column of the type that Arrow infers. Raises one of _UNFIT, also where Parquet has no such type."""
-    if not {set, frozenset}.isdisjoint(kinds_of(values)):
-        raise TypeError("a set would become a list in any order: emit sorted(value)")
     try:
         column = array_of(values)
         _refuse_unwritable(column.type)
@@ -167,6 +147,8 @@ def _inferred(values: Sequence[object]) -> pa.Array | pa.ChunkedArray:
         raise
     except Exception as error:
         raise _unreadable(error) from error
+    if pa.types.is_list(column.type) and not {set, frozenset}.isdisjoint(kinds_of(values)):
+        raise TypeError("a set would become a list in any order: emit sorted(value)")
     return column
 
 
@@ -234,8 +216,9 @@ def _first_type(rows: Sequence[dict[str, Any]], name: str) -> pa.DataType:
     return pa.null()
 
 
-def _digest_of(ids: Sequence[tuple[tuple[int, int], ...]]) -> str:
-    """A name made of the anchors of tuples, in any order; a random one where a tuple has none."""
+def _digest_of(tuples: Sequence[Tuple]) -> str:
+    """A name made of the ids of tuples, in any order; a random one where a tuple has no id."""
+    ids = [tuple(sorted(tup.anchors.items())) for tup in tuples]
     text = repr(sorted(ids)) if all(ids) else uuid4().hex
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 

@@ -27,7 +27,7 @@ from acktree import (  # isort: skip
     Tuple,
 )  # fmt: skip
 from acktree.connectors import client_errors
-from acktree.connectors.batch_sink import BatchSink, as_bytes, as_text, headers_of
+from acktree.connectors.batch_sink import BatchSink, Outcome, as_bytes, as_text, headers_of
 
 try:
     import pika
@@ -391,11 +391,11 @@ class RabbitMQSink(BatchSink[_Message]):
         body = as_bytes("'body'", tup["body"], where)
         return _Message(key, body, pika.BasicProperties(delivery_mode=2, headers=headers))
 
-    def send(self, entries: Sequence[_Message]) -> Iterator[tuple[int, ConnectorError | None]]:
+    def send(self, _: Sequence[Tuple], entries: Sequence[_Message]) -> Iterator[Outcome]:
         """Publish one after the other, and wait for each confirmation."""
         self._kept.check()
         for index, message in enumerate(entries):
-            yield index, self._publish(message)
+            yield [index], self._publish(message)
 
     def _publish(self, message: _Message) -> ConnectorError | None:
         """Publish a message. Returns why it is refused. Raises ConnectorError if the server is gone."""

@@ -26,7 +26,7 @@ from acktree import (  # isort: skip
     Tuple,
 )  # fmt: skip
 from acktree.connectors import client_errors
-from acktree.connectors.batch_sink import BatchSink, as_bytes
+from acktree.connectors.batch_sink import BatchSink, Outcome, as_bytes
 
 try:
     import redis
@@ -308,10 +308,10 @@ class RedisStreamSink(BatchSink[dict[bytes, bytes]]):
             return float.__repr__(value).encode()
         return as_bytes(name, value, self._where)
 
-    def send(self, entries: Sequence[dict[bytes, bytes]]) -> Iterator[tuple[int, ConnectorError | None]]:
+    def send(self, _: Sequence[Tuple], entries: Sequence[dict[bytes, bytes]]) -> Iterator[Outcome]:
         """Add one after the other, and wait for each answer."""
         for index, entry in enumerate(entries):
-            yield index, self._add(entry)
+            yield [index], self._add(entry)
 
     def _add(self, entry: dict[bytes, bytes]) -> ConnectorError | None:
         """Add an entry. Returns why it is refused. Raises ConnectorError if the server cannot be used."""

@@ -21,7 +21,7 @@ from itertools import groupby
 from typing import Any, Final, Literal
 
 from acktree import Config, ConfigError, ConnectorError, OutputCollector, TaskContext, Tuple
-from acktree.connectors.batch_sink import BatchSink
+from acktree.connectors.batch_sink import BatchSink, Outcome
 from acktree.private_urls import masked_text, masked_url
 
 try:
@@ -45,9 +45,6 @@ _FIRST_PAUSE_SECS: Final = 0.1
 _LONGEST_PAUSE_SECS: Final = 5.0
 _MOST_WORDS: Final = 300
 """The most characters of a driver's text in an error."""
-
-_Row = tuple[int, dict[str, Any]]
-"""(index on the page, column -> value)"""
 
 _CAN_UPSERT: Final = ("postgresql", "sqlite", "mysql", "mariadb")
 
@@ -129,29 +126,33 @@ class SqlSink(BatchSink[dict[str, Any]]):
         """A row; its values are checked when the table's columns are known."""
         return tup.as_dict()
 
-    def send(self, entries: Sequence[dict[str, Any]]) -> Iterator[tuple[int, ConnectorError | None]]:
+    def send(self, tuples: Sequence[Tuple], entries: Sequence[dict[str, Any]]) -> Iterator[Outcome]:
         """Write rows in transactions of ``batch_rows`` rows with the same fields."""
         deadline = time.monotonic() + self.patience_secs
-        for _, group in groupby(enumerate(entries), lambda numbered: tuple(numbered[1])):
-            rows = list(group)
-            for first in range(0, len(rows), self.batch_rows):
-                yield from self._commit(rows[first : first + self.batch_rows], deadline)
+        end = 0
+        for _, group in groupby(tuples, lambda tup: tup.fields):
+            start, end = end, end + len(list(group))
+            for first in range(start, end, self.batch_rows):
+                indexes = range(first, min(first + self.batch_rows, end))
+                yield from self._commit(indexes, entries[first : indexes.stop], deadline)
 
-    def _commit(self, rows: Sequence[_Row], deadline: float) -> Iterator[tuple[int, ConnectorError | None]]:
+    def _commit(
+        self, indexes: Sequence[int], rows: Sequence[dict[str, Any]], deadline: float
+    ) -> Iterator[Outcome]:
         """Commit rows of the same fields. Of those that the database refuses each is found by halving."""
-        refused = self._try([row for _, row in rows], deadline)
-        if isinstance(refused, ConnectorError) and len(rows) > 1:
-            middle = len(rows) // 2
-            yield from self._commit(rows[:middle], deadline)
-            yield from self._commit(rows[middle:], deadline)
-        elif isinstance(refused, ConnectorError):
-            yield rows[0][0], refused
-        elif refused:
-            yield from ((rows[number][0], reason) for number, reason in refused.items())
-            if rest := [row for number, row in enumerate(rows) if number not in refused]:
-                yield from self._commit(rest, deadline)
+        refused = self._try(rows, deadline)
+        if not refused:
+            yield indexes, None
+        elif not isinstance(refused, ConnectorError):
+            yield from (([indexes[number]], reason) for number, reason in refused.items())
+            if rest := [number for number in range(len(rows)) if number not in refused]:
+                yield from self._commit([indexes[n] for n in rest], [rows[n] for n in rest], deadline)
+        elif len(rows) == 1:
+            yield indexes, refused
         else:
-            yield from ((index, None) for index, _ in rows)
+            middle = len(rows) // 2
+            yield from self._commit(indexes[:middle], rows[:middle], deadline)
+            yield from self._commit(indexes[middle:], rows[middle:], deadline)
 
     def _try(
         self, rows: Sequence[dict[str, Any]], deadline: float
@@ -272,10 +273,9 @@ class _Kept:
         for name in rows[0]:
             yield from changes(rows, name, self._takes[name])
         if self._mode != "insert":
-            for number, row in enumerate(rows):
-                if any(row.get(name) is None for name in self._key):
-                    fix = "emit a value for each column of the key"
-                    yield number, (f"the key {', '.join(self._key)} has no value", fix)
+            words = f"the key {', '.join(self._key)} has no value", "emit a value for each column of the key"
+            for name in self._key:
+                yield from ((number, words) for number, row in enumerate(rows) if row.get(name) is None)
 
     def forget_table(self) -> None:
         """Read the table's definition again next time: it may have been corrected."""

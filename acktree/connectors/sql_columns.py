@@ -18,7 +18,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from math import isfinite
+from math import isfinite, isnan
 from typing import Any, Final, Literal
 from uuid import UUID
 
@@ -75,15 +75,15 @@ def changes(rows: Sequence[dict[str, Any]], name: str, takes: Takes) -> Iterator
     if takes is None:
         return
     values = [row[name] for row in rows]
-    if all(takes.get(kind, _unfit) is None for kind in set(map(type, values))):
+    checks = {takes.get(kind, _unfit) for kind in set(map(type, values))} - {None}
+    if not checks or (checks == {_no_nan} and not isnan(sum(filter(None, values)))):
         return
     for number, value in enumerate(values):
         check = takes.get(type(value), _unfit)
         if check is _unfit:
             value = rows[number][name] = _plain(value)  # noqa: PLW2901
             check = takes.get(type(value), _unfit)
-        change = None if check is None else _checked(value, check, takes)
-        if change is not None:
+        if check is not None and (change := _checked(value, check, takes)) is not None:
             yield number, (f"the database would not return {name!r} as it is: {change[0]}", change[1])
 
 
@@ -283,6 +283,8 @@ def _time(digits: int | None, *, is_aware: bool) -> Check:
     step = 1 if digits is None else 10 ** (6 - min(digits, 6))
 
     def check(value: datetime | time) -> Change | None:
+        if not is_aware and step == 1 and value.tzinfo is None:  # nearly always true, and faster
+            return None
         if (value.utcoffset() is not None) != is_aware:
             return _NO_ZONE if is_aware else _ZONE
         if isinstance(value, datetime) and is_aware and value.year in (1, 9999):

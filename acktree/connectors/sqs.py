@@ -26,7 +26,7 @@ from acktree import (  # isort: skip
     Config, ConfigError, ConnectorError, Failure, OpenMessages, Receiver, Spout, SpoutOutputCollector,
     TaskContext, Tuple,
 )  # fmt: skip
-from acktree.connectors.batch_sink import BatchSink, as_id, headers_of
+from acktree.connectors.batch_sink import BatchSink, Outcome, as_id, headers_of
 from acktree.connectors.sqs_client import (
     LOST,
     PAGE,
@@ -374,13 +374,13 @@ class SqsSink(BatchSink[dict[str, Any]]):
                 entry[name] = as_id(name, value, self._where)
         return entry
 
-    def send(self, entries: Sequence[dict[str, Any]]) -> Iterator[tuple[int, ConnectorError | None]]:
+    def send(self, _: Sequence[Tuple], entries: Sequence[dict[str, Any]]) -> Iterator[Outcome]:
         """Send a page, request by request."""
         numbered = [{"Id": str(index), **entry} for index, entry in enumerate(entries)]
         for request in pages_of(numbered, most_bytes=_SENT_BYTES, size_of=size_of):
             yield from self._ask(request)
 
-    def _ask(self, request: Sequence[dict[str, Any]]) -> Iterator[tuple[int, ConnectorError | None]]:
+    def _ask(self, request: Sequence[dict[str, Any]]) -> Iterator[Outcome]:
         """Send a request. One that SQS refuses as a whole has sent nothing: each entry is then sent alone."""
         try:
             answer = self._client.send_message_batch(QueueUrl=self.queue_url, Entries=request)
@@ -389,15 +389,15 @@ class SqsSink(BatchSink[dict[str, Any]]):
             if refusal is None:
                 raise connector_error(error, self._where) from error
             if len(request) == 1:
-                yield int(request[0]["Id"]), refusal
+                yield [int(request[0]["Id"])], refusal
             else:
                 for entry in request:
                     yield from self._ask([entry])
             return
         for sent in answer.get("Successful", ()):
-            yield int(sent["Id"]), None
+            yield [int(sent["Id"])], None
         for failed in answer.get("Failed", ()):
             what = f"SQS refused the message: {failed['Code']} {failed.get('Message', ''):.200}"
             can_retry = not failed["SenderFault"]
             fix = "it may be taken when it is sent again" if can_retry else "correct what SQS names"
-            yield int(failed["Id"]), ConnectorError(what, self._where, fix, can_retry=can_retry)
+            yield [int(failed["Id"])], ConnectorError(what, self._where, fix, can_retry=can_retry)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acktree import ConnectorError, TopologyBuilder, Tuple
-from acktree.connectors.batch_sink import BatchSink, as_bytes, as_id, as_text
+from acktree.connectors.batch_sink import BatchSink, Outcome, as_bytes, as_id, as_text
 from acktree.testing import FeederSpout, LocalCluster
 
 KINDS = ["good", "misfit", "raises", "refused", "forgotten", "bug", "outage"]
@@ -32,7 +32,7 @@ class Scripted(BatchSink[tuple[int, str]]):
             raise KeyError("of the user's function")
         return tup["n"], tup["kind"]
 
-    def send(self, entries: Sequence[tuple[int, str]]) -> Iterator[tuple[int, ConnectorError | None]]:
+    def send(self, _: Sequence[Tuple], entries: Sequence[tuple[int, str]]) -> Iterator[Outcome]:
         for index, (number, kind) in enumerate(entries):
             if kind == "outage":
                 raise ConnectorError("the server is gone", "here", "start it", can_retry=True)
@@ -40,7 +40,7 @@ class Scripted(BatchSink[tuple[int, str]]):
                 raise AttributeError("a client's own")
             Scripted.sent.append(number)
             if kind != "forgotten":
-                yield index, ConnectorError("refused", "here", "correct it") if kind == "refused" else None
+                yield [index], ConnectorError("refused", "here", "correct it") if kind == "refused" else None
 
 
 def fates_of(kinds: Sequence[str], page: int | None) -> tuple[dict[int, str], list[int]]:
