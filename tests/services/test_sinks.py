@@ -83,29 +83,31 @@ NOON = datetime(2024, 7, 1, 12, tzinfo=UTC)
 MIDNIGHT = datetime(2024, 7, 1, tzinfo=UTC)
 LAST, FIRST = datetime.max.replace(tzinfo=UTC), datetime.min.replace(tzinfo=UTC)
 NUMBERS = [
-    True, 0, 1, 2, -1, 2**53 + 1, 2**62 + 1, 2**63, 2**70, 10**400, 0.0, -0.0, 1.0, 1.5, 0.1 + 0.2, 1e16 + 2, 1e22,
-    1e300, math.nan, math.inf, Decimal("1.10"), Decimal("1.005"), Decimal("12345678901234567.89"), Decimal("NaN"),
-    Decimal("Infinity"), Decimal("1e-20"), Decimal("1e-17000"), Number.ONE, np.int64(5), np.float64(1.5),
-    np.float32(0.1),
+    True, 0, 1, 2, -1, 2**53 + 1, 2**62 + 1, 2**63, 2**70, 10**400, 0.0, -0.0, 1.0, 1.5, 0.1 + 0.2,
+    1e16 + 2, 1e22, 1e300, math.nan, math.inf, Decimal("1.10"), Decimal("1.005"),
+    Decimal("12345678901234567.89"), Decimal("NaN"), Decimal("Infinity"), Decimal("1e-20"),
+    Decimal("1e-17000"), Number.ONE, np.int64(5), np.float64(1.5), np.float32(0.1),
 ]  # fmt: skip
 TEXTS = [
-    "", "a", "red", "007", " 12 ", "1e3", "0x10", "nan", "1_0", "x" * 7, "a  ", "a\0b", "a\udcff", "\ud800", " blanks ",
-    "two\r\nlines: 1", "\u00e4\u20ac\U0001f600", "\ufffe", "x" * 300_000, "x" * 1_100_000, "a.b", "*", "a b", b"",
-    b"bytes", b"\xff\0", bytearray(b"array"), memoryview(b"view"), Word.RED, Old.RED, np.str_("text"),
-    str(UUID(int=10)), str(UUID(int=10)).upper(),
+    "", "a", "red", "007", " 12 ", "1e3", "0x10", "nan", "1_0", "x" * 7, "a  ", "a\0b", "a\udcff", "\ud800",
+    " blanks ", "two\r\nlines: 1", "\u00e4\u20ac\U0001f600", "\ufffe", "x" * 300_000, "x" * 1_100_000,
+    "a.b", "*", "a b", b"", b"bytes", b"\xff\0", bytearray(b"array"), memoryview(b"view"), Word.RED,
+    Old.RED, np.str_("text"), str(UUID(int=10)), str(UUID(int=10)).upper(),
 ]  # fmt: skip
 TIMES = [
+   
     *(each.replace(tzinfo=zone) for each in (NOON, MIDNIGHT, LAST, FIRST) for zone in (None, UTC, BERLIN, WEST, EAST)),
-    NOON.replace(microsecond=5), datetime(2024, 10, 27, 2, 30, tzinfo=BERLIN, fold=1), date(2024, 7, 1), date.max,
-    time(1, 2, 3, 4), time(1, tzinfo=UTC), time(1, tzinfo=BERLIN), timedelta(days=1, microseconds=1), timedelta.max,
-    timedelta.min,
+    NOON.replace(microsecond=5), datetime(2024, 10, 27, 2, 30, tzinfo=BERLIN, fold=1), date(2024, 7, 1),
+    date.max, time(1, 2, 3, 4), time(1, tzinfo=UTC), time(1, tzinfo=BERLIN),
+    timedelta(days=1, microseconds=1), timedelta.max, timedelta.min,
 ]  # fmt: skip
 CONTAINERS = [
-    [], [1, None], [[]], [[1], [2]], ["x"], [1.5, math.nan], (1, "a"), (1, 2), {1, 2}, {}, {"a": 1}, {"a": {}},
-    {"a": math.nan}, {"a": [1, {"b": (1, 2)}]}, {"a": "\udcff"}, {"a\r\nb": "c"}, {"a": None}, {"a": 2**70},
-    {"a": 1e300}, {1: 2}, {None: 1}, {b"a": 1, "a": 2}, {"": "x"}, {"a": object}, {"a": "t"}, {"a": b"b"}, {"a": True},
-    {"a" * 300: "b"}, {"a": NOON}, {"a": NOON.replace(tzinfo=None)}, {"a": NOON.replace(microsecond=1)}, {"a": 1.5},
-    {"a": Decimal("1.5")}, {"a": "y" * 200_000}, LOOP, {"a": LOOP},
+    [], [1, None], [[]], [[1], [2]], ["x"], [1.5, math.nan], (1, "a"), (1, 2), {1, 2}, {}, {"a": 1},
+    {"a": {}}, {"a": math.nan}, {"a": [1, {"b": (1, 2)}]}, {"a": "\udcff"}, {"a\r\nb": "c"}, {"a": None},
+    {"a": 2**70}, {"a": 1e300}, {1: 2}, {None: 1}, {b"a": 1, "a": 2}, {"": "x"}, {"a": object}, {"a": "t"},
+    {"a": b"b"}, {"a": True}, {"a" * 300: "b"}, {"a": NOON}, {"a": NOON.replace(tzinfo=None)},
+    {"a": NOON.replace(microsecond=1)}, {"a": 1.5}, {"a": Decimal("1.5")}, {"a": "y" * 200_000}, LOOP,
+    {"a": LOOP},
 ]  # fmt: skip
 HOSTILE: list[Any] = [
     None, *NUMBERS, *TEXTS, *TIMES, *CONTAINERS, UUID(int=10), Color.RED, object, object(), Raises(),
@@ -442,9 +444,9 @@ class Table(Place):
 RAW = ("integer", "bigint", "text", "varchar(5)", "real", "numeric(20, 2)", "blob", "")
 OF_SQLITE = (*RAW, "timestamp", "date", "time", "json", "boolean")
 OF_POSTGRESQL = (
-    "integer", "bigint", "text", "varchar(5)", "char(3)", "real", "double precision", "numeric", "numeric(20, 2)",
-    "bytea", "timestamp", "timestamptz", "timestamp(3)", "date", "time", "timetz", "interval", "interval(3)", "json",
-    "jsonb", "boolean", "uuid", "integer[]", "text[]", "numeric(5, 2)[]",
+    "integer", "bigint", "text", "varchar(5)", "char(3)", "real", "double precision", "numeric",
+    "numeric(20, 2)", "bytea", "timestamp", "timestamptz", "timestamp(3)", "date", "time", "timetz",
+    "interval", "interval(3)", "json", "jsonb", "boolean", "uuid", "integer[]", "text[]", "numeric(5, 2)[]",
 )  # fmt: skip
 PLACES = [
     *(("sqs", Sqs, field) for field in ("body", "attributes", "value", "group")),
