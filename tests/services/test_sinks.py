@@ -94,9 +94,9 @@ TEXTS = [
     "a.b", "*", "a b", b"", b"bytes", b"\xff\0", bytearray(b"array"), memoryview(b"view"), Word.RED,
     Old.RED, np.str_("text"), str(UUID(int=10)), str(UUID(int=10)).upper(),
 ]  # fmt: skip
+ZONES = (None, UTC, BERLIN, WEST, EAST)
 TIMES = [
-   
-    *(each.replace(tzinfo=zone) for each in (NOON, MIDNIGHT, LAST, FIRST) for zone in (None, UTC, BERLIN, WEST, EAST)),
+    *(each.replace(tzinfo=zone) for each in (NOON, MIDNIGHT, LAST, FIRST) for zone in ZONES),
     NOON.replace(microsecond=5), datetime(2024, 10, 27, 2, 30, tzinfo=BERLIN, fold=1), date(2024, 7, 1),
     date.max, time(1, 2, 3, 4), time(1, tzinfo=UTC), time(1, tzinfo=BERLIN),
     timedelta(days=1, microseconds=1), timedelta.max, timedelta.min,
