@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import importlib
+import inspect
 import math
+import pkgutil
 import socket
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -31,7 +34,7 @@ import sqlalchemy as sa  # noqa: E402
 from confluent_kafka import Consumer, TopicPartition  # noqa: E402
 from confluent_kafka.admin import AdminClient, NewTopic  # noqa: E402
 
-from acktree import ConnectorError, TopologyBuilder  # noqa: E402
+from acktree import Bolt, ConnectorError, TopologyBuilder, connectors  # noqa: E402
 from acktree.arrow_arrays import is_same  # noqa: E402
 from acktree.connectors import rabbitmq as rabbitmq_connector  # noqa: E402
 from acktree.connectors import redis as redis_connector  # noqa: E402
@@ -525,6 +528,21 @@ def test_a_hostile_value_fails_alone_or_reads_back_equal_and_nothing_is_written_
     assert [
         each for each in reasons.items() if "fix:" not in each[1] or any(lie in each[1] for lie in LIES)
     ] == []
+
+
+def test_each_sink_is_given_hostile_values() -> None:
+    modules = [
+        importlib.import_module(each.name)
+        for each in pkgutil.walk_packages(connectors.__path__, "acktree.connectors.")
+        if not each.ispkg
+    ]
+    sinks = {
+        name
+        for module in modules
+        for name, made in vars(module).items()
+        if isinstance(made, type) and issubclass(made, Bolt) and not inspect.isabstract(made)
+    }
+    assert {make.sink.__annotations__["return"] for _, make, _ in PLACES} == sinks - {"Bolt"}
 
 
 class Silent:

@@ -21,6 +21,7 @@ from sqlalchemy.dialects import mysql, postgresql, sqlite  # noqa: E402
 
 from acktree import ConfigError, TopologyBuilder  # noqa: E402
 from acktree.connectors.sql import SqlSink, upsert  # noqa: E402
+from acktree.connectors.sql_columns import changes, takes_of  # noqa: E402
 from acktree.testing import FeederSpout, LocalCluster  # noqa: E402
 
 ORDERS = "CREATE TABLE orders (id INTEGER PRIMARY KEY, name TEXT NOT NULL CHECK (name <> 'bad'), n INTEGER)"
@@ -230,7 +231,7 @@ def test_a_sink_travels_to_the_workers(file):
         ("text", 7, "the column holds no int", "str(value)"),
         ("text", UUID(int=7), "the column holds no UUID", "str(value)"),
         ("json", {"a": float("nan")}, "JSON has no NaN", "emit None"),
-        ("json", {1: 2}, "texts as keys only", "texts as keys"),
+        ("json", {1: 2}, "JSON has texts as keys only", "texts as keys"),
     ],
 )
 def test_a_value_that_a_column_would_change_fails_alone_with_what_would_change_and_how_to_write_it(
@@ -249,17 +250,17 @@ def test_a_value_that_a_column_would_change_fails_alone_with_what_would_change_a
 
 def test_a_stream_with_an_unknown_field_does_not_fail_the_tuples_of_another(cluster, file):
     builder = TopologyBuilder("sink")
-    feeders = [FeederSpout(["id", "name", "n"]), FeederSpout(["id", "total"])]
+    feeders = [FeederSpout(["id", "total"]), FeederSpout(["id", "name", "n"])]
     sink = builder.set_bolt("sink", sink_of(file))
     for number, feeder in enumerate(feeders):
         builder.set_spout(f"feeder{number}", feeder)
         sink.shuffle_grouping(f"feeder{number}")
     cluster.submit(builder.create_topology())
-    feeders[1].feed([1, 5], message_id=0)
-    feeders[0].feed([2, "two", 2], message_id=0)
+    feeders[0].feed([1, 5], message_id=0)
+    feeders[1].feed([2, "two", 2], message_id=0)
     cluster.advance()
-    assert (feeders[0].acked, feeders[1].acked) == ([0], [])
-    assert "no column 'total'" in feeders[1].failed[0][1].reason
+    assert (feeders[0].acked, feeders[1].acked) == ([], [0])
+    assert "no column 'total'" in feeders[0].failed[0][1].reason
 
 
 def test_an_index_of_some_rows_alone_is_no_key(cluster, file):
@@ -268,3 +269,21 @@ def test_an_index_of_some_rows_alone_is_no_key(cluster, file):
     sink.write((1, "one", 1), (2, "two", 9))
     assert all("neither a primary key nor a unique index" in reason for reason in sink.reasons.values())
     assert len(sink.reasons) == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "kept", "changed"),
+    [
+        (mysql.DATETIME(), datetime(2024, 7, 1), datetime(2024, 7, 1, microsecond=1)),  # noqa: DTZ001
+        (mysql.DATETIME(fsp=6), datetime(2024, 7, 1, microsecond=1), datetime(2024, 7, 1, tzinfo=UTC)),  # noqa: DTZ001
+        (mysql.DECIMAL(5, 2), Decimal("1.10"), Decimal("1.005")),
+        (mysql.CHAR(3), "ab", "a "),
+        (mysql.VARCHAR(3), "a ", "abcd"),
+        (mysql.DOUBLE(), 1.5, float("nan")),
+        (mysql.INTEGER(), 1.0, 1.5),
+    ],
+)
+def test_what_mysql_would_change_is_known_by_the_type_of_the_column(kind, kept, changed):
+    rows = [{"n": kept}, {"n": changed}, {"n": None}]
+    assert [number for number, _ in changes(rows, "n", takes_of(kind, "mysql"))] == [1]
+    assert [*changes(rows, "n", takes_of(kind, "oracle"))] == []
