@@ -1,61 +1,158 @@
-"""The base of sinks that write many tuples at once, and ack or fail each by what the broker answered."""
+"""The base of the sinks: tuples are encoded one by one, written in pages, and acked or failed one by one.
+
+Rules of this file
+------------------
+1. A tuple is encoded alone, in its own ``execute``: what its values raise fails this tuple and no other.
+2. A tuple is acked when ``send`` has said that it is written. One of which it says nothing fails.
+3. A server that does not answer is waited for once in a micro-batch, not once for each tuple or page.
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
+from decimal import Decimal
+from typing import Any, Generic, TypeVar
+from uuid import UUID
 
 from acktree import Bolt, Config, ConnectorError, OutputCollector, TaskContext, Tuple
 
-__all__ = ["BatchSink"]
+__all__ = ["BatchSink", "Outcome", "as_bytes", "as_id", "as_text", "headers_of", "misfit"]
+
+Entry = TypeVar("Entry")
+Outcome = tuple[Sequence[int], ConnectorError | None]
+"""(indexes of entries that have the same outcome, None if they are written or why they are refused)"""
 
 
-class BatchSink(Bolt):
+class BatchSink(Bolt, Generic[Entry]):
     """Collects tuples and writes them in pages, the last at the end of the micro-batch. At least once.
 
-    A tuple that the broker refused fails alone. Where the broker cannot be reached the whole page fails.
+    A tuple that cannot be encoded, or that is refused, fails alone. Where the server cannot be used, all
+    tuples of the micro-batch fail that are not written by then, and none of them is sent.
     """
 
     outputs = []
-    page: int = 500
-    """How many tuples are written at once."""
+    page: int | None = 500
+    """How many tuples are written at once; None: all of a micro-batch."""
 
     def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:  # noqa: ARG002
         """Connect at the first page; connections stay with the process."""
         self._collector = collector
-        self._page: list[Tuple] = []
+        self._tuples: list[Tuple] = []
+        self._entries: list[Entry] = []
+        self._outage: ConnectorError | None = None
 
     @abstractmethod
-    def write(self, tuples: Sequence[Tuple]) -> Mapping[int, ConnectorError]:
-        """Write tuples, and wait for the answers.
-
-        Returns:
-            The tuples that were refused, by their index, and why.
+    def entry(self, tup: Tuple) -> Entry:
+        """What is sent of a tuple: checked and encoded. No server is asked.
 
         Raises:
-            ConnectorError: None of them is known to be written.
+            Exception: The tuple fails with it; a ConnectorError says which value does not fit, and the fix.
+        """
+
+    @abstractmethod
+    def send(self, tuples: Sequence[Tuple], entries: Sequence[Entry]) -> Iterator[Outcome]:
+        """Write a page: yield outcomes as they become known.
+
+        Args:
+            tuples: The tuples of the page, for what they are, not for their values.
+            entries: What :meth:`entry` made of them.
+
+        Raises:
+            ConnectorError: The server cannot be used. Entries without an outcome fail with it, and so do the
+                later pages of this micro-batch. Never for a value: that is an outcome.
         """
 
     def execute(self, tup: Tuple) -> None:
-        """Collect it; write a full page."""
-        self._page.append(tup)
-        if len(self._page) >= self.page:
-            self._write()
+        """Encode it; write a full page."""
+        if self._outage is None:
+            self._entries.append(self.entry(tup))
+            self._tuples.append(tup)
+            if len(self._tuples) == self.page:
+                self._write_page()
 
     def flush(self, collector: OutputCollector) -> None:  # noqa: ARG002
-        """Write the rest."""
-        if self._page:
-            self._write()
+        """Write the rest.
 
-    def _write(self) -> None:
-        page = list(self._page)
-        self._page.clear()
+        Raises:
+            ConnectorError: The server cannot be used: all tuples fail that are not written.
+        """
+        if self._tuples:
+            self._write_page()
+        outage, self._outage = self._outage, None
+        if outage is not None:
+            raise outage
+
+    def _write_page(self) -> None:
+        tuples, self._tuples = self._tuples, []
+        entries, self._entries = self._entries, []
+        waiting = set(range(len(tuples)))
+        reason = "the sink does not know whether it was written"
         try:
-            refused = self.write(page)
+            for indexes, refusal in self.send(tuples, entries):
+                waiting.difference_update(indexes)
+                for index in indexes:
+                    if refusal is None:
+                        self._collector.ack(tuples[index])
+                    else:
+                        self._collector.fail(tuples[index], str(refusal))
         except ConnectorError as error:
-            refused = dict.fromkeys(range(len(page)), error)
-        for index, tup in enumerate(page):
-            if index in refused:
-                self._collector.fail(tup, str(refused[index]))
-            else:
-                self._collector.ack(tup)
+            self._outage = error  # flush raises it, and the engine fails what is open
+        except BaseException as error:
+            reason = f"{type(error).__name__}: {error}"
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            if self._outage is None:
+                for index in sorted(waiting):
+                    self._collector.fail(tuples[index], reason)
+
+
+def misfit(name: str, value: object, where: str, fix: str) -> ConnectorError:
+    """The value of a field that cannot be sent as it is."""
+    return ConnectorError(f"{name} is of type {type(value).__name__}, which cannot be sent", where, fix)
+
+
+def as_bytes(name: str, value: object, where: str) -> bytes:
+    """A text in UTF-8, or bytes. Raises ConnectorError for anything else."""
+    if isinstance(value, str):
+        return as_text(name, value, where).encode()
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    raise misfit(name, value, where, "emit bytes or a text, such as json.dumps(value)")
+
+
+def as_text(name: str, value: object, where: str) -> str:
+    """A text that has a form in UTF-8. Raises ConnectorError for anything else."""
+    if not isinstance(value, str):
+        fix = "emit a text: value.decode() of bytes, str(value) of a number, json.dumps(value) of the rest"
+        raise misfit(name, value, where, fix)
+    try:
+        str.encode(value)
+    except UnicodeEncodeError as error:
+        what = f"{name} has a lone surrogate at {error.start}, which no encoding has"
+        raise ConnectorError(what, where, 'emit bytes: value.encode("utf-8", "surrogateescape")') from None
+    return str.__str__(value)
+
+
+def as_id(name: str, value: object, where: str) -> str:
+    """The text of a value that names a message in every attempt. Raises ConnectorError for anything else."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal | UUID | date):
+        raise misfit(name, value, where, "emit a text, a number, a UUID or a date")
+    if isinstance(value, str):
+        return as_text(name, value, where)
+    # Not str(): that of an enumeration's member is its name.
+    return next((base.__repr__(value) for base in (int, float) if isinstance(value, base)), str(value))
+
+
+def headers_of(tup: Tuple, field: str, where: str) -> Mapping[str, Any]:
+    """A tuple's field of headers or the like; empty where it has none or None. Raises ConnectorError."""
+    value = tup[field] if field in tup.fields else None
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise misfit(repr(field), value, where, "emit a dict, or None")
+    for name in value:
+        as_text(f"a key of {field!r}", name, where)
+    return value

@@ -14,7 +14,8 @@ from typing import Final
 from acktree import ConfigError, ConnectorError
 
 __all__ = [
-    "SHORT", "causes_of", "gone", "login_refused", "missing_client", "tls_mismatch", "unreadable_url",
+    "SHORT", "broken_by_a_message", "causes_of", "gone", "login_refused", "missing_client", "tls_mismatch",
+    "unreadable_url",
 ]  # fmt: skip
 
 SHORT: Final = 200
@@ -71,3 +72,9 @@ def causes_of(error: BaseException | None) -> Iterator[BaseException]:
             seen.append(each)
             yield each
             waiting += [each.__cause__, each.__context__, *each.args, *getattr(each, "exceptions", ())]
+
+
+def broken_by_a_message(broker: str, words: str, where: str, fix: str) -> ConnectorError:
+    """The connection was lost while a message was sent, and the server could be reached again at once."""
+    what = f"the connection to {broker} broke while this message was sent, and could be made again"
+    return ConnectorError(f"{what}: {words:.{SHORT}}", where, fix, can_retry=True)

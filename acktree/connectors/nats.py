@@ -16,27 +16,30 @@ Source: NATS's pages on JetStream consumers and their acks.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from acktree import (  # isort: skip
     Config, ConfigError, ConnectorError, Failure, OpenMessages, Receiver, Spout, SpoutOutputCollector,
     TaskContext, Tuple,
 )  # fmt: skip
-from acktree.connectors.batch_sink import BatchSink
+from acktree.connectors.batch_sink import BatchSink, Outcome, as_bytes, as_id, as_text, headers_of
 from acktree.connectors.nats_client import (
-    CONNECT_SECS,
     LOST,
     NAK,
+    SILENT,
     Connection,
     Message,
     Session,
     close,
     connect,
     connector_error,
+    forbidden_subject_of,
     hosts_of,
     refusal_of,
+    store,
 )
 
 __all__ = ["JetStreamSink", "JetStreamSpout"]
@@ -45,6 +48,10 @@ _CALL_SECS: Final = 8.0
 """Longest wait of the spout's thread for the event loop."""
 _MOST_WAITING: Final = 1000
 _ACK_PENDING: Final = 20_000
+_SUBJECT: Final = re.compile(r"[^\s.*>]+(\.[^\s.*>]+)*")
+_MOST_SUBJECT_BYTES: Final = 3500
+"""The server closes the connection over a longer line than 4,096 bytes."""
+_HEADER_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _ACK, _TERM, _IN_PROGRESS = b"+ACK", b"+TERM", b"+WPI"
 
 _Id = tuple[int, str]
@@ -214,7 +221,15 @@ def _ids(message_ids: Sequence[Any]) -> Sequence[_Id]:
     return message_ids
 
 
-class JetStreamSink(BatchSink):
+class _Row(NamedTuple):
+    """What is published of a tuple."""
+
+    subject: str
+    data: bytes
+    headers: dict[str, str] | None
+
+
+class JetStreamSink(BatchSink[_Row]):
     """Publishes each tuple's ``data``, and acks it when JetStream has stored it. At least once.
 
     Args:
@@ -224,8 +239,9 @@ class JetStreamSink(BatchSink):
             duplicates (``Nats-Msg-Id``): a second message with the same id within its window, two minutes, is
             dropped. It must be the same when the message is tried again. None: no id.
 
-    A message fails alone where no stream takes its subject, or where JetStream refuses it. Reads the field
-    ``data`` (bytes or str), and ``headers`` if there is one.
+    A message fails alone where no stream takes its subject, where JetStream refuses it, and where a header
+    would be another one when it is read. Reads the field ``data`` (bytes or str), and ``headers`` (texts) if
+    there is one.
     """
 
     def __init__(
@@ -243,49 +259,93 @@ class JetStreamSink(BatchSink):
         super().prepare(config, context, collector)
         self._kept = context.cached((self._url, context.task_id), _Kept)
 
-    def write(self, tuples: Sequence[Tuple]) -> Mapping[int, ConnectorError]:
+    def entry(self, tup: Tuple) -> _Row:
+        """A message whose parts NATS can hold."""
+        subject = self.subject if isinstance(self.subject, str) else self.subject(tup)
+        subject = as_text("the subject", subject, self._hosts)
+        if not _SUBJECT.fullmatch(subject) or len(subject.encode()) > _MOST_SUBJECT_BYTES:
+            fix = f"give words with points between them, no *, no >, at most {_MOST_SUBJECT_BYTES:,} bytes"
+            raise ConnectorError(f"{subject!r:.200} is not a subject", self._hosts, fix)
+        where = f"subject {subject!r} at {self._hosts}"
+        headers = {
+            name: _header(name, value, where) for name, value in headers_of(tup, "headers", where).items()
+        }
+        if self.message_id is not None:
+            value = tup[self.message_id] if isinstance(self.message_id, str) else self.message_id(tup)
+            headers["Nats-Msg-Id"] = _header("Nats-Msg-Id", as_id("the message id", value, where), where)
+        return _Row(subject, as_bytes("'data'", tup["data"], where), headers or None)
+
+    def send(self, _: Sequence[Tuple], entries: Sequence[_Row]) -> Iterator[Outcome]:
         """Publish a page, and wait for every answer."""
-        rows = [self._row(tup) for tup in tuples]
         try:
-            answers = self._kept.publish(self._url, rows)
+            answers = self._kept.publish(self._url, entries)
         except LOST as error:
             raise connector_error(error, self._hosts) from error
-        return {
-            index: refusal_of(answer, f"subject {rows[index][0]!r} at {self._hosts}")
-            for index, answer in enumerate(answers)
-            if isinstance(answer, BaseException)
-        }
+        silent = None
+        for index, answer in enumerate(answers):
+            if isinstance(answer, SILENT) and not self._kept.answers:
+                silent = answer
+            elif isinstance(answer, BaseException):
+                yield [index], refusal_of(answer, f"subject {entries[index].subject!r} at {self._hosts}")
+            else:
+                yield [index], None
+        if silent is not None:
+            raise connector_error(silent, self._hosts) from silent
 
-    def _row(self, tup: Tuple) -> tuple[str, bytes, dict[str, Any] | None]:
-        subject = self.subject if isinstance(self.subject, str) else self.subject(tup)
-        headers = dict(tup["headers"]) if "headers" in tup.fields else {}
-        if self.message_id is not None:
-            given = tup[self.message_id] if isinstance(self.message_id, str) else self.message_id(tup)
-            headers["Nats-Msg-Id"] = str(given)
-        data = tup["data"]
-        return subject, data.encode() if isinstance(data, str) else data, headers or None
+
+def _header(name: str, value: object, where: str) -> str:
+    """The text of a header. Raises ConnectorError for one that would be another when it is read."""
+    text = as_text(f"the header {name!r:.60}", value, where)
+    if not _HEADER_NAME.fullmatch(name) or text != text.strip() or "\r" in text or "\n" in text:
+        what = f"the header {name!r:.60} would be another one when it is read"
+        fix = "name it with letters, digits and -, and give it one line without blanks at its ends"
+        raise ConnectorError(what, where, fix)
+    return text
 
 
 class _Kept:
-    """A connection that outlives the bolt, which lives for one micro-batch, and its event loop."""
+    """A connection that outlives the bolt, which lives for one micro-batch, and its event loop.
+
+    Attributes:
+        answers: Whether the server still answered after the latest page.
+    """
 
     def __init__(self) -> None:
         self._runner = asyncio.Runner()
         self._client: Connection | None = None
+        self._sends: dict[str, list[asyncio.Task[object]]] = {}
+        self._refusals: dict[str, Exception] = {}
+        self.answers = True
 
-    def publish(
-        self, url: str, rows: Sequence[tuple[str, bytes, dict[str, Any] | None]]
-    ) -> list[BaseException | object]:
+    def publish(self, url: str, rows: Sequence[_Row]) -> list[BaseException | object]:
         """Publish, and return each answer or what was raised instead."""
         return self._runner.run(self._publish(url, rows))
 
-    async def _publish(
-        self, url: str, rows: Sequence[tuple[str, bytes, dict[str, Any] | None]]
-    ) -> list[BaseException | object]:
+    async def _publish(self, url: str, rows: Sequence[_Row]) -> list[BaseException | object]:
         client = await self._connected(url)
-        stream = client.jetstream()
-        sends = (stream.publish(subject, data, CONNECT_SECS, headers=more) for subject, data, more in rows)
-        return list(await asyncio.gather(*sends, return_exceptions=True))
+        self._sends.clear()
+        self._refusals.clear()
+        tasks = [asyncio.ensure_future(store(client, *row)) for row in rows]
+        for row, task in zip(rows, tasks, strict=True):
+            self._sends.setdefault(row.subject, []).append(task)
+        answers = await asyncio.gather(*tasks, return_exceptions=True)
+        self.answers = True
+        if any(isinstance(each, SILENT) for each in answers):
+            with suppress(*LOST):
+                self.answers = False
+                await client.flushed()
+                self.answers = True
+        return [
+            self._refusals.get(row.subject, answer) if isinstance(answer, asyncio.CancelledError) else answer
+            for row, answer in zip(rows, answers, strict=True)
+        ]
+
+    async def _note(self, error: Exception) -> None:
+        """Called with what the server refuses: no answer comes to a message whose subject is not allowed."""
+        subject = forbidden_subject_of(error)
+        self._refusals[subject] = error
+        for task in self._sends.get(subject, ()):
+            task.cancel()
 
     async def _connected(self, url: str) -> Connection:
         """A connection that answers. The server may have closed an idle one, so it is tested first."""
@@ -296,5 +356,5 @@ class _Kept:
                 await close(self._client)
             else:
                 return self._client
-        self._client = await connect(url)
+        self._client = await connect(url, self._note)
         return self._client

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -34,14 +35,17 @@ __all__ = [
     "CONNECT_SECS",
     "LOST",
     "NAK",
+    "SILENT",
     "Connection",
     "Message",
     "Session",
     "close",
     "connect",
     "connector_error",
+    "forbidden_subject_of",
     "hosts_of",
     "refusal_of",
+    "store",
 ]
 
 CONNECT_SECS: Final = 5.0
@@ -57,6 +61,15 @@ _NO_SUCH_STREAM: Final = 10059
 NAK: Final = b"-NAK"
 LOST: Final = (nats.errors.Error, OSError, TimeoutError, asyncio.TimeoutError)
 """What nats-py raises."""
+SILENT: Final = (
+    nats.errors.TimeoutError, nats.errors.ConnectionClosedError, nats.errors.StaleConnectionError, OSError,
+    TimeoutError, asyncio.CancelledError,
+)  # fmt: skip
+"""What is raised where no answer came to a message."""
+_TOO_LARGE: Final = 10054
+_FORBIDDEN: Final = re.compile(r"permissions violation for publish to \"(.*)\"", re.IGNORECASE)
+_HEADER_BYTES: Final = len(": \r\n")
+_HEADERS_BYTES: Final = len("NATS/1.0\r\n\r\n")
 
 
 class Message(NamedTuple):
@@ -346,12 +359,39 @@ def hosts_of(url: str, where: str) -> str:
     return ", ".join(hosts)
 
 
+async def store(client: Connection, subject: str, data: bytes, headers: dict[str, str] | None) -> object:
+    """Publish a message, and wait for JetStream's answer."""
+    pairs = (headers or {}).items()
+    size = len(data) + sum(len(name.encode()) + len(text.encode()) + _HEADER_BYTES for name, text in pairs)
+    if size + _HEADERS_BYTES * bool(headers) > client.max_payload:  # the server would close the connection
+        raise nats.errors.MaxPayloadError
+    return await client.jetstream().publish(subject, data, CONNECT_SECS, headers=headers)
+
+
+def forbidden_subject_of(error: BaseException) -> str:
+    """The subject of a message that this user may not publish; empty for other errors."""
+    found = _FORBIDDEN.search(str(error))
+    return found[1] if found else ""
+
+
 def refusal_of(error: BaseException, where: str) -> ConnectorError:
-    """Why a message was not stored."""
+    """Why a message was not stored, where the server can be reached."""
     if isinstance(error, nats.js.errors.NoStreamResponseError):
         fix = "make a stream with this subject: nats stream add --subjects"
         return ConnectorError("JetStream has no stream that takes this subject", where, fix)
     if isinstance(error, nats.js.errors.APIError):
         what = f"JetStream refused the message: {error.description!s:.{client_errors.SHORT}}"
-        return ConnectorError(what, where, "see the stream's limits", can_retry=True)
-    return connector_error(error, where)
+        can_retry = error.err_code != _TOO_LARGE
+        return ConnectorError(what, where, "see the stream's limits", can_retry=can_retry)
+    if isinstance(error, nats.errors.MaxPayloadError):
+        fix = "send less, such as a reference to the content, or raise max_payload of the server"
+        return ConnectorError("the message is larger than the server's max_payload", where, fix)
+    if forbidden_subject_of(error):
+        what = f"NATS refused the message: {error!s:.{client_errors.SHORT}}"
+        return ConnectorError(what, where, "give the user the right to publish to this subject")
+    if isinstance(error, SILENT):
+        fix = "see whether a stream has this subject (nats stream ls --subjects); it may be stored"
+        what = f"NATS answers, and JetStream did not answer for this message: {type(error).__name__}"
+        return ConnectorError(what, where, fix, can_retry=True)
+    what = f"nats-py refused the message: {str(error) or type(error).__name__:.{client_errors.SHORT}}"
+    return ConnectorError(what, where, "correct what it names")

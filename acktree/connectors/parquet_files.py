@@ -12,23 +12,26 @@ import hashlib
 import os
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import date, datetime, time
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from acktree import Bolt, Config, ConfigError, ConnectorError, OutputCollector, TaskContext, Tuple
-from acktree.arrow_arrays import array_of, holds, typed_array
+from acktree import Config, ConfigError, ConnectorError, OutputCollector, TaskContext, Tuple
+from acktree.arrow_arrays import array_of, holds, kinds_of, typed_array
+from acktree.connectors.batch_sink import BatchSink, Outcome
 
 __all__ = ["ParquetSink", "as_connector_errors"]
 
 
-class ParquetSink(Bolt):
+class ParquetSink(BatchSink[dict[str, Any]]):
     """Writes tuples into Parquet files of a folder, acked when their file is on the disk. At least once.
 
     Args:
@@ -44,7 +47,7 @@ class ParquetSink(Bolt):
     begins with a dot is that of an unfinished file.
     """
 
-    outputs = []
+    page = None
 
     def __init__(self, path: str | os.PathLike[str], *, schema: pa.Schema | None = None) -> None:
         if "://" in os.fspath(path):
@@ -52,83 +55,73 @@ class ParquetSink(Bolt):
             raise ConfigError(what, f"ParquetSink({os.fspath(path).partition('://')[0]}://...)", fix)
         self.path, self.schema = Path(path), schema
 
-    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:  # noqa: ARG002
+    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
         """Begin without tuples; ``flush`` opens the file."""
-        self._collector = collector
+        super().prepare(config, context, collector)
         # Spark and others read no file whose name begins with a dot or an underscore.
         component = re.sub(r"[^\w.-]", "_", context.component_id)
         self._name = f"part-{component}-{context.task_index}"
-        self._waiting: list[Tuple] = []
 
-    def execute(self, tup: Tuple) -> None:
-        """Keep the tuple for ``flush``."""
-        self._waiting.append(tup)
+    def entry(self, tup: Tuple) -> dict[str, Any]:
+        """A row. Raises ConnectorError where Python cannot represent a value, or its unpickling raises."""
+        try:
+            return tup.as_dict()
+        except Exception as error:
+            raise self._refusal(error) from error
 
-    def flush(self, collector: OutputCollector) -> None:
-        """Write what this micro-batch brought.
-
-        Raises:
-            ConnectorError: The file cannot be written: every tuple that is not acked yet fails.
-        """
-        by_fields: dict[tuple[str, ...], list[Tuple]] = {}
-        for tup in self._waiting:
-            by_fields.setdefault(tup.fields, []).append(tup)
-        self._waiting.clear()
-        for tuples in by_fields.values():
-            table, fitting = self._table_of(tuples)
+    def send(self, tuples: Sequence[Tuple], entries: Sequence[dict[str, Any]]) -> Iterator[Outcome]:
+        """Write a file of the rows of each set of fields."""
+        by_fields: dict[tuple[str, ...], list[int]] = {}
+        for index, tup in enumerate(tuples):
+            by_fields.setdefault(tup.fields, []).append(index)
+        for fields, indexes in by_fields.items():
+            names = fields if self.schema is None else tuple(self.schema.names)
+            missing = ", ".join(repr(name) for name in names if name not in fields)
+            if missing:
+                what = f"the tuples have no field {missing}, which the schema names"
+                fix = "emit it, or leave it out of the schema"
+                yield indexes, ConnectorError(what, self._where, fix)
+                continue
+            table, refused = self._table_of([entries[index] for index in indexes], names)
+            for number, error in refused.items():
+                yield [indexes[number]], self._refusal(error)
+            fitting = [index for number, index in enumerate(indexes) if number not in refused]
             if fitting:
-                path = self.path / f"{self._name}-{_digest_of(fitting)}.parquet"
-                try:
-                    with as_connector_errors(f"the folder {self.path}"):
-                        _write(table, path)
-                except pa.ArrowException as error:
-                    fix = "give the sink a schema of types that Parquet has, or leave the field out"
-                    what = f"Parquet cannot hold a column: {error!s:.200}"
-                    raise ConnectorError(what, f"ParquetSink, {self.path}", fix) from error
-            for tup in fitting:
-                collector.ack(tup)
+                self._write(table, _digest_of([tuples[index] for index in fitting]))
+                yield fitting, None
 
-    def _table_of(self, tuples: list[Tuple]) -> tuple[pa.Table, list[Tuple]]:
-        """The tuples that fit, and a table of them; the others fail."""
-        rows, tuples = self._readable(tuples)
-        if not tuples:
-            return pa.table({}), []
-        names = tuples[0].fields if self.schema is None else tuple(self.schema.names)
-        missing = [name for name in names if name not in tuples[0].fields]
-        if missing:
-            what = f"the tuples have no field {', '.join(map(repr, missing))}, which the schema names"
-            raise ConnectorError(
-                what, f"ParquetSink, the folder {self.path}", "emit it, or leave it out of the schema"
-            )
+    def _write(self, table: pa.Table, digest: str) -> None:
+        """Write a file. Raises ConnectorError if it cannot be written."""
+        try:
+            with as_connector_errors(f"the folder {self.path}"):
+                _write_file(table, self.path / f"{self._name}-{digest}.parquet")
+        except pa.ArrowException as error:
+            fix = "give the sink a schema of types that Parquet has"
+            raise ConnectorError(f"Parquet cannot hold a column: {error!s:.200}", self._where, fix) from error
+
+    def _table_of(
+        self, rows: Sequence[dict[str, Any]], names: Sequence[str]
+    ) -> tuple[pa.Table, dict[int, Exception]]:
+        """A table of the rows that fit; the others by their number, and why they do not fit."""
         with suppress(*_UNFIT):
-            return _as_table(rows, names, self.schema), tuples
+            return _as_table(rows, names, self.schema), {}
         schema = self.schema or pa.schema([(name, _first_type(rows, name)) for name in names])
-        good: list[int] = []
+        refused: dict[int, Exception] = {}
         for number, row in enumerate(rows):
             try:
                 _as_table([row], names, schema)
             except _UNFIT as error:
-                self._refuse(tuples[number], error)
-            else:
-                good.append(number)
-        return _as_table([rows[n] for n in good], names, schema), [tuples[n] for n in good]
+                refused[number] = error if self.schema else _reason(row, schema) or error
+        fitting = [row for number, row in enumerate(rows) if number not in refused]
+        return _as_table(fitting, names, schema), refused
 
-    def _readable(self, tuples: Sequence[Tuple]) -> tuple[list[dict[str, Any]], list[Tuple]]:
-        """The tuples whose values Python can represent, with these values; the others fail."""
-        rows, kept = [], []
-        for tup in tuples:
-            try:
-                rows.append(tup.as_dict())
-            except Exception as error:  # noqa: BLE001  # a date beyond 9999, or the user's own unpickling
-                self._refuse(tup, error)
-            else:
-                kept.append(tup)
-        return rows, kept
-
-    def _refuse(self, tup: Tuple, error: Exception) -> None:
+    def _refusal(self, error: Exception) -> ConnectorError:
         fix = "correct the value, or give the sink a schema that it fits"
-        what = f"the values do not fit: {error!s:.200}"
-        self._collector.fail(tup, str(ConnectorError(what, f"ParquetSink, {self.path}", fix)))
+        return ConnectorError(f"the values do not fit: {error!s:.200}", self._where, fix)
+
+    @property
+    def _where(self) -> str:
+        return f"ParquetSink, {self.path}"
 
 
 _UNFIT: Final = (pa.ArrowException, TypeError, ValueError, OverflowError)
@@ -144,13 +137,43 @@ def _as_table(rows: Sequence[dict[str, Any]], names: Sequence[str], schema: pa.S
 
 
 def _inferred(values: Sequence[object]) -> pa.Array | pa.ChunkedArray:
-    """A column of the type that Arrow infers. Raises one of _UNFIT."""
+    """A column of the type that Arrow infers. Raises one of _UNFIT, also where Parquet has no such type."""
     try:
-        return array_of(values)
+        column = array_of(values)
+        _refuse_unwritable(column.type)
+        if pa.types.is_timestamp(column.type):
+            pc.min_max(column).as_py()  # raises where one is outside of Python's years in UTC
     except _UNFIT:
         raise
     except Exception as error:
         raise _unreadable(error) from error
+    if pa.types.is_list(column.type) and not {set, frozenset}.isdisjoint(kinds_of(values)):
+        raise TypeError("a set would become a list in any order: emit sorted(value)")
+    return column
+
+
+@lru_cache
+def _refuse_unwritable(kind: pa.DataType) -> None:
+    """Raise ValueError where Parquet has no such type, as that of a dict without keys."""
+    try:
+        pq.write_table(pa.table({"value": pa.array([], kind)}), pa.BufferOutputStream())
+    except pa.ArrowException as error:
+        raise ValueError(f"Parquet cannot hold a value of the type {kind}: {error!s:.100}") from error
+
+
+def _reason(row: Mapping[str, object], schema: pa.Schema) -> Exception | None:
+    """Why a row does not fit the types that other rows have. What Arrow says of it may name a null."""
+    for field in schema:
+        value = [row[field.name]]
+        try:
+            kind = _inferred(value).type
+        except _UNFIT as error:
+            return ValueError(f"{field.name!r}: {error!s:.150}")
+        with suppress(*_UNFIT):
+            _as_column(value, field)
+            continue
+        return ValueError(f"{field.name!r} is of the type {kind}, and the first one of {field.type}")
+    return None
 
 
 def _as_column(values: Sequence[object], field: pa.Field) -> pa.Array:
@@ -200,7 +223,7 @@ def _digest_of(tuples: Sequence[Tuple]) -> str:
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
 
-def _write(table: pa.Table, path: Path) -> None:
+def _write_file(table: pa.Table, path: Path) -> None:
     """Write a file and sync it, then give it its name; an earlier file of that name is replaced."""
     _make_folder(path.parent)
     beside = path.with_name(f".{path.name}.{uuid4().hex}")

@@ -20,16 +20,18 @@ import ssl
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from typing import Any, Final, Literal, NoReturn
+from typing import Any, Final, Literal, NamedTuple, NoReturn
 
 from acktree import (  # isort: skip
-    BasicBolt, BasicOutputCollector, Config, ConfigError, ConnectorError, Failure, OpenMessages, Spout,
-    SpoutOutputCollector, TaskContext, Tuple,
+    Config, ConfigError, ConnectorError, Failure, OpenMessages, Spout, SpoutOutputCollector, TaskContext,
+    Tuple,
 )  # fmt: skip
 from acktree.connectors import client_errors
+from acktree.connectors.batch_sink import BatchSink, Outcome, as_bytes, as_text, headers_of
 
 try:
     import pika
+    import pika.data
     import pika.exceptions
     from pika.adapters.utils.connection_workflow import AMQPConnectorException
 except ModuleNotFoundError as missing:
@@ -45,6 +47,10 @@ _CONNECT_SECS: Final = 5.0
 _ANSWER_SECS: Final = 5.0
 """Longest wait for an answer; a healthy server answers at once."""
 _CLOSE_SECS: Final = 1.0
+_NO_ANSWER: Final = "no answer for"
+_MOST_KEY_BYTES: Final = 255
+_FRAME_BYTES: Final = 64
+"""What a frame of headers has beside them."""
 # The exception says all that pika logs before it raises: a refused login would log ten lines.
 if logging.getLogger("pika").level == logging.NOTSET:
     logging.getLogger("pika").setLevel(logging.CRITICAL)
@@ -308,7 +314,7 @@ def _limited(connection: Any, secs: float | None = None) -> Iterator[None]:  # n
 
     def give_up() -> None:
         if not inner.is_closed:
-            inner._terminate_stream(pika.exceptions.StreamLostError(f"no answer for {secs:g} s"))  # noqa: SLF001
+            inner._terminate_stream(pika.exceptions.StreamLostError(f"{_NO_ANSWER} {secs:g} s"))  # noqa: SLF001
 
     timer = inner._adapter_call_later(secs, give_up)  # noqa: SLF001
     try:
@@ -338,7 +344,15 @@ def _parameters_of(url: str, where: str) -> Any:  # noqa: ANN401  # pika has no 
     return parameters
 
 
-class RabbitMQSink(BasicBolt):
+class _Message(NamedTuple):
+    """What is published of a tuple."""
+
+    routing_key: str
+    body: bytes
+    properties: Any
+
+
+class RabbitMQSink(BatchSink[_Message]):
     """Publishes each tuple's ``body`` and acks it when the server has confirmed it. At least once.
 
     Args:
@@ -346,47 +360,124 @@ class RabbitMQSink(BasicBolt):
         exchange: The exchange; ``""`` is the default one, which routes to the queue whose name is the key.
         routing_key: The key, or a function of the tuple.
 
-    A message that no queue takes (``mandatory``), or that the server refuses, fails alone. Each message costs
-    a round trip. Reads the field ``body`` (bytes or str), and ``headers`` if there is one.
+    A message that no queue takes (``mandatory``), that the server refuses, or whose headers would be others
+    when they are read, fails alone. Each message costs a round trip. If the server does not confirm one
+    within 5 s, this tuple and all later ones of the micro-batch fail; the later ones are not sent. Reads the
+    field ``body`` (bytes or str), and ``headers`` if there is one.
     """
 
-    outputs = []
-
     def __init__(self, url: str, *, exchange: str = "", routing_key: str | Callable[[Tuple], str]) -> None:
-        _parameters_of(url, "RabbitMQSink(...)")
+        self._most_bytes = _parameters_of(url, "RabbitMQSink(...)").frame_max - _FRAME_BYTES
         self.url, self.exchange, self.routing_key = url, exchange, routing_key
 
-    def prepare(self, config: Config, context: TaskContext) -> None:  # noqa: ARG002
-        """Connect at the first tuple; the connection stays with the process."""
+    def prepare(self, config: Config, context: TaskContext, collector: Any) -> None:  # noqa: ANN401  # as Bolt's
+        """Connect at the first page; the connection stays with the process."""
+        super().prepare(config, context, collector)
         self._kept = context.cached((self.url, context.task_id), _Kept)
 
-    def execute(self, tup: Tuple, collector: BasicOutputCollector) -> None:  # noqa: ARG002
-        """Publish, and wait for the confirmation."""
+    def entry(self, tup: Tuple) -> _Message:
+        """A message whose parts AMQP can hold."""
+        where = f"exchange {self.exchange!r}"
         key = self.routing_key if isinstance(self.routing_key, str) else self.routing_key(tup)
-        headers: Mapping[str, Any] = tup["headers"] if "headers" in tup.fields else {}
-        properties = pika.BasicProperties(delivery_mode=2, headers=dict(headers))
-        where = f"exchange {self.exchange!r}, routing key {key!r}"
+        key = as_text("the routing key", key, where)
+        if len(key.encode()) > _MOST_KEY_BYTES:
+            what = f"the routing key has {len(key.encode()):,} bytes; AMQP takes {_MOST_KEY_BYTES}"
+            raise ConnectorError(what, where, "give a shorter one")
+        headers = dict(headers_of(tup, "headers", where))
+        size = _size_of(headers, where)
+        if size > self._most_bytes:
+            what = f"the headers have {size:,} bytes; this connection takes {self._most_bytes:,}"
+            raise ConnectorError(what, where, "emit less in 'headers', and more in 'body'")
+        body = as_bytes("'body'", tup["body"], where)
+        return _Message(key, body, pika.BasicProperties(delivery_mode=2, headers=headers))
+
+    def send(self, _: Sequence[Tuple], entries: Sequence[_Message]) -> Iterator[Outcome]:
+        """Publish one after the other, and wait for each confirmation."""
+        self._kept.check()
+        for index, message in enumerate(entries):
+            yield [index], self._publish(message)
+
+    def _publish(self, message: _Message) -> ConnectorError | None:
+        """Publish a message. Returns why it is refused. Raises ConnectorError if the server is gone."""
+        where = f"exchange {self.exchange!r}, routing key {message.routing_key!r}"
         try:
             channel = self._kept.channel(self.url)
-            with _limited(channel.connection):
-                channel.basic_publish(self.exchange, key, tup["body"], properties, mandatory=True)
-        except pika.exceptions.UnroutableError as error:
-            fix = "bind a queue to the exchange under that key"
-            raise ConnectorError("RabbitMQ has no queue for this message", where, fix) from error
-        except pika.exceptions.NackError as error:
-            fix = "see the queue's limits (x-max-length, overflow)"
-            raise ConnectorError("RabbitMQ refused the message", where, fix, can_retry=True) from error
         except _LOST as error:
             self._kept.drop()
-            raise connector_error(error, where, key) from error
+            raise connector_error(error, where, self.exchange) from error
+        try:
+            with _limited(channel.connection):
+                channel.basic_publish(self.exchange, *message, mandatory=True)
+        except pika.exceptions.UnroutableError:
+            fix = "bind a queue to the exchange under that key"
+            return ConnectorError("RabbitMQ has no queue for this message", where, fix)
+        except pika.exceptions.NackError:
+            fix = "see the queue's limits (x-max-length, overflow)"
+            return ConnectorError("RabbitMQ refused the message", where, fix, can_retry=True)
+        except _LOST as error:
+            return self._refusal(error, where)
+        return None
+
+    def _refusal(self, error: Exception, where: str) -> ConnectorError:
+        """Why the server closed channel or connection over a message. Raises ConnectorError if it is gone."""
+        words = f"{getattr(error, 'reply_text', '') or error!s:.{client_errors.SHORT}}"
+        code = getattr(error, "reply_code", None)
+        blocked = self._kept.blocked
+        self._kept.drop()
+        if blocked:
+            what = f"RabbitMQ takes no messages at the moment: {blocked:.{client_errors.SHORT}}"
+            fix = "free memory or disk space of the server (rabbitmqctl status shows its alarms)"
+            raise ConnectorError(what, where, fix, can_retry=True) from error
+        if code == _NOT_FOUND:
+            what = f"there is no exchange {self.exchange!r}: {words}"
+            raise ConnectorError(what, where, "declare it, or correct its name") from error
+        if isinstance(error, pika.exceptions.ChannelClosedByBroker):
+            fix = "correct what it names: the size of the message, or the right to write to this routing key"
+            return ConnectorError(f"RabbitMQ refused the message: {words}", where, fix)
+        if _NO_ANSWER not in str(error) and self._kept.connects(self.url):
+            fix = "see the server's log for what it says of the message"
+            return client_errors.broken_by_a_message("RabbitMQ", words, where, fix)
+        raise connector_error(error, where, self.exchange) from error
+
+
+def _size_of(headers: Mapping[str, Any], where: str) -> int:
+    """The size of headers in bytes. Raises ConnectorError for one that AMQP would not return as it is."""
+    size = 0
+    for name, value in headers.items():
+        pieces: list[bytes] = []
+        with suppress(
+            Exception
+        ):  # pika's own, struct.error, RecursionError, and what methods of values raise
+            pika.data.encode_table(pieces, {name: value})
+            if pika.data.decode_table(b"".join(pieces), 0)[0] == {name: value}:
+                size += sum(map(len, pieces))
+                continue
+        what = f"the header {name!r:.60} of type {type(value).__name__} would be another one when it is read"
+        fix = "emit texts, bytes, booleans, ints of 64 bits, whole seconds in UTC, lists and dicts of them"
+        raise ConnectorError(what, where, fix)
+    return size
 
 
 class _Kept:
-    """A connection that outlives the bolt, which lives for one micro-batch."""
+    """A connection that outlives the bolt, which lives for one micro-batch.
+
+    Attributes:
+        blocked: Why the server takes no messages over this connection; empty while it takes them.
+    """
 
     def __init__(self) -> None:
         self._connection: Any = None
         self._channel: Any = None
+        self.blocked = ""
+
+    def check(self) -> None:
+        """Notice that the server has closed the connection since it was used."""
+        if self._connection is not None:
+            try:
+                with _limited(self._connection):
+                    self._connection.process_data_events(0)
+            except _LOST:
+                self.drop()
 
     def channel(self, url: str) -> Any:  # noqa: ANN401  # pika has no types
         """An open channel with confirmations."""
@@ -394,11 +485,30 @@ class _Kept:
             self.drop()
             self._connection = pika.BlockingConnection(_parameters_of(url, "RabbitMQSink(...)"))
             with _limited(self._connection):
+                # pika's own callbacks run only after the call that waits.
+                self._connection._impl.add_on_connection_blocked_callback(self._note_blocked)  # noqa: SLF001
+                self._connection._impl.add_on_connection_unblocked_callback(self._note_unblocked)  # noqa: SLF001
                 self._channel = self._connection.channel()
                 self._channel.confirm_delivery()
         return self._channel
 
+    def connects(self, url: str) -> bool:
+        """Whether the server can be reached."""
+        try:
+            self.channel(url)
+        except _LOST:
+            self.drop()
+            return False
+        return True
+
     def drop(self) -> None:
         """Close the connection."""
         connection, self._connection, self._channel = self._connection, None, None
+        self.blocked = ""
         _disconnect(connection)
+
+    def _note_blocked(self, _: object, frame: Any) -> None:  # noqa: ANN401  # pika has no types
+        self.blocked = str(frame.method.reason) or "the connection is blocked"
+
+    def _note_unblocked(self, *_: object) -> None:
+        self.blocked = ""

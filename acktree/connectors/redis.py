@@ -17,15 +17,16 @@ from __future__ import annotations
 import ssl
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from acktree import (  # isort: skip
-    BasicBolt, BasicOutputCollector, Config, ConfigError, ConnectorError, Failure, OpenMessages, Spout,
-    SpoutOutputCollector, TaskContext, Tuple,
+    Config, ConfigError, ConnectorError, Failure, OpenMessages, Spout, SpoutOutputCollector, TaskContext,
+    Tuple,
 )  # fmt: skip
 from acktree.connectors import client_errors
+from acktree.connectors.batch_sink import BatchSink, Outcome, as_bytes
 
 try:
     import redis
@@ -263,28 +264,70 @@ def connector_error(error: BaseException, where: str) -> ConnectorError:
     return ConnectorError(f"Redis does not answer as it should: {words:.{client_errors.SHORT}}", where, fix)
 
 
-class RedisStreamSink(BasicBolt):
+class RedisStreamSink(BatchSink[dict[bytes, bytes]]):
     """Adds each tuple's ``fields`` (a dict) to a stream, and acks it when Redis has answered. At least once.
 
     Args:
         url: As of the spout.
         stream: The stream; Redis creates it with the first entry.
         maxlen: About how many entries the stream keeps; older ones are trimmed. None: all.
-    """
 
-    outputs = []
+    Keys and values are bytes, texts, which become UTF-8, and numbers, which become their text; a tuple with
+    others fails alone. If Redis does not answer within 5 s, this tuple and all later ones of the micro-batch
+    fail; the later ones are not sent.
+    """
 
     def __init__(self, url: str, stream: str, *, maxlen: int | None = None) -> None:
         self._where = f"stream {stream!r} at {_host_of(url, 'RedisStreamSink(...)')}"
         self._url, self.stream, self.maxlen = url, stream, maxlen
 
-    def prepare(self, config: Config, context: TaskContext) -> None:  # noqa: ARG002
-        """Connect at the first tuple; the connections stay with the process."""
+    def prepare(self, config: Config, context: TaskContext, collector: Any) -> None:  # noqa: ANN401  # as Bolt's
+        """Connect at the first page; the connections stay with the process."""
+        super().prepare(config, context, collector)
         self._client = context.cached((self._url, "redis"), lambda: _client(self._url))
 
-    def execute(self, tup: Tuple, collector: BasicOutputCollector) -> None:  # noqa: ARG002
-        """Add it, and wait for the answer."""
+    def entry(self, tup: Tuple) -> dict[bytes, bytes]:
+        """The fields as Redis keeps them."""
+        fields = tup["fields"]
+        if not isinstance(fields, Mapping) or not fields:
+            what = "'fields' is empty" if isinstance(fields, Mapping) else "'fields' is not a dict"
+            raise ConnectorError(what, self._where, "emit a dict with a key at least")
+        entry = {
+            self._encoded("a key of 'fields'", name): self._encoded(f"'fields', {name!r:.60},", value)
+            for name, value in fields.items()
+        }
+        if len(entry) < len(fields):
+            fix = "give each key one form: a text, bytes or a number"
+            raise ConnectorError("two keys of 'fields' become the same bytes", self._where, fix)
+        return entry
+
+    def _encoded(self, name: str, value: object) -> bytes:
+        if isinstance(value, int) and not isinstance(value, bool):
+            return int.__repr__(value).encode()
+        if isinstance(value, float):
+            return float.__repr__(value).encode()
+        return as_bytes(name, value, self._where)
+
+    def send(self, _: Sequence[Tuple], entries: Sequence[dict[bytes, bytes]]) -> Iterator[Outcome]:
+        """Add one after the other, and wait for each answer."""
+        for index, entry in enumerate(entries):
+            yield [index], self._add(entry)
+
+    def _add(self, entry: dict[bytes, bytes]) -> ConnectorError | None:
+        """Add an entry. Returns why it is refused. Raises ConnectorError if the server cannot be used."""
         try:
-            self._client.xadd(self.stream, tup["fields"], maxlen=self.maxlen)
+            self._client.xadd(self.stream, entry, maxlen=self.maxlen)
         except (redis.exceptions.RedisError, OSError) as error:
-            raise connector_error(error, self._where) from error
+            # Redis closes the connection over an entry that it does not take, sometimes without a word.
+            is_closed = isinstance(error, redis.exceptions.ConnectionError) or "Protocol error" in str(error)
+            if not is_closed or not self._answers():
+                raise connector_error(error, self._where) from error
+            fix = "see whether the entry is larger than proto-max-bulk-len, and the server's log"
+            return client_errors.broken_by_a_message("Redis", str(error), self._where, fix)
+        return None
+
+    def _answers(self) -> bool:
+        try:
+            return bool(self._client.ping())
+        except (redis.exceptions.RedisError, OSError):
+            return False

@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final, Literal
 
-from acktree import Bolt, Config, ConfigError, ConnectorError, OutputCollector, TaskContext, Tuple
+from acktree import Config, ConfigError, ConnectorError, OutputCollector, TaskContext, Tuple
+from acktree.connectors.batch_sink import BatchSink, Outcome
 from acktree.private_urls import masked_text, masked_url
 
 try:
@@ -30,6 +31,8 @@ except ModuleNotFoundError as missing:
     raise ModuleNotFoundError(
         f"acktree.connectors.sql needs {missing.name}: pip install 'acktree[sql]'", name=missing.name
     ) from missing
+
+from acktree.connectors.sql_columns import Change, Takes, changes, takes_of
 
 __all__ = ["SqlSink"]
 
@@ -54,7 +57,7 @@ _OF_THE_TABLE: Final = ("3D", "3F", "42501", "42703", "42P01", "42P10")
 _MYSQL_OF_THE_TABLE: Final = frozenset({1044, 1049, 1054, 1142, 1143, 1146})
 
 
-class SqlSink(Bolt):
+class SqlSink(BatchSink[dict[str, Any]]):
     """Writes each tuple as a row of a table, and acks it when the database has committed it. At least once.
 
     Args:
@@ -74,14 +77,15 @@ class SqlSink(Bolt):
         patience_secs: How long one micro-batch keeps trying after a transient error, such as a lost
             connection. After that the tuples that are not committed fail.
 
-    Rows are written at the end of the micro-batch, in the order of the tuples. A tuple whose row the database
-    refuses, or whose key has no value, fails alone.
+    Rows are written at the end of the micro-batch, in the order of the tuples. A tuple fails alone if the
+    database refuses its row, if its key has no value, or if a column would return another value than the
+    tuple's: databases drop zones, round numbers and turn types into others without a word.
 
     Raises:
         ConfigError: The URL, mode or key cannot be used, or the database's driver is not installed.
     """
 
-    outputs = []
+    page = None
 
     def __init__(
         self,
@@ -112,54 +116,66 @@ class SqlSink(Bolt):
             what = f"batch_rows is {batch_rows!r} and patience_secs {patience_secs!r}"
             raise ConfigError(what, where, "give at least 1 row, and 0 seconds or more")
 
-    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:  # noqa: ARG002
+    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
         """Connect at the first row; the connection stays with the process."""
-        self._collector = collector
-        self._waiting: list[Tuple] = []
+        super().prepare(config, context, collector)
         key = ("sql", self._url, self.table, self.mode, self.key, context.task_id)
         self._kept = context.cached(key, lambda: _Kept(self._url, self.table, self.mode, self.key))
 
-    def execute(self, tup: Tuple) -> None:
-        """Keep the tuple for ``flush``."""
-        self._waiting.append(tup)
+    def entry(self, tup: Tuple) -> dict[str, Any]:
+        """A row; its values are checked when the table's columns are known."""
+        return tup.as_dict()
 
-    def flush(self, collector: OutputCollector) -> None:  # noqa: ARG002  # the same as in prepare
-        """Write what this micro-batch brought.
+    def send(self, tuples: Sequence[Tuple], entries: Sequence[dict[str, Any]]) -> Iterator[Outcome]:
+        """Write rows in transactions of ``batch_rows`` rows with the same fields."""
+        deadline = time.monotonic() + self.patience_secs
+        end = 0
+        for _, group in groupby(tuples, lambda tup: tup.fields):
+            start, end = end, end + len(list(group))
+            for first in range(start, end, self.batch_rows):
+                indexes = range(first, min(first + self.batch_rows, end))
+                yield from self._commit(indexes, entries[first : indexes.stop], deadline)
+
+    def _commit(
+        self, indexes: Sequence[int], rows: Sequence[dict[str, Any]], deadline: float
+    ) -> Iterator[Outcome]:
+        """Commit rows of the same fields. Of those that the database refuses each is found by halving."""
+        refused = self._try(rows, deadline)
+        if not refused:
+            yield indexes, None
+        elif not isinstance(refused, ConnectorError):
+            yield from (([indexes[number]], reason) for number, reason in refused.items())
+            if rest := [number for number in range(len(rows)) if number not in refused]:
+                yield from self._commit([indexes[n] for n in rest], [rows[n] for n in rest], deadline)
+        elif len(rows) == 1:
+            yield indexes, refused
+        else:
+            middle = len(rows) // 2
+            yield from self._commit(indexes[:middle], rows[:middle], deadline)
+            yield from self._commit(indexes[middle:], rows[middle:], deadline)
+
+    def _try(
+        self, rows: Sequence[dict[str, Any]], deadline: float
+    ) -> Mapping[int, ConnectorError] | ConnectorError:
+        """Commit rows in one transaction.
+
+        Returns:
+            The rows that do not fit the columns, by their number; then nothing is written. Or the error, if
+            the database refuses one of them.
 
         Raises:
-            ConnectorError: The table cannot be written at all: every tuple that is not acked yet fails.
+            ConnectorError: The table cannot be written.
         """
-        deadline = time.monotonic() + self.patience_secs
-        try:
-            for _, group in groupby(self._waiting, lambda tup: tup.fields):
-                tuples = list(group)
-                for first in range(0, len(tuples), self.batch_rows):
-                    self._write(tuples[first : first + self.batch_rows], deadline)
-        finally:
-            self._waiting.clear()
-
-    def _write(self, tuples: Sequence[Tuple], deadline: float) -> None:
-        """Commit tuples of the same fields, and ack them; fail those whose row is refused."""
-        refused = self._try(tuples, deadline)
-        if refused is None:
-            for tup in tuples:
-                self._collector.ack(tup)
-        elif len(tuples) == 1:
-            self._collector.fail(tuples[0], str(refused))
-        else:
-            middle = len(tuples) // 2
-            self._write(tuples[:middle], deadline)
-            self._write(tuples[middle:], deadline)
-
-    def _try(self, tuples: Sequence[Tuple], deadline: float) -> ConnectorError | None:
-        """Commit tuples in one transaction. Returns the error if one of their rows is refused."""
         pause = _FIRST_PAUSE_SECS
         while True:
             try:
-                self._kept.commit([tup.as_dict() for tup in tuples])
-                return None
-            except _RowError as error:
-                return ConnectorError(error.what, self._where, error.fix)
+                self._kept.commit(rows)
+                return {}
+            except _UnfitError as error:
+                return {
+                    number: ConnectorError(what, self._where, fix)
+                    for number, (what, fix) in error.rows.items()
+                }
             except Exception as error:  # noqa: BLE001  # drivers raise many types over a value
                 explained, is_rows = self._explained(error)
             if is_rows:
@@ -218,8 +234,16 @@ class _TableError(Exception):
         self.what, self.fix = what, fix
 
 
-class _RowError(_TableError):
-    """A row is not what the table needs."""
+class _UnfitError(Exception):
+    """Rows do not fit the table's columns.
+
+    Attributes:
+        rows: What is wrong with each and the fix, by its number.
+    """
+
+    def __init__(self, rows: Mapping[int, Change]) -> None:
+        super().__init__(rows)
+        self.rows = rows
 
 
 class _Kept:
@@ -233,31 +257,41 @@ class _Kept:
             url, hide_parameters=True, pool_pre_ping=True, pool_size=1, connect_args=_connect_args(url)
         )
         self._table: sa.Table | None = None
+        self._takes: Mapping[str, Takes] = {}
         self._statements: dict[frozenset[str], sa.Executable] = {}
 
     def commit(self, rows: Sequence[dict[str, Any]]) -> None:
-        """Write rows of the same fields in one transaction. Raises whatever the driver does."""
-        if self._mode != "insert" and any(row.get(name) is None for row in rows for name in self._key):
-            raise _RowError(
-                f"the key {', '.join(self._key)} has no value", "emit a value for each column of the key"
-            )
+        """Write rows of the same fields in one transaction. Raises _UnfitError, or what the driver does."""
         with self._engine.begin() as connection:
-            connection.execute(self._statement(connection, frozenset(rows[0])), rows)
+            statement = self._statement(connection, frozenset(rows[0]), len(rows))
+            if unfit := dict(self._unfit(rows)):
+                raise _UnfitError(unfit)
+            connection.execute(statement, rows)
+
+    def _unfit(self, rows: Sequence[dict[str, Any]]) -> Iterator[tuple[int, Change]]:
+        """What is wrong with rows, by their number. Makes values plain."""
+        for name in rows[0]:
+            yield from changes(rows, name, self._takes[name])
+        if self._mode != "insert":
+            words = f"the key {', '.join(self._key)} has no value", "emit a value for each column of the key"
+            for name in self._key:
+                yield from ((number, words) for number, row in enumerate(rows) if row.get(name) is None)
 
     def forget_table(self) -> None:
         """Read the table's definition again next time: it may have been corrected."""
         self._table = None
         self._statements.clear()
 
-    def _statement(self, connection: sa.Connection, fields: frozenset[str]) -> sa.Executable:
+    def _statement(self, connection: sa.Connection, fields: frozenset[str], count: int) -> sa.Executable:
+        """The statement for ``count`` rows of these fields."""
         if fields not in self._statements:
             table = self._looked_up(connection)
             unknown = sorted(fields - set(table.columns.keys()))
             if unknown:
+                self.forget_table()
                 what = f"the table has no column {', '.join(map(repr, unknown))}"
-                raise _TableError(
-                    what, f"add it, or emit only fields that are columns: {', '.join(table.columns.keys())}"
-                )
+                fix = f"add it, or emit only fields that are columns: {', '.join(table.columns.keys())}"
+                raise _UnfitError(dict.fromkeys(range(count), (what, fix)))
             self._statements[fields] = self._make(
                 table, sorted(fields - set(self._key)), connection.dialect.name
             )
@@ -282,6 +316,8 @@ class _Kept:
             if self._mode != "insert":
                 self._refuse_without_key(connection)
             self._table = table
+            dialect = connection.dialect.name
+            self._takes = {column.name: takes_of(column.type, dialect) for column in table.columns}
         return self._table
 
     def _refuse_without_key(self, connection: sa.Connection) -> None:

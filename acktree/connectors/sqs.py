@@ -16,7 +16,7 @@ Source: the SQS developer guide and API reference.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from threading import Event
@@ -26,17 +26,19 @@ from acktree import (  # isort: skip
     Config, ConfigError, ConnectorError, Failure, OpenMessages, Receiver, Spout, SpoutOutputCollector,
     TaskContext, Tuple,
 )  # fmt: skip
-from acktree.connectors.batch_sink import BatchSink
+from acktree.connectors.batch_sink import BatchSink, Outcome, as_id, headers_of
 from acktree.connectors.sqs_client import (
     LOST,
     PAGE,
     REFUSED,
     Message,
+    as_characters,
     client,
     connector_error,
     host_and_path,
     pages_of,
     read,
+    refusal_of,
     session_of,
     size_of,
     typed,
@@ -319,7 +321,7 @@ def _ids(message_ids: Sequence[Any]) -> Sequence[_Id]:
     return message_ids
 
 
-class SqsSink(BatchSink):
+class SqsSink(BatchSink[dict[str, Any]]):
     """Sends each tuple's ``body``, ten in a request, and acks it when SQS has it. At least once.
 
     Args:
@@ -330,8 +332,9 @@ class SqsSink(BatchSink):
             the tuple, that gives the id by which SQS recognizes duplicates for five minutes. It must be the
             same when the message is tried again.
 
-    A message that SQS refuses fails alone. Reads the field ``body`` (a text), and ``attributes`` (texts,
-    bytes and numbers) if there is one; SQS's own attributes in it are left out.
+    A message that SQS refuses, or that has characters or attributes that SQS does not have, fails alone.
+    Reads the field ``body`` (a text), and ``attributes`` (texts, bytes and numbers) if there is one; SQS's
+    own attributes in it are left out.
     """
 
     def __init__(
@@ -352,28 +355,14 @@ class SqsSink(BatchSink):
         key = (self.queue_url, self.endpoint_url)
         self._client = context.cached(key, lambda: client(session_of(self.queue_url), self.endpoint_url, 1))
 
-    def write(self, tuples: Sequence[Tuple]) -> Mapping[int, ConnectorError]:
-        """Send a page, request by request. A request that fails, fails its tuples only."""
-        refused: dict[int, ConnectorError] = {}
-        entries = [self._entry(index, tup) for index, tup in enumerate(tuples)]
-        for page in pages_of(entries, most_bytes=_SENT_BYTES, size_of=size_of):
-            try:
-                answer = self._client.send_message_batch(QueueUrl=self.queue_url, Entries=page)
-            except LOST as error:
-                explained = connector_error(error, self._where)
-                refused |= {int(each["Id"]): explained for each in page}
-                continue
-            for failed in answer.get("Failed", ()):
-                what = f"SQS refused the message: {failed['Code']} {failed.get('Message', ''):.200}"
-                can_retry = not failed["SenderFault"]
-                fix = "see what SQS says of it"
-                refused[int(failed["Id"])] = ConnectorError(what, self._where, fix, can_retry=can_retry)
-        return refused
-
-    def _entry(self, index: int, tup: Tuple) -> dict[str, Any]:
-        entry: dict[str, Any] = {"Id": str(index), "MessageBody": tup["body"]}
-        given = tup["attributes"] if "attributes" in tup.fields else {}
-        own = {name: typed(value) for name, value in given.items() if name not in _SYSTEM}
+    def entry(self, tup: Tuple) -> dict[str, Any]:
+        """An entry of a request."""
+        entry: dict[str, Any] = {"MessageBody": as_characters("'body'", tup["body"], self._where)}
+        own = {
+            name: typed(name, value, self._where)
+            for name, value in headers_of(tup, "attributes", self._where).items()
+            if name not in _SYSTEM
+        }
         if own:
             entry["MessageAttributes"] = own
         for name, field in (
@@ -381,5 +370,34 @@ class SqsSink(BatchSink):
             ("MessageDeduplicationId", self.deduplication_id),
         ):
             if field is not None:
-                entry[name] = str(tup[field] if isinstance(field, str) else field(tup))
+                value = tup[field] if isinstance(field, str) else field(tup)
+                entry[name] = as_id(name, value, self._where)
         return entry
+
+    def send(self, _: Sequence[Tuple], entries: Sequence[dict[str, Any]]) -> Iterator[Outcome]:
+        """Send a page, request by request."""
+        numbered = [{"Id": str(index), **entry} for index, entry in enumerate(entries)]
+        for request in pages_of(numbered, most_bytes=_SENT_BYTES, size_of=size_of):
+            yield from self._ask(request)
+
+    def _ask(self, request: Sequence[dict[str, Any]]) -> Iterator[Outcome]:
+        """Send a request. One that SQS refuses as a whole has sent nothing: each entry is then sent alone."""
+        try:
+            answer = self._client.send_message_batch(QueueUrl=self.queue_url, Entries=request)
+        except LOST as error:
+            refusal = refusal_of(error, self._where)
+            if refusal is None:
+                raise connector_error(error, self._where) from error
+            if len(request) == 1:
+                yield [int(request[0]["Id"])], refusal
+            else:
+                for entry in request:
+                    yield from self._ask([entry])
+            return
+        for sent in answer.get("Successful", ()):
+            yield [int(sent["Id"])], None
+        for failed in answer.get("Failed", ()):
+            what = f"SQS refused the message: {failed['Code']} {failed.get('Message', ''):.200}"
+            can_retry = not failed["SenderFault"]
+            fix = "it may be taken when it is sent again" if can_retry else "correct what SQS names"
+            yield [int(failed["Id"])], ConnectorError(what, self._where, fix, can_retry=can_retry)

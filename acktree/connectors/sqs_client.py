@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from decimal import Decimal
+from math import isfinite
+from numbers import Integral
 from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from acktree import ConnectorError
 from acktree.connectors import client_errors
+from acktree.connectors.batch_sink import as_text, misfit
 
 try:
     import boto3
@@ -24,11 +28,13 @@ __all__ = [
     "PAGE",
     "REFUSED",
     "Message",
+    "as_characters",
     "client",
     "connector_error",
     "host_and_path",
     "pages_of",
     "read",
+    "refusal_of",
     "session_of",
     "size_of",
     "typed",
@@ -54,6 +60,9 @@ _LOGIN: Final = frozenset(
 _ACCESS: Final = frozenset({"AccessDenied", "AccessDeniedException", "AuthorizationError", "OptInRequired"})
 _ABSENT: Final = frozenset({"NonExistentQueue", "QueueDoesNotExist", "InvalidAddress"})
 _SERVER_ERROR: Final = 500
+_ATTRIBUTE: Final = re.compile(r"[A-Za-z0-9_.-]{1,256}")
+_NO_CHARACTER: Final = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""What is not in the set of characters that SQS documents for a message."""
 
 
 class Message(NamedTuple):
@@ -128,13 +137,29 @@ def read(message: Mapping[str, Any], now: float) -> Message:
     )
 
 
-def typed(value: str | bytes | float) -> dict[str, str | bytes]:
-    """A value as SQS takes it for an attribute of a message."""
+def as_characters(name: str, value: object, where: str) -> str:
+    """A text of characters that SQS has. Raises ConnectorError for anything else."""
+    text = as_text(name, value, where)
+    if odd := _NO_CHARACTER.search(text):
+        what = f"{name} has the character {odd[0]!r} at {odd.start()}, which SQS does not take"
+        raise ConnectorError(what, where, "leave it out, or emit the text in base64")
+    return text
+
+
+def typed(name: str, value: object, where: str) -> dict[str, str | bytes]:
+    """A value as SQS takes it for an attribute of a message. Raises ConnectorError for other types."""
     if isinstance(value, bytes):
         return {"DataType": "Binary", "BinaryValue": value}
+    shown = f"the attribute {name!r:.60}"
+    if not _ATTRIBUTE.fullmatch(name):
+        fix = "name it with letters, digits, _, - and ."
+        raise ConnectorError(f"{shown} has a name that SQS does not take", where, fix)
     if isinstance(value, str):
-        return {"DataType": "String", "StringValue": value}
-    return {"DataType": "Number", "StringValue": str(value)}
+        return {"DataType": "String", "StringValue": as_characters(shown, value, where)}
+    is_number = isinstance(value, Integral | float | Decimal) and not isinstance(value, bool)
+    if not is_number or not (isinstance(value, Integral) or isfinite(value)):  # type: ignore[arg-type]  # a number
+        raise misfit(shown, value, where, "emit a text, bytes or a finite number, such as str(value)")
+    return {"DataType": "Number", "StringValue": f"{value:d}" if isinstance(value, Integral) else str(value)}
 
 
 def size_of(entry: Mapping[str, Any]) -> int:
@@ -174,6 +199,21 @@ def connector_error(error: BaseException, where: str) -> ConnectorError:
     return ConnectorError(
         f"boto3 refused: {error!s:.{client_errors.SHORT}}", where, "correct what it names, and submit again"
     )
+
+
+def refusal_of(error: BaseException, where: str) -> ConnectorError | None:
+    """Why a request was refused for one of its messages; None where it is not for what the messages have."""
+    if isinstance(error, botocore.exceptions.ParamValidationError):
+        words = str(error)
+    elif isinstance(error, botocore.exceptions.ClientError):
+        code = str(error.response.get("Error", {}).get("Code", "")).rpartition(".")[2]
+        if code in _LOGIN | _ACCESS | _ABSENT or connector_error(error, where).can_retry:
+            return None
+        words = f"{code}: {error.response['Error'].get('Message', '')}"
+    else:
+        return None
+    what = f"SQS refused the message: {words:.{client_errors.SHORT}}"
+    return ConnectorError(what, where, "correct what SQS names")
 
 
 def _refusal(error: Any, where: str, credentials: str) -> ConnectorError:  # noqa: ANN401, PLR0911  # boto3's

@@ -9,11 +9,21 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from acktree import Bolt, Config, ConfigError, MisuseError, OutputCollector, TaskContext, Tuple
+from acktree import (  # isort: skip
+    Bolt, Config, ConfigError, ConnectorError, MisuseError, OutputCollector, TaskContext, Tuple,
+)  # fmt: skip
+from acktree.connectors.batch_sink import as_bytes, headers_of
 from acktree.connectors.kafka.client import client_log, connector_error, is_fatal, settings_of
 
 _DELIVERY_MS: Final = 30_000
 _FULL_SECS: Final = 0.1
+_OF_THE_RECORD: Final = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG, KafkaError.INVALID_MSG_SIZE,
+        KafkaError.INVALID_RECORD, KafkaError.INVALID_TIMESTAMP, KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.POLICY_VIOLATION, KafkaError._INVALID_ARG,  # noqa: SLF001
+    }
+)  # fmt: skip
 
 
 class KafkaSink(Bolt):
@@ -28,7 +38,7 @@ class KafkaSink(Bolt):
     from str to bytes). The records of a micro-batch are confirmed together; a record that is refused for its
     size or type fails alone. The producer is idempotent: a broken connection writes no record twice, but a
     tuple that is tried again is written again. An unconfirmed record is given up after 30 s
-    (``delivery.timeout.ms``).
+    (``delivery.timeout.ms``); later tuples of the micro-batch then fail without being sent.
     """
 
     outputs = []
@@ -46,14 +56,14 @@ class KafkaSink(Bolt):
         self._kept = context.cached((self._where, context.task_id), lambda: _Kept(self._where))
         self._collector = collector
         self._is_spent = False
+        self._outage: ConnectorError | None = None
 
     def execute(self, tup: Tuple) -> None:
         """Hand the record to the client."""
         producer = self._kept.producer(self._settings)
-        record = {"value": tup["value"]}
-        record |= {name: tup[name] for name in ("key", "headers") if name in tup.fields}
+        record = self._record(tup)
         on_delivery = partial(self._delivered, tup)
-        while True:
+        while self._outage is None:
             try:
                 producer.produce(self.topic, on_delivery=on_delivery, **record)
                 return
@@ -61,7 +71,23 @@ class KafkaSink(Bolt):
                 producer.poll(_FULL_SECS)
             except KafkaException as error:
                 self._is_spent |= is_fatal(error.args[0])
-                raise connector_error(error.args[0], self._where) from error
+                raise refusal_of(error.args[0], self._where) from error
+        raise self._outage
+
+    def _record(self, tup: Tuple) -> dict[str, object]:
+        """What is produced of a tuple. Raises ConnectorError for a value that Kafka cannot hold."""
+        record: dict[str, object] = {
+            name: None if tup[name] is None else as_bytes(repr(name), tup[name], self._where)
+            for name in ("value", "key")
+            if name == "value" or name in tup.fields
+        }
+        if "headers" in tup.fields:
+            headers = headers_of(tup, "headers", self._where)
+            record["headers"] = {
+                name: None if value is None else as_bytes(f"the header {name!r:.60}", value, self._where)
+                for name, value in headers.items()
+            }
+        return record
 
     def flush(self, collector: OutputCollector) -> None:  # noqa: ARG002
         """Wait until every record of this micro-batch is confirmed or given up."""
@@ -76,6 +102,7 @@ class KafkaSink(Bolt):
         finally:
             if self._is_spent:
                 self._kept.made = None
+            self._is_spent, self._outage = False, None
 
     def _delivered(self, tup: Tuple, error: KafkaError | None, _: object) -> None:
         """Called in ``flush`` and while the client's queue is full, once for each record."""
@@ -83,8 +110,18 @@ class KafkaSink(Bolt):
             if error is None:
                 self._collector.ack(tup)
             else:
-                self._collector.fail(tup, str(connector_error(error, self._where)))
+                self._collector.fail(tup, str(refusal_of(error, self._where)))
         self._is_spent |= error is not None and is_fatal(error)
+        if error is not None and error.code() == KafkaError._MSG_TIMED_OUT:  # noqa: SLF001
+            self._outage = connector_error(error, self._where)
+
+
+def refusal_of(error: KafkaError, where: str) -> ConnectorError:
+    """Why a record was not taken: what Kafka says of the record itself, or that it cannot be used."""
+    if error.code() in _OF_THE_RECORD:
+        fix = "send less, or raise message.max.bytes of config and topic; or correct what Kafka names"
+        return ConnectorError(f"Kafka refused the record: {error.str():.200}", where, fix)
+    return connector_error(error, where)
 
 
 class _Kept:

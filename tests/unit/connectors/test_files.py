@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -551,12 +551,51 @@ def test_a_value_that_python_cannot_represent_fails_alone(cluster, tmp_path: Pat
     assert pq.read_table(tmp_path)["day"].to_pylist() == [date(1970, 1, 2), date(1970, 1, 3)]
 
 
-def test_a_type_that_parquet_does_not_have_is_reported_with_the_fix(cluster, tmp_path: Path) -> None:
-    sink = Sink(cluster, ParquetSink(tmp_path), ["id"])
-    sink.write(({},), ({},))
-    assert [message_id for message_id, _ in sink.feeder.failed] == [0, 1]
-    assert "Parquet cannot hold" in sink.feeder.failed[0][1].reason
-    assert list(tmp_path.iterdir()) == []
+@pytest.mark.parametrize(
+    ("values", "failed", "words"),
+    [
+        ([{}, {}], [0, 1], "'value': Parquet cannot hold a value of the type struct<>"),
+        ([None, {}, None], [1], "'value': Parquet cannot hold a value of the type struct<>"),
+        ([None, {"a": {}}], [1], "'value': Parquet cannot hold a value of the type struct<a: struct<>>"),
+        ([[], [{}], []], [1], "'value': Parquet cannot hold a value of the type list<item: struct<>>"),
+        ([None, (1, "a")], [1], "'value': Could not convert 'a' with type str: tried to convert to int64"),
+        ([[], [1]], [], ""),
+        ([1, "a"], [1], "'value' is of the type string, and the first one of int64"),
+        ([None, {1, 2}], [1], "'value': a set would become a list in any order"),
+        (
+            [None, datetime.max.replace(tzinfo=timezone(-timedelta(hours=1)))],
+            [1],
+            "'value': date value out of range",
+        ),
+        ([{}, {"a": 1}], [], ""),
+    ],
+)
+def test_without_a_schema_a_value_that_parquet_cannot_hold_fails_alone_with_a_true_reason(
+    cluster, tmp_path: Path, values, failed, words
+) -> None:
+    sink = Sink(cluster, ParquetSink(tmp_path), ["value"])
+    sink.write(*[(value,) for value in values])
+    assert [message_id for message_id, _ in sink.feeder.failed] == failed
+    assert all(words in failure.reason for _, failure in sink.feeder.failed)
+    assert len(sink.feeder.acked) == len(values) - len(failed)
+    assert sum(pq.read_table(file).num_rows for file in tmp_path.iterdir()) == len(sink.feeder.acked)
+
+
+def test_a_stream_without_a_field_of_the_schema_does_not_fail_the_tuples_of_another(
+    cluster, tmp_path: Path
+) -> None:
+    builder = TopologyBuilder("sink")
+    feeders = [FeederSpout(["id"]), FeederSpout(["id", "name"])]
+    sink = builder.set_bolt("sink", ParquetSink(tmp_path, schema=SCHEMA))
+    for number, feeder in enumerate(feeders):
+        builder.set_spout(f"feeder{number}", feeder)
+        sink.shuffle_grouping(f"feeder{number}")
+    cluster.submit(builder.create_topology())
+    feeders[0].feed([1], message_id=0)
+    feeders[1].feed([2, "two"], message_id=0)
+    cluster.advance()
+    assert (feeders[0].acked, feeders[1].acked) == ([], [0])
+    assert "no field 'name'" in feeders[0].failed[0][1].reason
 
 
 def test_folders_that_the_sink_makes_are_on_the_disk_before_a_tuple_is_acked(

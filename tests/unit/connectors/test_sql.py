@@ -6,7 +6,10 @@ import pickle
 import sqlite3
 from collections import Counter
 from contextlib import closing
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -18,6 +21,7 @@ from sqlalchemy.dialects import mysql, postgresql, sqlite  # noqa: E402
 
 from acktree import ConfigError, TopologyBuilder  # noqa: E402
 from acktree.connectors.sql import SqlSink, upsert  # noqa: E402
+from acktree.connectors.sql_columns import changes, takes_of  # noqa: E402
 from acktree.testing import FeederSpout, LocalCluster  # noqa: E402
 
 ORDERS = "CREATE TABLE orders (id INTEGER PRIMARY KEY, name TEXT NOT NULL CHECK (name <> 'bad'), n INTEGER)"
@@ -215,9 +219,71 @@ def test_a_sink_travels_to_the_workers(file):
     assert pickle.loads(pickle.dumps(sink_of(file))).key == ("id",)
 
 
+@pytest.mark.parametrize(
+    ("kind", "value", "change", "fix"),
+    [
+        ("timestamp", datetime(2024, 7, 1, 12, tzinfo=UTC), "its zone would be lost", "isoformat()"),
+        ("date", datetime(2024, 7, 1, 12), "its time of day would be lost", "value.date()"),  # noqa: DTZ001
+        ("numeric(20, 2)", Decimal("12345678901234567.89"), "digits of it would be rounded", "str(value)"),
+        ("real", 2**53 + 1, "digits of it would be rounded", "str(value)"),
+        ("real", float("nan"), "NaN would become NULL", "emit None"),
+        ("integer", "007", "this text would become a number", "declare the column as TEXT"),
+        ("text", 7, "the column holds no int", "str(value)"),
+        ("text", UUID(int=7), "the column holds no UUID", "str(value)"),
+        ("json", {"a": float("nan")}, "JSON has no NaN", "emit None"),
+        ("json", {1: 2}, "JSON has texts as keys only", "texts as keys"),
+    ],
+)
+def test_a_value_that_a_column_would_change_fails_alone_with_what_would_change_and_how_to_write_it(
+    cluster, tmp_path, kind, value, change, fix
+):
+    file = tmp_path / "changes.sqlite"
+    execute(file, f"CREATE TABLE orders (id INTEGER PRIMARY KEY, n {kind})")
+    sink = Sink(cluster, sink_of(file), ["id", "n"])
+    sink.write((1, None), (2, value), (3, None))
+    assert [row[0] for row in orders(file)] == [1, 3]
+    assert sink.feeder.acked == [0, 2]
+    what, _, last = sink.reasons[1].partition("fix:")
+    assert f"the database would not return 'n' as it is: {change}" in what
+    assert fix in last
+
+
+def test_a_stream_with_an_unknown_field_does_not_fail_the_tuples_of_another(cluster, file):
+    builder = TopologyBuilder("sink")
+    feeders = [FeederSpout(["id", "total"]), FeederSpout(["id", "name", "n"])]
+    sink = builder.set_bolt("sink", sink_of(file))
+    for number, feeder in enumerate(feeders):
+        builder.set_spout(f"feeder{number}", feeder)
+        sink.shuffle_grouping(f"feeder{number}")
+    cluster.submit(builder.create_topology())
+    feeders[0].feed([1, 5], message_id=0)
+    feeders[1].feed([2, "two", 2], message_id=0)
+    cluster.advance()
+    assert (feeders[0].acked, feeders[1].acked) == ([], [0])
+    assert "no column 'total'" in feeders[0].failed[0][1].reason
+
+
 def test_an_index_of_some_rows_alone_is_no_key(cluster, file):
     execute(file, "CREATE UNIQUE INDEX some ON orders (name) WHERE n > 5")
     sink = Sink(cluster, sink_of(file, key="name"))
     sink.write((1, "one", 1), (2, "two", 9))
     assert all("neither a primary key nor a unique index" in reason for reason in sink.reasons.values())
     assert len(sink.reasons) == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "kept", "changed"),
+    [
+        (mysql.DATETIME(), datetime(2024, 7, 1), datetime(2024, 7, 1, microsecond=1)),  # noqa: DTZ001
+        (mysql.DATETIME(fsp=6), datetime(2024, 7, 1, microsecond=1), datetime(2024, 7, 1, tzinfo=UTC)),  # noqa: DTZ001
+        (mysql.DECIMAL(5, 2), Decimal("1.10"), Decimal("1.005")),
+        (mysql.CHAR(3), "ab", "a "),
+        (mysql.VARCHAR(3), "a ", "abcd"),
+        (mysql.DOUBLE(), 1.5, float("nan")),
+        (mysql.INTEGER(), 1.0, 1.5),
+    ],
+)
+def test_what_mysql_would_change_is_known_by_the_type_of_the_column(kind, kept, changed):
+    rows = [{"n": kept}, {"n": changed}, {"n": None}]
+    assert [number for number, _ in changes(rows, "n", takes_of(kind, "mysql"))] == [1]
+    assert [*changes(rows, "n", takes_of(kind, "oracle"))] == []
