@@ -53,7 +53,7 @@ _CLOSE_SECS: Final = 1.0
 if logging.getLogger("pika").level == logging.NOTSET:
     logging.getLogger("pika").setLevel(logging.CRITICAL)
 
-_WRONG_ARGUMENT: Final = 406
+_PRECONDITION_FAILED: Final = 406
 _STREAM: Final = "stream"
 _KINDS: Final = re.compile(r"of queue type (?:rabbit_)?(\w+?)(?:_queue)?$")
 _FIRST_WITH_STREAMS: Final = (3, 9)
@@ -321,7 +321,7 @@ def _kind_of(connection: Any, queue: str) -> str:  # noqa: ANN401  # pika has no
         channel.basic_qos(prefetch_count=1)  # a stream wants it
         channel.basic_consume(queue, lambda *_: None, arguments={"x-stream-offset": "next"})
     except pika.exceptions.ChannelClosedByBroker as error:
-        if error.reply_code == _WRONG_ARGUMENT:
+        if error.reply_code == _PRECONDITION_FAILED:
             kind = _KINDS.search(error.reply_text)
             return kind[1] if kind else ""
         raise
