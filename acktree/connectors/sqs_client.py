@@ -80,16 +80,19 @@ _CREDENTIALS: Final = (
     "give boto3 credentials of a user that may read this queue (AWS_ACCESS_KEY_ID, a profile, a role)"
 )
 _LATER: Final = Cause(
-    "SQS cannot serve this now", "see what it says; it is tried again until then", passes=True
+    "the connection to SQS is gone",
+    "check that the server runs and is reachable; it is tried again until then",
+    passes=True,
 )
 _WRONG: Final = Cause("SQS refused", "correct what it names, and submit again")
+_ACTIONS: Final = "ReceiveMessage, DeleteMessage, ChangeMessageVisibility, GetQueueAttributes; or SendMessage"
 _CAUSES: Final = (
     (_LOGIN, Cause("SQS refused the login", _CREDENTIALS)),
     (
         _ACCESS,
         Cause(
             "SQS refused access",
-            "allow ReceiveMessage, DeleteMessage, ChangeMessageVisibility, GetQueueAttributes; or SendMessage",
+            f"allow {_ACTIONS}",
         ),
     ),
     (
