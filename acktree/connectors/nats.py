@@ -31,7 +31,6 @@ from acktree.connectors.nats_client import (
     NAK,
     Connection,
     Message,
-    Removed,
     Session,
     close,
     connect,
@@ -126,6 +125,8 @@ class JetStreamSpout(Spout):
                 message = self._next()
             if message is None:
                 self._connect_if_gone()
+                while self._session.removed:
+                    self._collector.report_error(self._removed(*self._session.removed.popleft()))
         if message is not None:
             sequence, reply, attempt, *values = message
             if message.headers is None:
@@ -142,8 +143,6 @@ class JetStreamSpout(Spout):
             self._send([(reply, _IN_PROGRESS) for reply in replies])
         while self._session.given_up:
             self._collector.report_error(self._given_up(self._session.given_up.popleft()))
-        while self._session.removed:
-            self._report_removed(self._session.removed.popleft())
 
     def ack_batch(self, message_ids: Sequence[Any]) -> None:
         """Acknowledge. After an error the same messages come again: a second ack has no effect."""
@@ -219,14 +218,10 @@ class JetStreamSpout(Spout):
         what = f"the headers of message {sequence} cannot be read: it is emitted with None in their place"
         return ConnectorError(what, self._where, "correct what publishes it", can_retry=True)
 
-    def _report_removed(self, removed: Removed) -> None:
-        here = {message.sequence for message in self._receiver.waiting()} | self._replies.keys()
-        if removed.first in here:
-            return
-        state = "acknowledged" if removed.was_delivered else "delivered"
-        what = f"messages {removed.first} to {removed.last} were removed before they were {state}"
+    def _removed(self, first: int, last: int) -> ConnectorError:
+        what = f"messages {first} to {last} were removed from the stream before they were delivered"
         fix = "let the stream keep more: its limits (max_msgs, max_bytes, max_age), purges and deletions"
-        self._collector.report_error(ConnectorError(what, self._where, fix, can_retry=True))
+        return ConnectorError(what, self._where, fix, can_retry=True)
 
 
 def _ids(message_ids: Sequence[Any]) -> Sequence[_Id]:

@@ -40,7 +40,6 @@ __all__ = [
     "NAK",
     "Connection",
     "Message",
-    "Removed",
     "Session",
     "close",
     "connect",
@@ -137,19 +136,6 @@ class Message(NamedTuple):
     headers: dict[str, str] | None
 
 
-class Removed(NamedTuple):
-    """Messages of the stream that were removed before they were acknowledged.
-
-    Attributes:
-        first: The sequence of the first; ``last`` that of the last.
-        was_delivered: Whether the first was delivered, to an earlier run or to another task.
-    """
-
-    first: int
-    last: int
-    was_delivered: bool
-
-
 class Session:
     """A connection of nats-py and what is pulled over it. Coroutines run on one event loop.
 
@@ -159,7 +145,7 @@ class Session:
         lease_secs: How long the consumer waits for an ack.
         waiting_count: How many messages were not delivered yet, by the latest answer.
         given_up: Sequences of messages that the consumer gave up by itself.
-        removed: What the stream's limits removed too early; each is noted once.
+        removed: The first and last sequence of messages that were removed before their delivery; each once.
     """
 
     def __init__(self, url: str, stream: str, consumer: str, ack_pending: int | None, most: int) -> None:
@@ -174,7 +160,7 @@ class Session:
         self.lease_secs = 30.0
         self.waiting_count: int | None = None
         self.given_up: deque[int] = deque()
-        self.removed: deque[Removed] = deque()
+        self.removed: deque[tuple[int, int]] = deque()
         self._seen_first = 0
         self._look_after = 0.0
         self._may_look = True
@@ -286,9 +272,10 @@ class Session:
         )  # fmt: skip
 
     async def _see_removed(self) -> None:
-        """Note what was removed from the stream before it was acknowledged, where the consumer reads it all.
+        """Note what was removed from the stream before it was delivered, where the consumer reads all of it.
 
-        With a filter nobody knows whether the consumer would have read it.
+        With a filter nobody knows whether the consumer would have read it. What was delivered and then
+        removed counts as acknowledged at once: JetStream has no trace of it.
         """
         self._look_after = time.monotonic() + _LOOK_SECS
         if not self._may_look or self._client is None:
@@ -298,15 +285,10 @@ class Session:
         except (TimeoutError, nats.js.errors.APIError):  # this user may not ask
             return
         info = await self._look()  # after the stream: what is delivered meanwhile counts as delivered
-        first, seen = stream.state.first_seq, self._seen_first
-        self._seen_first = max(first, seen)
-        if info.config.filter_subject or getattr(info.config, "filter_subjects", None):
-            return
-        floor, delivered = info.ack_floor.stream_seq, info.delivered.stream_seq
-        for done, end, was_delivered in ((floor, min(delivered + 1, first), True), (delivered, first, False)):
-            begin = max(done + 1, seen)
-            if begin < end:
-                self.removed.append(Removed(begin, end - 1, was_delivered))
+        first = stream.state.first_seq
+        begin, self._seen_first = max(info.delivered.stream_seq + 1, self._seen_first), first
+        if begin < first and not _is_filtered(info.config):
+            self.removed.append((begin, first - 1))
 
     async def _look(self) -> Any:  # noqa: ANN401  # nats-py's
         """Look the consumer up; raises where it is gone."""
@@ -418,6 +400,10 @@ def _check(config: Any) -> None:  # noqa: ANN401  # nats-py's
         raise _WrongConsumerError("it is a push consumer")
     if config.ack_policy != "explicit":
         raise _WrongConsumerError(f"its ack policy is {config.ack_policy!s:.20}")
+
+
+def _is_filtered(config: Any) -> bool:  # noqa: ANN401  # nats-py's
+    return bool(config.filter_subject or getattr(config, "filter_subjects", None))
 
 
 class _WrongConsumerError(nats.errors.Error):
