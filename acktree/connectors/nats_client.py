@@ -92,9 +92,9 @@ _HEADER: Final = Cause(
 _VALUE: Final = Cause("nats-py cannot send this value", "give data as bytes or text, and headers as texts")
 API_ERRORS: Final = {
     10002: _BUSY, 10010: _WRONG, 10014: _NO_CONSUMER, 10036: _WRONG, 10054: _LARGE, 10059: _NO_STREAM,
-    404: _WRONG, 400: _WRONG, 408: _BUSY, 429: _BUSY, 500: _BUSY, 503: _BUSY,
+    408: _BUSY, 429: _BUSY, 4: _WRONG, 5: _BUSY,
 }  # fmt: skip
-"""JetStream's errors: by their own number, else by their status."""
+"""JetStream's errors: by their own number, else by their status, else by its first digit."""
 CLIENT_ERRORS: Final = (
     (nats.errors.MaxPayloadError, _LARGE), (nats.errors.BadSubjectError, _SUBJECT),
     (getattr(nats.errors, "BadHeaderError", nats.errors.BadSubjectError), _HEADER),
@@ -110,7 +110,7 @@ SERVER_WORDS: Final = {
     "invalid subject": _SUBJECT, "invalid publish subject": _SUBJECT, "maximum control line": _WRONG,
     "invalid client protocol": _WRONG, "unknown protocol operation": _WRONG,
     "authorization timeout": _BUSY, "connections exceeded": _BUSY, "subscriptions exceeded": _BUSY,
-    "stale connection": _BUSY, "slow consumer": _BUSY, "server shutdown": _BUSY,
+    "slow consumer": _BUSY, "server shutdown": _BUSY,
 }  # fmt: skip
 """By words of what the server says when it closes a connection, in small letters."""
 NAK: Final = b"-NAK"
@@ -427,7 +427,10 @@ def connector_error(error: BaseException, where: str) -> ConnectorError:
 def _cause_of(error: BaseException, words: str) -> Cause | None:
     """The row of the tables that an error has; None for a connection that is gone."""
     if isinstance(error, nats.js.errors.APIError):
-        return API_ERRORS.get(error.err_code or 0) or API_ERRORS.get(error.code or 0)
+        code = error.code or 0
+        return next(
+            (API_ERRORS[key] for key in (error.err_code, code, code // 100) if key in API_ERRORS), None
+        )
     for each in client_errors.causes_of(error):
         for kind, cause in CLIENT_ERRORS:
             if isinstance(each, kind):
