@@ -90,7 +90,10 @@ def connector_error(error: BaseException, where: str, queue: str) -> ConnectorEr
 UNREADABLE: Final[dict[str, Any]] = {"": "headers that cannot be read"}
 """What :class:`Wire` gives in their place; known by its identity."""
 _DEEPEST: Final = 100
+_HEADER_FRAME: Final = b"%c" % pika.spec.FRAME_HEADER
+_LEAST_FLAGS: Final = b"\x20"
 _HAS_HEADERS: Final = 1 << 13
+_decode_frame: Final = pika.frame.decode_frame
 _BEFORE_HEADERS: Final = (1 << 15, 1 << 14)  # content type, content encoding
 _CONTINUES: Final = 1
 _DAY: Final = b"T"
@@ -110,19 +113,26 @@ class Wire(pika.SelectConnection):  # type: ignore[misc]  # pika has no types
 
     def _read_frame(self) -> Any:  # noqa: ANN401
         raw = self._frame_buffer
-        size = int.from_bytes(raw[3:7]) if raw[:1] == b"%c" % pika.spec.FRAME_HEADER else len(raw)
-        flags = int.from_bytes(raw[19:21])
-        if len(raw) < size + 8 or not flags & _HAS_HEADERS or flags & _CONTINUES:
-            return super()._read_frame()
-        at = 21
-        for flag in _BEFORE_HEADERS:
-            at += 1 + raw[at] if flags & flag else 0
-        try:
-            headers, _ = _table(raw, at, 0)
-        except (KeyError, IndexError, struct.error, ArithmeticError):
-            headers = UNREADABLE
-        channel, body_size = int.from_bytes(raw[1:3]), int.from_bytes(raw[11:19])
-        return size + 8, pika.frame.Header(channel, body_size, pika.BasicProperties(headers=headers))
+        # Called for each frame, so no more than this for those without headers.
+        if raw[:1] == _HEADER_FRAME and raw[19:20] >= _LEAST_FLAGS and (read := _header_of(raw)) is not None:
+            return read
+        return _decode_frame(raw)
+
+
+def _header_of(raw: bytes) -> tuple[int, Any] | None:
+    """The header frame that bytes begin with, and its size; None where it is incomplete or has no headers."""
+    size, flags = int.from_bytes(raw[3:7]), int.from_bytes(raw[19:21])
+    if len(raw) < size + 8 or not flags & _HAS_HEADERS or flags & _CONTINUES:
+        return None
+    at = 21
+    for flag in _BEFORE_HEADERS:
+        at += 1 + raw[at] if flags & flag else 0
+    try:
+        headers, _ = _table(raw, at, 0)
+    except (KeyError, IndexError, struct.error, ArithmeticError):
+        headers = UNREADABLE
+    channel, body_size = int.from_bytes(raw[1:3]), int.from_bytes(raw[11:19])
+    return size + 8, pika.frame.Header(channel, body_size, pika.BasicProperties(headers=headers))
 
 
 def _table(raw: bytes, at: int, depth: int) -> tuple[dict[str, Any], int]:
