@@ -47,7 +47,8 @@ _RESTS_AFTER: Final = 40
 """After this number of empty reads in a row a stream is read less often."""
 
 _LOOK_SECS: Final = 5.0
-"""The time between two looks for entries that were removed, where the group is not behind."""
+"""The time between two looks for entries that were removed; shorter while the group is behind."""
+_LOOK_BEHIND_SECS: Final = 0.5
 
 _ACCESS: Final = Cause(
     "Redis refused access", "give the user the commands of streams on this key (ACL SETUSER)"
@@ -219,7 +220,7 @@ class RedisStreamSpout(Spout):
             idle_secs = _IDLE_SECS if self._empty_reads < _RESTS_AFTER else _AT_REST_SECS
             self._read_after = 0.0 if self._ahead else now + idle_secs
             if len(self._ahead) == self._page:  # it is behind: what trims the stream may overtake it
-                self._look_after = 0.0
+                self._look_after = min(self._look_after, now + _LOOK_BEHIND_SECS)
 
     def _recover(self) -> None:
         """Read this consumer's pending entries that are neither open nor read ahead."""
@@ -242,7 +243,8 @@ class RedisStreamSpout(Spout):
             )
             self._put([(entry_id, fields) for entry_id, fields in entries if fields is not None])
             gone = {entry_id.decode() for entry_id in (removed[0] if removed else ())}
-            self._report_removed(len(gone - self._here()), "pending")
+            count = len(gone - self._here())
+            self._report_removed(count, "pending at other consumers", "what none of them has open is lost")
             if cursor in (b"0-0", "0-0") or len(self._ahead) >= self._page:
                 return
 
@@ -288,9 +290,9 @@ class RedisStreamSpout(Spout):
         groups = self._client.xinfo_groups(self.stream)
         return next((each for each in groups if each["name"] == self.group.encode()), {})
 
-    def _report_removed(self, count: int, state: str) -> None:
+    def _report_removed(self, count: int, state: str, effect: str = "they are lost") -> None:
         if count > 0:
-            what = f"{count:,} entries that were {state} were removed from the stream: they are not processed"
+            what = f"{count:,} entries that were {state} were removed from the stream: {effect}"
             fix = "keep more: raise MAXLEN, or XTRIM with the MINID of the oldest pending entry (XPENDING)"
             self._collector.report_error(ConnectorError(what, self._where, fix, can_retry=True))
 
