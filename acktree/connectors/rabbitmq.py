@@ -53,6 +53,7 @@ _CLOSE_SECS: Final = 1.0
 if logging.getLogger("pika").level == logging.NOTSET:
     logging.getLogger("pika").setLevel(logging.CRITICAL)
 
+_NOT_FOUND: Final = 404
 _PRECONDITION_FAILED: Final = 406
 _STREAM: Final = "stream"
 _KINDS: Final = re.compile(r"of queue type (?:rabbit_)?(\w+?)(?:_queue)?$")
