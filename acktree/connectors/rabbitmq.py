@@ -57,7 +57,8 @@ _NOT_FOUND: Final = 404
 _PRECONDITION_FAILED: Final = 406
 _STREAM: Final = "stream"
 _KINDS: Final = re.compile(r"of queue type (?:rabbit_)?(\w+?)(?:_queue)?$")
-_FIRST_WITH_STREAMS: Final = (3, 9)
+_FIRST_TO_TELL: Final = (3, 10)
+"""The first version of RabbitMQ that was seen to name a queue's kind."""
 _MOST_COUNTED: Final = 1 << 20
 
 _LOST: Final = (pika.exceptions.AMQPError, AMQPConnectorException, OSError, ValueError)
@@ -315,7 +316,7 @@ def _kind_of(connection: Any, queue: str) -> str:  # noqa: ANN401  # pika has no
     """
     server = connection._impl.server_properties  # noqa: SLF001  # pika shows them nowhere else
     version = tuple(map(int, re.findall(r"\d+", str(server.get("version")))[:2]))
-    if server.get("product") != "RabbitMQ" or version < _FIRST_WITH_STREAMS:
+    if server.get("product") != "RabbitMQ" or version < _FIRST_TO_TELL:
         return ""
     channel = connection.channel()
     try:
