@@ -125,9 +125,9 @@ def _header_of(raw: bytes) -> tuple[int, Any] | None:
     if len(raw) < size + 8 or not flags & _HAS_HEADERS or flags & _CONTINUES:
         return None
     at = 21
-    for flag in _BEFORE_HEADERS:
-        at += 1 + raw[at] if flags & flag else 0
     try:
+        for flag in _BEFORE_HEADERS:
+            at += 1 + raw[at] if flags & flag else 0
         headers, _ = _table(raw, at, 0)
     except (KeyError, IndexError, struct.error, ArithmeticError):
         headers = UNREADABLE
