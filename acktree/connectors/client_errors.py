@@ -1,25 +1,48 @@
 """The errors that all connectors share: those that every broker has, and a client that is not installed.
 
+Each connector has one table of its broker's errors: which pass by themselves, and what to do about others.
+
 Rules of this file
 ------------------
 1. An error says what is wrong in one line, and what to do; it never holds a URL.
-2. Nothing here imports a client.
+2. An error that no table names may pass: it is reported as an outage and tried again. A topology that was
+   stopped does not come back by itself.
+3. Nothing here imports a client.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from acktree import ConfigError, ConnectorError
 
 __all__ = [
-    "SHORT", "broken_by_a_message", "causes_of", "gone", "login_refused", "missing_client", "tls_mismatch",
+    "SHORT", "Cause", "broken_by_a_message", "causes_of", "gone", "login_refused", "missing_client",
+    "tls_mismatch",
     "unreadable_url",
 ]  # fmt: skip
 
 SHORT: Final = 200
 """The largest number of characters shown of a broker's own words."""
+
+
+class Cause(NamedTuple):
+    """What an error of a broker means: a value in a connector's table of errors.
+
+    Attributes:
+        what: What is wrong; the broker's own words follow.
+        fix: What to do.
+        passes: Whether the same call may succeed later without any action.
+    """
+
+    what: str
+    fix: str
+    passes: bool = False
+
+    def error(self, words: str, where: str) -> ConnectorError:
+        """The error, with the broker's own words."""
+        return ConnectorError(f"{self.what}: {words:.{SHORT}}", where, self.fix, can_retry=self.passes)
 
 
 def missing_client(missing: ModuleNotFoundError, extra: str) -> ModuleNotFoundError:

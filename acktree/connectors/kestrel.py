@@ -145,7 +145,11 @@ class KestrelSpout(Spout):
             return False
         self._opened += 1
         self._open[self._opened] = connection
-        self._collector.emit([body], message_id=self._opened)
+        try:
+            self._collector.emit([body], message_id=self._opened)
+        except BaseException:  # it was not emitted: it goes back
+            self._end(self._opened, "abort")
+            raise
         return True
 
     def _end(self, message_id: int, how: str) -> None:

@@ -73,7 +73,8 @@ class JetStreamSpout(Spout):
             JetStream publishes as an advisory, and acktree writes no dead letter.
         nak_delay_secs: Without a ``Retry``: how long JetStream waits before it sends a failed message again.
 
-    ``headers`` is a dict of strings. ``tup.attempt`` follows JetStream's count of deliveries. ``ack_wait`` is
+    ``headers`` is a dict of strings, or None where they cannot be read; that is reported.
+    ``tup.attempt`` follows JetStream's count of deliveries. ``ack_wait`` is
     extended while the topology works. A consumer with ``max_deliver`` gives messages up by itself and keeps
     no list of them; the spout reports each as an error while it is connected.
     """
@@ -131,10 +132,15 @@ class JetStreamSpout(Spout):
                 message = self._next()
             if message is None:
                 self._connect_if_gone()
+                while self._session.removed:
+                    self._collector.report_error(self._removed(*self._session.removed.popleft()))
         if message is not None:
             sequence, reply, attempt, *values = message
-            self._replies[sequence] = reply
+            if message.headers is None:
+                self._collector.report_error(self._unreadable(sequence))
+            # A message that cannot be emitted is delivered again after its ack_wait.
             self._collector.emit(values, message_id=(sequence, reply), attempt=attempt)
+            self._replies[sequence] = reply
 
     def keep_alive(self, open_messages: OpenMessages) -> None:
         """Extend the ``ack_wait`` of open and of waiting messages; report those that JetStream gave up."""
@@ -214,6 +220,15 @@ class JetStreamSpout(Spout):
         what = f"JetStream gave up message {sequence} of the stream: it was delivered max_deliver times"
         fix = "get it from the stream by its sequence; give the consumer max_deliver -1, the spout a Retry"
         return ConnectorError(what, self._where, fix)
+
+    def _unreadable(self, sequence: int) -> ConnectorError:
+        what = f"the headers of message {sequence} cannot be read: it is emitted with None in their place"
+        return ConnectorError(what, self._where, "correct what publishes it", can_retry=True)
+
+    def _removed(self, first: int, last: int) -> ConnectorError:
+        what = f"messages {first} to {last} were removed from the stream before they were delivered"
+        fix = "let the stream keep more: its limits (max_msgs, max_bytes, max_age), purges and deletions"
+        return ConnectorError(what, self._where, fix, can_retry=True)
 
 
 def _ids(message_ids: Sequence[Any]) -> Sequence[_Id]:

@@ -5,6 +5,8 @@ Rules of this file
 1. Coroutines run on one event loop, the receiving thread's; attributes may be read by any thread.
 2. nats-py does not reconnect by itself here: the caller does, so an outage is reported once.
 3. JetStream does not say when a consumer is deleted: the consumer is looked up whenever no message comes.
+4. What a publisher wrote into the headers cannot end the connection.
+5. JetStream does not say what its limits removed: the stream's first message is compared with the consumer.
 
 Source: NATS's pages on JetStream consumers; ADR-13 for pull requests.
 """
@@ -15,6 +17,7 @@ import asyncio
 import json
 import re
 import ssl
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -23,6 +26,7 @@ from urllib.parse import urlsplit
 
 from acktree import ConnectorError
 from acktree.connectors import client_errors
+from acktree.connectors.client_errors import Cause
 
 try:
     import nats.errors
@@ -57,7 +61,62 @@ _PULL_SECS: Final = 2.0
 _PULL_PAUSE_SECS: Final = 0.2
 _EXPIRED: Final = "408"
 _BUFFER_BYTES: Final = 1 << 30
-_NO_SUCH_STREAM: Final = 10059
+_LOOK_SECS: Final = 5.0
+"""The time between two looks at the stream's first message."""
+_STREAM_SECS: Final = 1.0
+_UNREADABLE: Final[dict[str, str]] = {"": "headers that cannot be read"}
+"""What nats-py gives in their place here; known by its identity."""
+
+_LOGIN: Final = Cause("NATS refused the login", "correct user and password in the URL; nothing was received")
+_ACCESS: Final = Cause(
+    "NATS refused access",
+    "give the user the right to ask for, pull from and answer this consumer ($JS.API.>, $JS.ACK.>)",
+)
+_TLS: Final = Cause("", "")
+_NO_STREAM: Final = Cause(
+    "there is no such stream", "create it: nats stream add; or correct its name, and submit again"
+)
+_NO_CONSUMER: Final = Cause(
+    "there is no such consumer", "create it: nats consumer add; or correct its name, and submit again"
+)
+_BUSY: Final = Cause(
+    "NATS cannot serve this now", "see what it says; it is tried again until then", passes=True
+)
+_WRONG: Final = Cause("JetStream refused", "see what it says; submit again")
+_LARGE: Final = Cause(
+    "the message is larger than the server allows",
+    "send less, or raise max_payload of the server or max_msg_size of the stream",
+)
+_SUBJECT: Final = Cause(
+    "this is no subject of NATS", "give words with dots between them, without blanks and wildcards"
+)
+_HEADER: Final = Cause(
+    "a header cannot be sent", "give texts without line ends, under names without blanks and colons"
+)
+_VALUE: Final = Cause("nats-py cannot send this value", "give data as bytes or text, and headers as texts")
+API_ERRORS: Final = {
+    10002: _BUSY, 10010: _WRONG, 10014: _NO_CONSUMER, 10036: _WRONG, 10054: _LARGE, 10059: _NO_STREAM,
+    408: _BUSY, 429: _BUSY, 4: _WRONG, 5: _BUSY,
+}  # fmt: skip
+"""JetStream's errors: by their own number, else by their status, else by its first digit."""
+CLIENT_ERRORS: Final = (
+    (nats.errors.MaxPayloadError, _LARGE), (nats.errors.BadSubjectError, _SUBJECT),
+    (getattr(nats.errors, "BadHeaderError", nats.errors.BadSubjectError), _HEADER),
+    (nats.errors.AuthorizationError, _LOGIN), (nats.errors.InvalidUserCredentialsError, _LOGIN),
+    (nats.errors.SecureConnRequiredError, _TLS), (nats.errors.SecureConnWantedError, _TLS),
+    (nats.errors.SecureConnFailedError, _TLS), (ssl.SSLError, _TLS),
+    (nats.errors.BadTimeoutError, _WRONG), (nats.errors.InvalidCallbackTypeError, _WRONG),
+)  # fmt: skip
+"""What nats-py raises, and does not pass. Its other errors mean a connection that is gone."""
+SERVER_WORDS: Final = {
+    "authorization violation": _LOGIN, "authentication expired": _LOGIN, "authentication revoked": _LOGIN,
+    "permissions violation": _ACCESS, "tls required": _TLS, "maximum payload": _LARGE,
+    "invalid subject": _SUBJECT, "invalid publish subject": _SUBJECT, "maximum control line": _WRONG,
+    "invalid client protocol": _WRONG, "unknown protocol operation": _WRONG,
+    "authorization timeout": _BUSY, "connections exceeded": _BUSY, "subscriptions exceeded": _BUSY,
+    "slow consumer": _BUSY, "server shutdown": _BUSY,
+}  # fmt: skip
+"""By words of what the server says when it closes a connection, in small letters."""
 NAK: Final = b"-NAK"
 LOST: Final = (nats.errors.Error, OSError, TimeoutError, asyncio.TimeoutError)
 """What nats-py raises."""
@@ -79,6 +138,7 @@ class Message(NamedTuple):
         sequence: Its place in the stream.
         reply: The subject that an answer to it is published to.
         attempt: The number of this delivery, from 1.
+        headers: None where they cannot be read.
     """
 
     sequence: int
@@ -86,7 +146,7 @@ class Message(NamedTuple):
     attempt: int
     subject: str
     data: bytes
-    headers: dict[str, str]
+    headers: dict[str, str] | None
 
 
 class Session:
@@ -98,6 +158,7 @@ class Session:
         lease_secs: How long the consumer waits for an ack.
         waiting_count: How many messages were not delivered yet, by the latest answer.
         given_up: Sequences of messages that the consumer gave up by itself.
+        removed: The first and last sequence of messages that were removed before their delivery; each once.
     """
 
     def __init__(self, url: str, stream: str, consumer: str, ack_pending: int | None, most: int) -> None:
@@ -112,6 +173,10 @@ class Session:
         self.lease_secs = 30.0
         self.waiting_count: int | None = None
         self.given_up: deque[int] = deque()
+        self.removed: deque[tuple[int, int]] = deque()
+        self._seen_first = 0
+        self._look_after = 0.0
+        self._may_look = True
 
     async def connect(self) -> None:
         """Close the old connection, connect, and look at the consumer."""
@@ -131,6 +196,7 @@ class Session:
         """Look at the consumer, and subscribe to its messages and to its advisories."""
         config = (await self._look()).config
         _check(config)
+        await self._see_removed()
         await self._raise_ack_pending(config)
         self.lease_secs = min(config.backoff or [config.ack_wait or self.lease_secs])
         if (config.max_deliver or 0) > 0:
@@ -197,6 +263,8 @@ class Session:
             self._asked = 0
             if not found:
                 await self._look()
+                if time.monotonic() >= self._look_after:
+                    await self._see_removed()
                 if message is not None and (message.headers or {}).get("Status") != _EXPIRED:
                     await asyncio.sleep(_PULL_PAUSE_SECS)  # else the next one is refused as quickly
             break
@@ -209,10 +277,31 @@ class Session:
     def _read(self, message: Any) -> Message:  # noqa: ANN401  # nats-py's
         metadata = message.metadata
         self.waiting_count = metadata.num_pending
+        # nats-py has members of an enumeration among the names.
+        headers = {str.__str__(name): value for name, value in (message.headers or {}).items()}
         return Message(
             metadata.sequence.stream, message.reply, metadata.num_delivered, message.subject, message.data,
-            dict(message.headers or {}),
+            None if message.headers is _UNREADABLE else headers,
         )  # fmt: skip
+
+    async def _see_removed(self) -> None:
+        """Note what was removed from the stream before it was delivered, where the consumer reads all of it.
+
+        With a filter nobody knows whether the consumer would have read it. What was delivered and then
+        removed counts as acknowledged at once: JetStream has no trace of it.
+        """
+        self._look_after = time.monotonic() + _LOOK_SECS
+        if not self._may_look or self._client is None:
+            return
+        try:
+            stream = await self._client.jetstream(timeout=_STREAM_SECS).stream_info(self._stream)
+        except (TimeoutError, nats.js.errors.APIError):  # this user may not ask
+            return
+        info = await self._look()  # after the stream: what is delivered meanwhile counts as delivered
+        first = stream.state.first_seq
+        begin, self._seen_first = max(info.delivered.stream_seq + 1, self._seen_first), first
+        if begin < first and not _is_filtered(info.config):
+            self.removed.append((begin, first - 1))
 
     async def _look(self) -> Any:  # noqa: ANN401  # nats-py's
         """Look the consumer up; raises where it is gone."""
@@ -231,7 +320,10 @@ class Session:
                 await self._client.jetstream(timeout=_API_SECS).add_consumer(self._stream, changed)
 
     async def _note_refusal(self, error: Exception) -> None:
-        if "permissions violation" in str(error).lower():
+        words = str(error).lower()
+        if "$js.api.stream.info" in words:  # a right that is not needed
+            self._may_look = False
+        elif "permissions violation" in words:
             self.refusal = error
 
     async def _note_given_up(self, advisory: Any) -> None:  # noqa: ANN401  # nats-py's
@@ -263,6 +355,13 @@ class Connection(Client):
         if answer.cancelled():
             raise nats.errors.ConnectionClosedError
         answer.result()
+
+    async def _process_headers(self, headers: Any) -> dict[str, str] | None:  # noqa: ANN401  # nats-py's
+        """The headers of a message. An error of nats-py here ends its receiving without a report."""
+        try:
+            return await super()._process_headers(headers)
+        except (ValueError, LookupError):
+            return _UNREADABLE
 
     def _connect_command(self) -> bytes:
         wants_tls = self._current_server is not None and self._current_server.uri.scheme == "tls"
@@ -316,34 +415,40 @@ def _check(config: Any) -> None:  # noqa: ANN401  # nats-py's
         raise _WrongConsumerError(f"its ack policy is {config.ack_policy!s:.20}")
 
 
+def _is_filtered(config: Any) -> bool:  # noqa: ANN401  # nats-py's
+    return bool(config.filter_subject or getattr(config, "filter_subjects", None))
+
+
 class _WrongConsumerError(nats.errors.Error):
     """A consumer that cannot serve a topology."""
 
 
-def connector_error(error: BaseException, where: str) -> ConnectorError:  # noqa: PLR0911  # one for each
+def connector_error(error: BaseException, where: str) -> ConnectorError:
     """What nats-py raised, as a ConnectorError: what it means, whether to try again, and the fix."""
-    causes = [*client_errors.causes_of(error)]
     words = str(error) or type(error).__name__
-    secure = (ssl.SSLError, nats.errors.SecureConnWantedError, nats.errors.SecureConnRequiredError)
-    if any(isinstance(each, secure) for each in causes):
-        return client_errors.tls_mismatch("NATS", where, "tls://", "nats://")
-    if isinstance(error, nats.errors.AuthorizationError) or "authorization violation" in words.lower():
-        return client_errors.login_refused("NATS", where)
-    if "permissions violation" in words.lower():
-        fix = "give the user the right to ask for, pull from and answer this consumer ($JS.API.>, $JS.ACK.>)"
-        return ConnectorError(f"NATS refused access: {words:.{client_errors.SHORT}}", where, fix)
     if isinstance(error, _WrongConsumerError):
         fix = "make a durable pull consumer with explicit acks: nats consumer add --pull --ack explicit"
         return ConnectorError(f"this consumer cannot be read: {error}", where, fix)
-    if isinstance(error, nats.js.errors.NotFoundError):
-        thing = "stream" if error.err_code == _NO_SUCH_STREAM else "consumer"
-        fix = f"create it: nats {thing} add; or correct its name, and submit again"
-        return ConnectorError(f"there is no such {thing}: {error.description}", where, fix)
-    if isinstance(error, nats.js.errors.BadRequestError):
-        return ConnectorError(
-            f"JetStream refused: {words:.{client_errors.SHORT}}", where, "see what it says; submit again"
-        )
+    cause = _cause_of(error, words) if isinstance(error, LOST) else _VALUE
+    if cause is _TLS:
+        return client_errors.tls_mismatch("NATS", where, "tls://", "nats://")
+    if cause is not None:
+        return cause.error(getattr(error, "description", None) or words, where)
     return client_errors.gone("NATS", words, where, ", and that JetStream is enabled (nats-server -js)")
+
+
+def _cause_of(error: BaseException, words: str) -> Cause | None:
+    """The row of the tables that an error has; None for a connection that is gone."""
+    if isinstance(error, nats.js.errors.APIError):
+        code = error.code or 0
+        return next(
+            (API_ERRORS[key] for key in (error.err_code, code, code // 100) if key in API_ERRORS), None
+        )
+    for each in client_errors.causes_of(error):
+        for kind, cause in CLIENT_ERRORS:
+            if isinstance(each, kind):
+                return cause
+    return next((cause for part, cause in SERVER_WORDS.items() if part in words.lower()), None)
 
 
 def hosts_of(url: str, where: str) -> str:

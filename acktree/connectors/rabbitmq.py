@@ -8,15 +8,18 @@ Rules of this file
    at each look.
 3. When the connection is gone, every open message is ``lost``: the queue delivers it again.
 4. pika's calls have no time limit: each is made inside :func:`_limited`.
+5. A header is the publisher's, whatever its name. Only a quorum queue counts deliveries, and it writes its
+   count when it delivers a message again.
+6. What a publisher wrote can neither end the connection nor keep a message from its place in the prefetch.
 
-Source: AMQP 0-9-1, RabbitMQ's pages on consumer acknowledgements and quorum queues.
+Source: AMQP 0-9-1, RabbitMQ's pages on consumer acknowledgements, quorum queues and streams.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 import select
-import ssl
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -28,6 +31,7 @@ from acktree import (  # isort: skip
 )  # fmt: skip
 from acktree.connectors import client_errors
 from acktree.connectors.batch_sink import BatchSink, Outcome, as_bytes, as_text, headers_of
+from acktree.connectors.rabbitmq_client import UNREADABLE, Wire, connector_error
 
 try:
     import pika
@@ -57,15 +61,19 @@ if logging.getLogger("pika").level == logging.NOTSET:
 
 _NOT_FOUND: Final = 404
 _PRECONDITION_FAILED: Final = 406
-_REFUSED: Final = (403, 530)
+_STREAM: Final = "stream"
+_KINDS: Final = re.compile(r"of queue type (?:rabbit_)?(\w+?)(?:_queue)?$")
+_FIRST_TO_TELL: Final = (3, 10)
+"""The first version of RabbitMQ that was seen to name a queue's kind."""
+_MOST_COUNTED: Final = 1 << 20
 
 _LOST: Final = (pika.exceptions.AMQPError, AMQPConnectorException, OSError, ValueError)
 """What pika raises; a login that takes too long is no AMQPError."""
 
 _Id = tuple[int, int]
 """(epoch, delivery tag)"""
-_Delivery = tuple[int, bytes, str, dict[str, Any]]
-"""(delivery tag, body, routing key, headers)"""
+_Delivery = tuple[int, bytes, str, dict[str, Any] | None, int]
+"""(delivery tag, body, routing key, headers, attempt)"""
 
 
 class RabbitMQSpout(Spout):
@@ -84,7 +92,8 @@ class RabbitMQSpout(Spout):
             drops the message.
 
     Without a ``Retry`` a failed message goes back to the queue at once. On a quorum queue ``tup.attempt``
-    follows the queue's own count of deliveries; a classic queue has none.
+    follows the queue's own count of deliveries; a classic queue has none, and a header ``x-delivery-count``
+    that a publisher wrote does not count. ``headers`` is None where they cannot be read; that is reported.
     """
 
     outputs = ["body", "routing_key", "headers"]
@@ -118,6 +127,7 @@ class RabbitMQSpout(Spout):
         self._closed: BaseException | None = None
         self._epoch = 0
         self._may_hold = True
+        self._counts = False  # whether the queue counts deliveries
         self._ahead: deque[_Delivery] = deque()
         self._tags = _Tags()
 
@@ -132,9 +142,12 @@ class RabbitMQSpout(Spout):
         if not self._ahead and (self._may_hold or self._can_read()):
             self._look()
         if self._ahead:
-            tag, body, routing_key, headers = self._ahead.popleft()
-            attempt = int(headers.get("x-delivery-count", 0)) + 1
-            self._collector.emit([body, routing_key, headers], message_id=(self._epoch, tag), attempt=attempt)
+            tag, body, routing_key, headers, attempt = self._ahead.popleft()
+            try:
+                self._collector.emit([body, routing_key, headers], (self._epoch, tag), attempt=attempt)
+            except BaseException:  # it was not emitted: it goes back, with its place in the prefetch
+                self._give_back(tag)
+                raise
 
     def keep_alive(self, open_messages: OpenMessages) -> None:  # noqa: ARG002
         """Answer heartbeats, and check the connection."""
@@ -161,6 +174,11 @@ class RabbitMQSpout(Spout):
                     self._channel.basic_ack(tag)
                 else:
                     self._channel.basic_nack(tag, requeue=not failure.final)
+
+    def _give_back(self, tag: int) -> None:
+        with self._as_connector_errors():
+            self._tags.answer([tag], alone=True)
+            self._channel.basic_nack(tag)
 
     def lag(self) -> int | None:
         """Ask the server how many messages are ready in the queue."""
@@ -201,18 +219,38 @@ class RabbitMQSpout(Spout):
     def _connect(self) -> None:
         self._closed, self._may_hold = None, True
         try:
-            self._connection = pika.BlockingConnection(_parameters_of(self._url, self._where))
+            self._connection = pika.BlockingConnection(
+                _parameters_of(self._url, self._where), _impl_class=Wire
+            )
             with _limited(self._connection):
                 self._channel = self._connection.channel()
                 self._channel._impl.add_on_close_callback(self._note_close)  # noqa: SLF001  # it is called with the reason
                 self._channel.queue_declare(self.queue, passive=True)
+                self._look_at_kind()
                 self._channel.basic_qos(prefetch_count=self._count)
                 self._channel.basic_consume(self.queue, self._take)
         except _LOST as error:
             self._lose(error)
 
+    def _look_at_kind(self) -> None:
+        """See whether the queue counts deliveries. Raises a ConnectorError if it is a stream."""
+        kind = _kind_of(self._connection, self.queue)
+        self._counts = kind == "quorum"
+        if kind == _STREAM:
+            self._forget()
+            what = f"the queue {self.queue!r} is a stream: it never gives an acknowledged message back or up"
+            fix = "bind a classic or quorum queue to the same exchange, and read that"
+            raise ConnectorError(what, self._where, fix)
+
     def _take(self, _: object, method: Any, properties: Any, body: bytes) -> None:  # noqa: ANN401  # pika's
-        self._ahead.append((method.delivery_tag, body, method.routing_key, properties.headers or {}))
+        headers = properties.headers or {}
+        if headers is UNREADABLE:
+            headers = None
+            what = "the headers of a message cannot be read: it is emitted with None in their place"
+            self._collector.report_error(ConnectorError(what, self._where, "correct what publishes it"))
+        count = (headers or {}).get("x-delivery-count") if self._counts and method.redelivered else None
+        attempt = 1 + min(count, _MOST_COUNTED) if type(count) is int and count > 0 else 1
+        self._ahead.append((method.delivery_tag, body, method.routing_key, headers, attempt))
 
     def _note_close(self, _: object, reason: BaseException) -> None:
         self._closed = reason
@@ -277,33 +315,26 @@ class _Tags:
         return top, sorted(fresh)
 
 
-def connector_error(error: BaseException, where: str, queue: str) -> ConnectorError:
-    """What pika raised, as a ConnectorError: what it means, whether to try again, and the fix."""
-    code = getattr(error, "reply_code", None)
-    words = str(getattr(error, "reply_text", "")) or str(error)
-    inner = [*client_errors.causes_of(error)]
-    if any(isinstance(each, ssl.SSLError) for each in inner):
-        return client_errors.tls_mismatch("RabbitMQ", where, "amqps://", "amqp://")
-    # pika raises these also where a connection breaks during the login: only the server's text is certain.
-    text = " ".join(map(str, inner))
-    if isinstance(error, pika.exceptions.AuthenticationError) or "ACCESS_REFUSED - Login" in text:
-        return client_errors.login_refused("RabbitMQ", where)
-    if code in _REFUSED or "ACCESS_REFUSED" in text or "NOT_ALLOWED" in text:
-        fix = "give the user the right to the virtual host and to read the queue (set_permissions)"
-        return ConnectorError(f"RabbitMQ refused access: {words:.{client_errors.SHORT}}", where, fix)
-    if code == _NOT_FOUND:
-        fix = f"declare the queue {queue!r}, or correct its name, and submit again"
-        return ConnectorError(f"there is no queue {queue!r}: {words:.{client_errors.SHORT}}", where, fix)
-    if code == _PRECONDITION_FAILED:
-        fix = "raise the server's consumer_timeout above the longest time to a verdict; it connects again"
-        return ConnectorError(
-            f"RabbitMQ closed the channel: {words:.{client_errors.SHORT}}", where, fix, can_retry=True
-        )
-    words = words if words != "()" else ""  # of an exception without arguments
-    words = words or " ".join(type(each).__name__ for each in inner)
-    speaks = isinstance(error, pika.exceptions.IncompatibleProtocolError)
-    hint = ", and that the URL fits its port (amqps:// if it speaks TLS)" if speaks else ""
-    return client_errors.gone("RabbitMQ", words, where, hint)
+def _kind_of(connection: Any, queue: str) -> str:  # noqa: ANN401  # pika has no types
+    """What kind of queue it is: ``classic``, ``quorum``, ``stream``; "" where the server does not tell.
+
+    RabbitMQ names the kind where it refuses an argument that only a stream takes; AMQP cannot ask for it.
+    """
+    server = connection._impl.server_properties  # noqa: SLF001  # pika shows them nowhere else
+    version = tuple(map(int, re.findall(r"\d+", str(server.get("version")))[:2]))
+    if server.get("product") != "RabbitMQ" or version < _FIRST_TO_TELL:
+        return ""
+    channel = connection.channel()
+    try:
+        channel.basic_qos(prefetch_count=1)  # a stream wants it
+        channel.basic_consume(queue, lambda *_: None, arguments={"x-stream-offset": "next"})
+    except pika.exceptions.ChannelClosedByBroker as error:
+        if error.reply_code == _PRECONDITION_FAILED:
+            kind = _KINDS.search(error.reply_text)
+            return kind[1] if kind else ""
+        raise
+    channel.close()
+    return _STREAM
 
 
 @contextmanager

@@ -8,6 +8,7 @@ Rules of this file
    delivery.
 3. An answer that was lost may have held entries: after an error this consumer's pending entries are read
    again.
+4. Entries that were removed (MAXLEN, XTRIM, XDEL) before they were processed are reported, each once.
 
 Source: Redis's pages on streams, XREADGROUP, XAUTOCLAIM and XCLAIM.
 """
@@ -27,6 +28,7 @@ from acktree import (  # isort: skip
 )  # fmt: skip
 from acktree.connectors import client_errors
 from acktree.connectors.batch_sink import BatchSink, Outcome, as_bytes
+from acktree.connectors.client_errors import Cause
 
 try:
     import redis
@@ -44,6 +46,50 @@ _AT_REST_SECS: Final = 0.5
 """The time between two reads of a stream at rest: a read takes 0.3 ms of CPU."""
 _RESTS_AFTER: Final = 40
 """After this number of empty reads in a row a stream is read less often."""
+
+_LOOK_SECS: Final = 5.0
+"""The time between two looks for entries that were removed; shorter while the group is behind."""
+_LOOK_BEHIND_SECS: Final = 0.5
+
+_ACCESS: Final = Cause(
+    "Redis refused access", "give the user the commands of streams on this key (ACL SETUSER)"
+)
+_ABSENT: Final = Cause(
+    "there is no such stream, or it has no such group",
+    "create it: XGROUP CREATE stream group 0 MKSTREAM; or correct its name, and submit again",
+)
+_BUSY: Final = Cause(
+    "Redis cannot serve this now", "see what it says; it is tried again until then", passes=True
+)
+_ELSEWHERE: Final = Cause(
+    "another server of the cluster has this stream",
+    "give the URL of the server that has it: CLUSTER KEYSLOT, CLUSTER SLOTS",
+)
+_WRONG: Final = Cause("Redis does not answer as it should", "see what the server says, and submit again")
+_UNSENDABLE: Final = Cause(
+    "redis-py cannot send this value", "give a dict of bytes, texts and numbers, with a field at least"
+)
+ERRORS: Final = {
+    "LOADING": _BUSY, "BUSY": _BUSY, "NOREPLICAS": _BUSY, "MISCONF": _BUSY, "OOM": _BUSY, "READONLY": _BUSY,
+    "MASTERDOWN": _BUSY, "CLUSTERDOWN": _BUSY, "TRYAGAIN": _BUSY, "ASK": _BUSY, "UNBLOCKED": _BUSY,
+    "ERR max number of clients": _BUSY,
+    "NOAUTH": None, "WRONGPASS": None, "ERR invalid password": None, "ERR AUTH": None,
+    "ERR wrong number of arguments for 'auth' command": None,
+    "NOPERM": _ACCESS, "DENIED": _ACCESS, "NOGROUP": _ABSENT, "MOVED": _ELSEWHERE, "CROSSSLOT": _ELSEWHERE,
+    "WRONGTYPE": _WRONG, "EXECABORT": _WRONG, "NOSCRIPT": _WRONG, "NOPROTO": _WRONG, "ERR": _WRONG,
+}  # fmt: skip
+"""By what Redis's answer begins with, the longest first. None: it refused the login."""
+_CODES: Final = {
+    redis.exceptions.BusyLoadingError: "LOADING", redis.exceptions.ReadOnlyError: "READONLY",
+    redis.exceptions.OutOfMemoryError: "OOM", redis.exceptions.NoPermissionError: "NOPERM",
+    redis.exceptions.MasterDownError: "MASTERDOWN", redis.exceptions.ClusterDownError: "CLUSTERDOWN",
+    redis.exceptions.TryAgainError: "TRYAGAIN", redis.exceptions.MovedError: "MOVED",
+    redis.exceptions.AskError: "ASK", redis.exceptions.ClusterCrossSlotError: "CROSSSLOT",
+    redis.exceptions.ExecAbortError: "EXECABORT", redis.exceptions.NoScriptError: "NOSCRIPT",
+    redis.exceptions.AuthenticationError: "NOAUTH",
+    redis.exceptions.AuthenticationWrongNumberOfArgsError: "NOAUTH",
+}  # fmt: skip
+"""What redis-py cuts from the beginning of an answer, by the type of its exception."""
 
 _Entry = tuple[str, dict[bytes, bytes], int]
 """(entry id, fields, attempt)"""
@@ -85,8 +131,9 @@ class RedisStreamSpout(Spout):
         self._ahead: deque[_Entry] = deque()
         self._mine: set[str] = set()  # emitted, and without a verdict
         self._again: deque[tuple[str, int]] = deque()  # failed: to be claimed and emitted again
-        self._read_after = self._claim_after = 0.0
+        self._read_after = self._claim_after = self._look_after = 0.0
         self._empty_reads = 0
+        self._removed = 0  # undelivered entries whose removal is reported
         self._must_recover = True
 
     def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:  # noqa: ARG002
@@ -107,8 +154,9 @@ class RedisStreamSpout(Spout):
                 self._read()
         if self._ahead:
             entry_id, fields, attempt = self._ahead.popleft()
-            self._mine.add(entry_id)
+            # An entry that cannot be emitted stays pending, and is claimed again when it was idle.
             self._collector.emit([entry_id, fields], message_id=entry_id, attempt=attempt)
+            self._mine.add(entry_id)
 
     def keep_alive(self, open_messages: OpenMessages) -> None:
         """Reset the idle time of open entries, and of those that were read ahead."""
@@ -138,9 +186,8 @@ class RedisStreamSpout(Spout):
     def lag(self) -> int | None:
         """Ask the server how many entries were not delivered to the group yet."""
         with suppress(redis.exceptions.RedisError):
-            for group in self._client.xinfo_groups(self.stream):
-                if group["name"] == self.group.encode():
-                    return None if group.get("lag") is None else int(group["lag"])
+            lag = self._group().get("lag")
+            return None if lag is None else int(lag)
         return None
 
     def close(self) -> None:
@@ -158,16 +205,23 @@ class RedisStreamSpout(Spout):
             self._again.popleft()
             self._mine.discard(entry_id)
             self._ahead.extend((entry_id, fields, attempt) for _, fields in claimed if fields is not None)
+            if not self._ahead and not self._client.xrange(self.stream, entry_id, entry_id):
+                self._report_removed(1, "pending")
         now = time.monotonic()
         if not self._ahead and now >= self._claim_after:
             self._claim()
             self._claim_after = now + self.claim_idle_secs / 4
         if not self._ahead and now >= self._read_after:
+            if now >= self._look_after:
+                self._see_removed()
+                self._look_after = now + _LOOK_SECS
             answer = self._client.xreadgroup(self.group, self.consumer, {self.stream: ">"}, count=self._page)
             self._ahead.extend((entry_id.decode(), fields, 1) for entry_id, fields in _entries(answer))
             self._empty_reads = 0 if self._ahead else self._empty_reads + 1
             idle_secs = _IDLE_SECS if self._empty_reads < _RESTS_AFTER else _AT_REST_SECS
             self._read_after = 0.0 if self._ahead else now + idle_secs
+            if len(self._ahead) == self._page:  # it is behind: what trims the stream may overtake it
+                self._look_after = min(self._look_after, now + _LOOK_BEHIND_SECS)
 
     def _recover(self) -> None:
         """Read this consumer's pending entries that are neither open nor read ahead."""
@@ -185,20 +239,25 @@ class RedisStreamSpout(Spout):
         cursor: Any = "0-0"
         idle_ms = int(self.claim_idle_secs * 1000)
         while True:
-            cursor, entries, *_ = self._client.xautoclaim(
+            cursor, entries, *removed = self._client.xautoclaim(
                 self.stream, self.group, self.consumer, idle_ms, cursor, count=_PAGE
             )
             self._put([(entry_id, fields) for entry_id, fields in entries if fields is not None])
+            gone = {entry_id.decode() for entry_id in (removed[0] if removed else ())}
+            count = len(gone - self._here())
+            self._report_removed(count, "pending at other consumers", "what none of them has open is lost")
             if cursor in (b"0-0", "0-0") or len(self._ahead) >= self._page:
                 return
 
     def _put(self, entries: Sequence[tuple[bytes, dict[bytes, bytes]]]) -> None:
         """Add entries that are not here yet to those read ahead, with the number of their delivery."""
-        here = self._mine.union(entry_id for entry_id, _, _ in self._ahead)
-        here.update(entry_id for entry_id, _ in self._again)
-        fresh = [
-            (entry_id, fields) for entry_id, fields in entries if fields and entry_id.decode() not in here
-        ]
+        here = self._here()
+        fresh = [(entry_id, fields) for entry_id, fields in entries if entry_id.decode() not in here]
+        removed = [entry_id for entry_id, fields in fresh if not fields]
+        if removed:
+            self._client.xack(self.stream, self.group, *removed)
+            self._report_removed(len(removed), "pending")
+            fresh = [(entry_id, fields) for entry_id, fields in fresh if fields]
         if not fresh:
             return
         pending = self._client.xpending_range(
@@ -206,6 +265,37 @@ class RedisStreamSpout(Spout):
         )
         times = {each["message_id"]: int(each["times_delivered"]) for each in pending}
         self._ahead.extend((entry_id.decode(), fields, times.get(entry_id, 1)) for entry_id, fields in fresh)
+
+    def _here(self) -> set[str]:
+        """The entries that are open, read ahead, or wait for another attempt."""
+        here = self._mine.union(entry_id for entry_id, _, _ in self._ahead)
+        here.update(entry_id for entry_id, _ in self._again)
+        return here
+
+    def _see_removed(self) -> None:
+        """Report entries that were removed from the stream before the group read them.
+
+        Redis 7 counts the entries that were added, and those that a group has read, where it knows.
+        """
+        with suppress(redis.exceptions.NoPermissionError):
+            stream = self._client.xinfo_stream(self.stream)  # first: what is read meanwhile counts as read
+            group = self._group()
+            if None in (stream.get("entries-added"), group.get("entries-read")):
+                return
+            removed = max(0, stream["entries-added"] - stream["length"] - group["entries-read"])
+            self._report_removed(removed - self._removed, "not delivered yet")
+            self._removed = removed
+
+    def _group(self) -> dict[str, Any]:
+        """What Redis knows of the group; empty where there is none."""
+        groups = self._client.xinfo_groups(self.stream)
+        return next((each for each in groups if each["name"] == self.group.encode()), {})
+
+    def _report_removed(self, count: int, state: str, effect: str = "they are lost") -> None:
+        if count > 0:
+            what = f"{count:,} entries that were {state} were removed from the stream: {effect}"
+            fix = "keep more: raise MAXLEN, or XTRIM with the MINID of the oldest pending entry (XPENDING)"
+            self._collector.report_error(ConnectorError(what, self._where, fix, can_retry=True))
 
     @contextmanager
     def _as_connector_errors(self) -> Iterator[None]:
@@ -245,23 +335,17 @@ def _entries(answer: Any) -> list[tuple[bytes, dict[bytes, bytes]]]:  # noqa: AN
 def connector_error(error: BaseException, where: str) -> ConnectorError:
     """What the client raised, as a ConnectorError: what it means, whether to try again, and the fix."""
     words = str(error)
-    causes = [error, error.__cause__, error.__context__]
-    if any(isinstance(each, ssl.SSLError) for each in causes):
+    if any(isinstance(each, ssl.SSLError) for each in client_errors.causes_of(error)):
         return client_errors.tls_mismatch("Redis", where, "rediss://", "redis://")
-    is_refused = isinstance(error, redis.exceptions.AuthenticationError)
-    if is_refused or words.startswith(("NOAUTH", "WRONGPASS")):
-        return client_errors.login_refused("Redis", where)
-    if isinstance(error, redis.exceptions.NoPermissionError):
-        fix = "give the user the commands of streams on this key (ACL SETUSER)"
-        return ConnectorError(f"Redis refused access: {words:.{client_errors.SHORT}}", where, fix)
-    if isinstance(error, redis.exceptions.ResponseError) and "NOGROUP" in words:
-        fix = "create it: XGROUP CREATE stream group 0 MKSTREAM; or correct its name, and submit again"
-        return ConnectorError("there is no such stream, or it has no such group", where, fix)
-    passes = (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, OSError)
-    if isinstance(error, (*passes, redis.exceptions.ReadOnlyError)):
+    if isinstance(error, redis.exceptions.DataError):
+        return _UNSENDABLE.error(words, where)
+    code = getattr(error, "status_code", None) or _CODES.get(type(error), "")
+    answer = words if words.startswith(code) else f"{code} {words}"
+    known = [each for each in ERRORS if f"{answer} ".startswith(f"{each} ")]
+    if not known:
         return client_errors.gone("Redis", words, where)
-    fix = "see what the server says, and submit again"
-    return ConnectorError(f"Redis does not answer as it should: {words:.{client_errors.SHORT}}", where, fix)
+    cause = ERRORS[max(known, key=len)]
+    return client_errors.login_refused("Redis", where) if cause is None else cause.error(answer, where)
 
 
 class RedisStreamSink(BatchSink[dict[bytes, bytes]]):

@@ -48,13 +48,37 @@ _MOST_WORDS: Final = 300
 
 _CAN_UPSERT: Final = ("postgresql", "sqlite", "mysql", "mariadb")
 
-# By SQLSTATE (PostgreSQL) or the beginning of one, and by MySQL's numbers.
-_PASSING: Final = ("08", "40", "53", "55P03", "57", "25006")
-_MYSQL_PASSING: Final = frozenset({1040, 1053, 1205, 1213, 2002, 2003, 2006, 2013, 3024})
+# Errors by SQLSTATE (PostgreSQL) or the beginning of one, by MySQL's numbers, and by SQLite's names or the
+# text of drivers that have neither. The groups are asked in this order. What is in none is the row's.
 _LOGIN: Final = ("28",)
-_MYSQL_LOGIN: Final = frozenset({1045, 1698})
-_OF_THE_TABLE: Final = ("3D", "3F", "42501", "42703", "42P01", "42P10")
-_MYSQL_OF_THE_TABLE: Final = frozenset({1044, 1049, 1054, 1142, 1143, 1146})
+_MYSQL_LOGIN: Final = frozenset({1045, 1251, 1698, 1862, 2059, 2061})
+_LOGIN_TEXTS: Final = ("password", "authentication", "role ")
+_OF_THE_TABLE: Final = (
+    "0A000", "3D", "3F", "42501", "42601", "42703", "42704", "42809", "42883", "428C9", "42P01", "42P10",
+    "57P04", "XX001", "XX002",
+)  # fmt: skip
+_MYSQL_OF_THE_TABLE: Final = frozenset(
+    {1044, 1046, 1049, 1054, 1064, 1142, 1143, 1146, 1194, 1195, 1227, 1305, 1356, 1370}
+)
+_OF_THE_TABLE_TEXTS: Final = (
+    "SQLITE_AUTH", "SQLITE_CANTOPEN", "SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_PERM", "SQLITE_READONLY",
+    "no such table", "no such column", "has no column", "readonly", "unable to open", " does not exist",
+)  # fmt: skip
+_PASSING: Final = (
+    "08", "25", "26000", "40000", "40001", "40003", "40P01", "53", "55000", "55006", "55P03", "57", "58",
+    "72",
+)  # fmt: skip
+_MYSQL_PASSING: Final = frozenset(
+    {
+        1021, 1037, 1038, 1040, 1041, 1053, 1077, 1079, 1080, 1114, 1129, 1135, 1152, 1158, 1159, 1160, 1161,
+        1180, 1203, 1205, 1213, 1226, 1290, 1317, 1614, 1637, 1792, 1836, 1927, 2002, 2003, 2005, 2006, 2012,
+        2013, 2014, 2055, 3024, 3100, 3572, 4031,
+    }
+)  # fmt: skip
+_PASSING_TEXTS: Final = (
+    "SQLITE_BUSY", "SQLITE_FULL", "SQLITE_INTERRUPT", "SQLITE_IOERR", "SQLITE_LOCKED", "SQLITE_NOMEM",
+    "SQLITE_PROTOCOL", "SQLITE_SCHEMA", "locked", "is full", "disk I/O", "connect",
+)  # fmt: skip
 
 
 class SqlSink(BatchSink[dict[str, Any]]):
@@ -192,28 +216,16 @@ class SqlSink(BatchSink[dict[str, Any]]):
         words = self._words(orig)
         if isinstance(error, _TableError):
             return ConnectorError(error.what, self._where, error.fix), False
-        if _is_one(error, orig, _LOGIN, _MYSQL_LOGIN, ("password", "authentication", "role ")):
+        if _is_one(error, orig, _LOGIN, _MYSQL_LOGIN, _LOGIN_TEXTS):
             fix = "correct user and password in the URL, or where else the driver reads them"
             return ConnectorError(f"the database refused the login: {words}", self._where, fix), False
-        texts = (
-            "no such table",
-            "no such column",
-            "has no column",
-            "readonly",
-            "unable to open",
-            " does not exist",
-        )
-        if _is_one(error, orig, _OF_THE_TABLE, _MYSQL_OF_THE_TABLE, texts):
+        if _is_one(error, orig, _OF_THE_TABLE, _MYSQL_OF_THE_TABLE, _OF_THE_TABLE_TEXTS):
             fix = (
                 "see that the database, the table and its columns are there, and that the user may write them"
             )
             return ConnectorError(f"the table cannot be written: {words}", self._where, fix), False
-        is_gone = bool(getattr(error, "connection_invalidated", False)) or isinstance(
-            error, sa.exc.TimeoutError
-        )
-        if is_gone or _is_one(
-            error, orig, _PASSING, _MYSQL_PASSING, ("locked", "is full", "disk I/O", "connect")
-        ):
+        is_gone = bool(getattr(error, "connection_invalidated", False)) or isinstance(error, _GONE)
+        if is_gone or _is_one(error, orig, _PASSING, _MYSQL_PASSING, _PASSING_TEXTS):
             fix = "check that the database runs and is reachable; none of these rows was acked"
             what = f"the database does not answer: {words}"
             return ConnectorError(what, self._where, fix, can_retry=True), False
@@ -224,6 +236,12 @@ class SqlSink(BatchSink[dict[str, Any]]):
         """The first line of a driver's text: the others may quote a row. Masked before it is cut."""
         line = next(iter(str(error).splitlines()), "")
         return masked_text(f"{type(error).__name__}: {line}", self._url)[:_MOST_WORDS]
+
+
+_GONE: Final = (
+    sa.exc.TimeoutError, sa.exc.DisconnectionError, sa.exc.PendingRollbackError, sa.exc.ResourceClosedError,
+)  # fmt: skip
+"""What SQLAlchemy itself raises of a connection that is gone, or that its pool does not give in time."""
 
 
 class _TableError(Exception):
@@ -378,6 +396,9 @@ def _is_one(
     number = orig.args[0] if orig.args else None
     if isinstance(number, int):
         return number in numbers
+    name = getattr(orig, "sqlite_errorname", "SQLITE_ERROR")
+    if name != "SQLITE_ERROR":
+        return str(name).startswith(texts)
     is_of_the_database = isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError)
     return is_of_the_database and any(text in str(orig) for text in texts)
 

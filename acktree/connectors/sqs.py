@@ -155,10 +155,11 @@ class SqsSpout(Spout):
                 self._client.get_queue_attributes(QueueUrl=self.queue_url)
                 self._must_ask = False
         if message is not None:
+            message_id = (message.message_id, message.handle)
+            # A message that cannot be emitted is delivered again after its visibility timeout.
+            self._collector.emit([message.body, message.attributes], message_id, attempt=message.attempt)
             self._handles[message.message_id] = message.handle
             self._hidden.setdefault(message.message_id, message.received)
-            message_id = (message.message_id, message.handle)
-            self._collector.emit([message.body, message.attributes], message_id, attempt=message.attempt)
 
     def keep_alive(self, open_messages: OpenMessages) -> None:
         """Hide open and waiting messages again, those that were hidden some time ago."""

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from acktree import ConnectorError
 from acktree.connectors import client_errors
 from acktree.connectors.batch_sink import as_text, misfit
+from acktree.connectors.client_errors import Cause
 
 try:
     import boto3
@@ -57,9 +58,86 @@ _LOGIN: Final = frozenset(
         "SignatureDoesNotMatch", "UnrecognizedClientException",
     }
 )  # fmt: skip
-_ACCESS: Final = frozenset({"AccessDenied", "AccessDeniedException", "AuthorizationError", "OptInRequired"})
+_ACCESS: Final = frozenset(
+    {"AccessDenied", "AccessDeniedException", "AuthorizationError", "NotAuthorized", "OptInRequired"}
+)
 _ABSENT: Final = frozenset({"NonExistentQueue", "QueueDoesNotExist", "InvalidAddress"})
+_CLOCK: Final = frozenset({"RequestExpired", "RequestTimeTooSkewed"})
+_KEY: Final = frozenset(
+    {
+        "KmsAccessDenied", "KmsDisabled", "KmsInvalidKeyUsage", "KmsInvalidState", "KmsNotFound",
+        "KmsOptInRequired",
+    }
+)  # fmt: skip
+_THROTTLED: Final = frozenset(
+    {
+        "BandwidthLimitExceeded", "KmsThrottled", "LimitExceededException", "RequestLimitExceeded",
+        "RequestThrottled", "RequestThrottledException", "SlowDown", "ThrottledException", "Throttling",
+        "ThrottlingException", "TooManyRequestsException",
+    }
+)  # fmt: skip
+_BUSY: Final = frozenset(
+    {
+        "InternalError", "InternalFailure", "PriorRequestNotComplete", "QueueDeletedRecently",
+        "RequestTimeout", "RequestTimeoutException", "ServiceFailure", "ServiceUnavailable",
+    }
+)  # fmt: skip
+_CREDENTIALS: Final = (
+    "give boto3 credentials of a user that may read this queue (AWS_ACCESS_KEY_ID, a profile, a role)"
+)
+_LATER: Final = Cause(
+    "the connection to SQS is gone",
+    "check that the server runs and is reachable; it is tried again until then",
+    passes=True,
+)
+_WRONG: Final = Cause("SQS refused", "correct what it names, and submit again")
+_ACTIONS: Final = "ReceiveMessage, DeleteMessage, ChangeMessageVisibility, GetQueueAttributes; or SendMessage"
+_CAUSES: Final = (
+    (_LOGIN, Cause("SQS refused the login", _CREDENTIALS)),
+    (
+        _ACCESS,
+        Cause(
+            "SQS refused access",
+            f"allow {_ACTIONS}",
+        ),
+    ),
+    (
+        _ABSENT,
+        Cause(
+            "there is no such queue",
+            "create the queue, or correct its URL, region or endpoint_url, and submit again",
+        ),
+    ),
+    (_CLOCK, Cause("SQS refuses the time of this machine", "set its clock")),
+    (
+        _KEY,
+        Cause(
+            "SQS cannot use the queue's key of KMS",
+            "enable the key, and allow the user kms:Decrypt or kms:GenerateDataKey",
+        ),
+    ),
+    (
+        {"OverLimit"},
+        Cause(
+            "SQS has too many messages in flight",
+            "delete or fail what is open sooner, or lower max_spout_pending; it is tried again",
+            passes=True,
+        ),
+    ),
+    (
+        _THROTTLED,
+        Cause(
+            "SQS throttles",
+            "lower the rate (threads, parallelism), or raise the quota; it is tried again",
+            passes=True,
+        ),
+    ),
+    (_BUSY, _LATER),
+)
+ERRORS: Final = {code: cause for codes, cause in _CAUSES for code in codes}
+"""By SQS's code. Another code passes if its status is one of the server's (5xx), and else does not."""
 _SERVER_ERROR: Final = 500
+_DIGITS: Final = 7
 _ATTRIBUTE: Final = re.compile(r"[A-Za-z0-9_.-]{1,256}")
 _NO_CHARACTER: Final = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What is not in the set of characters that SQS documents for a message."""
@@ -131,10 +209,21 @@ def read(message: Mapping[str, Any], now: float) -> Message:
         name: value.get("BinaryValue", value.get("StringValue"))
         for name, value in message.get("MessageAttributes", {}).items()
     }
-    attempt = int(system.get("ApproximateReceiveCount", 1))
     return Message(
-        message["MessageId"], message["ReceiptHandle"], attempt, message["Body"], own | system, now
+        message["MessageId"],
+        message["ReceiptHandle"],
+        _attempt_of(system),
+        message["Body"],
+        own | system,
+        now,
     )
+
+
+def _attempt_of(system: Mapping[str, str]) -> int:
+    """The number of a delivery. SQS's count includes the queue that a redrive policy moved a message from."""
+    count = str(system.get("ApproximateReceiveCount", ""))
+    is_of_this_queue = "DeadLetterQueueSourceArn" not in system
+    return max(1, int(count)) if is_of_this_queue and count.isdecimal() and len(count) < _DIGITS else 1
 
 
 def as_characters(name: str, value: object, where: str) -> str:
@@ -183,22 +272,27 @@ def host_and_path(queue_url: str, where: str) -> str:
 
 def connector_error(error: BaseException, where: str) -> ConnectorError:
     """What boto3 raised, as a ConnectorError: what it means, whether to try again, and the fix."""
-    credentials = (
-        "give boto3 credentials of a user that may read this queue (AWS_ACCESS_KEY_ID, a profile, a role)"
-    )
     if isinstance(error, botocore.exceptions.ClientError):
-        return _refusal(error, where, credentials)
+        return _refusal(error, where)
     if isinstance(error, botocore.exceptions.SSLError):
         return client_errors.tls_mismatch("SQS", where, "https://", "http://")
     missing = (botocore.exceptions.NoCredentialsError, botocore.exceptions.PartialCredentialsError)
     if isinstance(error, missing):
-        return client_errors.login_refused("SQS", where, credentials)
-    passes = (botocore.exceptions.HTTPClientError, botocore.exceptions.EndpointConnectionError, OSError)
-    if isinstance(error, passes):
+        return client_errors.login_refused("SQS", where, _CREDENTIALS)
+    if isinstance(error, _PASSING):
         return client_errors.gone("SQS", type(error).__name__, where)
     return ConnectorError(
         f"boto3 refused: {error!s:.{client_errors.SHORT}}", where, "correct what it names, and submit again"
     )
+
+
+_PASSING: Final = (
+    OSError, botocore.exceptions.HTTPClientError, botocore.exceptions.ConnectionError,
+    botocore.exceptions.IncompleteReadError, botocore.exceptions.ChecksumError,
+    botocore.exceptions.CredentialRetrievalError, botocore.exceptions.MetadataRetrievalError,
+    botocore.exceptions.TokenRetrievalError,
+)  # fmt: skip
+"""What boto3 raises and what passes: connections, and services that give it credentials."""
 
 
 def refusal_of(error: BaseException, where: str) -> ConnectorError | None:
@@ -216,28 +310,13 @@ def refusal_of(error: BaseException, where: str) -> ConnectorError | None:
     return ConnectorError(what, where, "correct what SQS names")
 
 
-def _refusal(error: Any, where: str, credentials: str) -> ConnectorError:  # noqa: ANN401, PLR0911  # boto3's
+def _refusal(error: Any, where: str) -> ConnectorError:  # noqa: ANN401  # boto3's
     """An error that SQS answered, as a ConnectorError."""
     answer = error.response.get("Error", {})
-    code = str(answer.get("Code", "")).rpartition(".")[2]
-    words = f"{code}: {answer.get('Message', '')!s:.{client_errors.SHORT}}"
+    code = str(answer.get("Code", "")).rpartition(".")[2].rpartition("#")[2]
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    if code in _LOGIN:
-        return client_errors.login_refused("SQS", where, credentials)
-    if code in _ACCESS:
-        fix = (
-            "allow ReceiveMessage, DeleteMessage, ChangeMessageVisibility, GetQueueAttributes; or SendMessage"
-        )
-        return ConnectorError(f"SQS refused access: {code}", where, fix)
-    if code in _ABSENT:
-        fix = "create the queue, or correct its URL, region or endpoint_url, and submit again"
-        return ConnectorError("there is no such queue", where, fix)
-    if code == "OverLimit":
-        fix = "delete or fail what is open sooner, or lower max_spout_pending; it is tried again"
-        return ConnectorError("SQS has too many messages in flight", where, fix, can_retry=True)
-    if "Throttl" in code or "TooManyRequests" in code:
-        fix = "lower the rate (threads, parallelism), or raise the quota; it is tried again"
-        return ConnectorError(f"SQS throttles: {words}", where, fix, can_retry=True)
-    if status >= _SERVER_ERROR:
-        return client_errors.gone("SQS", words, where)
-    return ConnectorError(f"SQS refused: {words}", where, "correct what it names, and submit again")
+    words = f"{code}: {answer.get('Message', '')!s:.{client_errors.SHORT}}"
+    cause = ERRORS.get(code)
+    if cause is None:
+        cause = _LATER if status >= _SERVER_ERROR else _WRONG
+    return cause.error(words, where)

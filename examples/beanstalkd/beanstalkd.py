@@ -13,6 +13,7 @@ import greenstalk
 from acktree import Config, ConnectorError, Failure, OpenMessages, Spout, SpoutOutputCollector, TaskContext
 
 IDLE_SECS = 0.05  # the time between two requests to an empty tube
+PASSING = (OSError, greenstalk.UnknownResponseError, greenstalk.InternalError, greenstalk.OutOfMemoryError)
 
 
 class BeanstalkdSpout(Spout):
@@ -43,7 +44,8 @@ class BeanstalkdSpout(Spout):
             except (greenstalk.TimedOutError, greenstalk.DeadlineSoonError):
                 self.idle_until = time.monotonic() + IDLE_SECS
                 return
-            attempt = int(client.stats_job(job)["reserves"])
+            stats = client.stats_job(job)
+        attempt = 1 if stats["kicks"] else int(stats["reserves"])  # a job that was kicked begins anew
         self.collector.emit([job.body], message_id=(self.epoch, job.id), attempt=attempt)
 
     def keep_alive(self, open_messages: OpenMessages) -> None:
@@ -78,7 +80,7 @@ class BeanstalkdSpout(Spout):
         try:
             self.client = self.client or self.connect()
             yield self.client
-        except (OSError, greenstalk.UnknownResponseError) as error:
+        except PASSING as error:
             self.close()
             self.client, self.epoch = None, self.epoch + 1
             self.collector.lost()

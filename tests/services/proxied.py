@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from acktree import MisuseError
 from acktree.testing import Broker, SpoutHarness
 from tests.services.proxy import Proxy
 
@@ -76,4 +77,38 @@ def check_that_leases_are_kept(broker: ProxiedBroker) -> None:
             time.sleep(0.01)
         bodies = [broker.body_of(each.values) for harness in acked for each in harness.arrived]
     assert sorted(bodies) == [b"%d" % n for n in range(6)], bodies
+    assert broker.count() == 0
+
+
+class _Refusing:
+    """A collector that refuses one message once, as it does a value that does not fit the stream's types."""
+
+    def __init__(self, collector: Any, is_refused: Any):
+        self._collector, self._is_refused = collector, is_refused
+        self.refused = 0
+
+    def emit(self, values: Any, *more: Any, **named: Any) -> None:
+        if not self.refused and self._is_refused(values):
+            self.refused += 1
+            raise MisuseError("a value does not fit", "spout 'spout'", "emit another")
+        self._collector.emit(values, *more, **named)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._collector, name)
+
+
+def check_that_what_cannot_be_emitted_goes_back(broker: ProxiedBroker, make_spout: Any = None) -> None:
+    """An emit that raises takes neither the message nor its place away: it comes again, and so do others."""
+    broker.clear()
+    with SpoutHarness((make_spout or broker.make_spout)()) as harness:
+        collector = _Refusing(harness.spout._collector, lambda values: broker.body_of(values) == b"odd")
+        harness.spout._collector = collector
+        bodies = [b"0", b"odd", b"1"]
+        broker.put(bodies)
+        harness.until(lambda: len(harness.arrived) == len(bodies), 15, "all come")
+        assert sorted(broker.body_of(each.values) for each in harness.arrived) == sorted(bodies)
+        assert collector.refused == 1
+        assert any("does not fit" in each.reason for each in harness.reports)
+        harness.ack(harness.arrived)
+        harness.until(lambda: harness.task.is_idle, 10, "all are acked")
     assert broker.count() == 0

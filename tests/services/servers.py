@@ -259,7 +259,7 @@ class Redis(Server):
 
 
 class Nats(Server):
-    """NATS with JetStream; ``reader`` may do everything and ``stranger`` nothing, both with ``right``."""
+    """NATS with JetStream; ``reader`` may do all, ``stranger`` nothing, ``poor`` all but ask for a stream."""
 
     name = "nats"
 
@@ -279,6 +279,7 @@ class Nats(Server):
             authorization: {{users: [
                 {{user: reader, password: right}},
                 {{user: stranger, password: right, permissions: {rights}}},
+                {{user: poor, password: right, permissions: {{publish: {{deny: "$JS.API.STREAM.INFO.>"}}}}}},
             ]}}
             """
         )

@@ -6,7 +6,8 @@ import pytest
 
 greenstalk = pytest.importorskip("greenstalk")
 
-from acktree.testing import SPOUT_CHECKS, check_spout  # noqa: E402
+from acktree import Retry  # noqa: E402
+from acktree.testing import SPOUT_CHECKS, SpoutHarness, check_spout  # noqa: E402
 from examples.beanstalkd.beanstalkd import BeanstalkdSpout  # noqa: E402
 from tests.services.proxied import ProxiedBroker  # noqa: E402
 from tests.services.servers import Beanstalkd  # noqa: E402
@@ -78,3 +79,17 @@ def tube(request, beanstalkd):
 @pytest.mark.parametrize(("given_up", "check"), CHECKS)
 def test_the_spout_keeps_the_contract(tube: Tube, given_up: str, check: str) -> None:
     check_spout(tube.make_spout, tube, only=[check])
+
+
+@pytest.mark.parametrize("given_up", ["reject"])
+def test_a_job_that_was_kicked_begins_anew(tube: Tube, given_up: str) -> None:
+    tube.clear()
+    tube.put([b"0"])
+    for run in range(2):
+        with SpoutHarness(tube.make_spout(), retry=Retry(max_attempts=1)) as harness:
+            harness.until(lambda: len(harness.arrived) == 1, 10, "it comes")
+            assert harness.arrived[0].attempt == 1
+            (harness.ack if run else harness.fail)(harness.arrived)
+            harness.until(lambda: harness.task.is_idle, 10, "it is done")
+        tube.client.kick(10)
+    assert (tube.count(), given_up) == (0, "reject")

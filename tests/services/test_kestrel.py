@@ -11,7 +11,11 @@ from acktree import ConfigError, ConnectorError
 from acktree.connectors import kestrel as connector
 from acktree.connectors.kestrel import KestrelSpout
 from acktree.testing import SPOUT_CHECKS, SpoutHarness, check_spout
-from tests.services.proxied import ProxiedBroker, check_that_a_hang_is_reported
+from tests.services.proxied import (
+    ProxiedBroker,
+    check_that_a_hang_is_reported,
+    check_that_what_cannot_be_emitted_goes_back,
+)
 from tests.services.servers import Kestrel
 
 QUEUE = "orders"
@@ -143,3 +147,7 @@ def test_what_cannot_be_is_refused(servers, queue_name: str, more) -> None:
 def test_a_server_that_answers_no_more_is_an_outage(queue: Queue, monkeypatch) -> None:
     monkeypatch.setattr(connector, "_SECS", 0.5)
     check_that_a_hang_is_reported(queue)
+
+
+def test_what_cannot_be_emitted_goes_back(queue: Queue) -> None:
+    check_that_what_cannot_be_emitted_goes_back(queue)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import time
 from collections import deque
 from contextlib import suppress
@@ -18,7 +19,12 @@ from acktree import ConfigError, ConnectorError, TopologyBuilder  # noqa: E402
 from acktree.connectors import nats_client as connector  # noqa: E402
 from acktree.connectors.nats import JetStreamSink, JetStreamSpout  # noqa: E402
 from acktree.testing import SPOUT_CHECKS, FeederSpout, LocalCluster, SpoutHarness, check_spout  # noqa: E402
-from tests.services.proxied import ProxiedBroker, check_that_a_hang_is_reported, check_that_leases_are_kept  # noqa: E402
+from tests.services.proxied import (  # noqa: E402
+    ProxiedBroker,
+    check_that_a_hang_is_reported,
+    check_that_leases_are_kept,
+    check_that_what_cannot_be_emitted_goes_back,
+)
 from tests.services.servers import Nats  # noqa: E402
 
 STREAM, SUBJECT, CONSUMER, ACK_WAIT_SECS = "ORDERS", "orders.new", "totals", 0.6
@@ -301,4 +307,76 @@ def test_what_comes_again_while_it_is_open_is_not_emitted_again(stream: Stream) 
         harness.until(lambda: harness.spout._replies[sequence] != reply, 10, "it comes again")
         assert len(harness.arrived) == 1
         harness.ack(harness.arrived)
+    assert stream.count() == 0
+
+
+def publish_raw(stream: Stream, header: bytes, data: bytes) -> None:
+    """Publish a message whose header block is these bytes, which no client sends, and the server takes."""
+    with socket.create_connection(("127.0.0.1", stream.server.port), 10) as connection:
+        connection.recv(4096)
+        connection.sendall(b'CONNECT {"user":"reader","pass":"right","headers":true,"verbose":false}\r\n')
+        sizes = len(header), len(header) + len(data)
+        connection.sendall(b"HPUB %s %d %d\r\n%s%s\r\nPING\r\n" % (SUBJECT.encode(), *sizes, header, data))
+        answer = b""
+        while not answer.endswith(b"PONG\r\n"):
+            answer += connection.recv(4096)
+
+
+HEADERS = {
+    "status 408": (
+        b"NATS/1.0 408 Request Timeout\r\n\r\n",
+        {"Status": "408", "Description": "Request Timeout"},
+    ),
+    "no colon": (b"NATS/1.0\r\nabc\r\n\r\n", {}),
+    "no UTF-8": (b"NATS/1.0\r\na: \xff\r\n\r\n", {"a": "\ufffd"}),
+    "too short": (b"\r\n\r\n", None),
+    "no version": (b"JUNK\r\n\r\n", None),
+}
+
+
+@pytest.mark.parametrize("name", HEADERS)
+def test_no_header_keeps_a_message_or_the_next_one_from_coming(stream: Stream, name: str) -> None:
+    raw, expected = HEADERS[name]
+    stream.clear()
+    publish_raw(stream, raw, b"odd")
+    stream.put([b"good"])
+    with SpoutHarness(stream.make_spout()) as harness:
+        harness.until(lambda: len(harness.arrived) == 2, 10, "both come")
+        harness.ack(harness.arrived)
+    found = {each.values[1]: each.values[2] for each in harness.arrived}
+    assert found == {b"odd": expected, b"good": {}}
+    assert [type(key) for key in found[b"odd"] or {}] == [str] * len(expected or {})
+    assert ["cannot be read" in each.reason for each in harness.reports] == [True] * (expected is None)
+    assert stream.count() == 0
+
+
+def test_what_cannot_be_emitted_goes_back(stream: Stream) -> None:
+    check_that_what_cannot_be_emitted_goes_back(stream)
+
+
+@pytest.mark.parametrize("settings", [{}, {"filter_subject": SUBJECT}], ids=["all subjects", "a filter"])
+def test_messages_that_limits_removed_before_their_delivery_are_reported(stream: Stream, settings) -> None:
+    stream.clear(**settings)
+    stream.put([b"%d" % n for n in range(10)])
+    stream.do(stream.js.update_stream(name=STREAM, subjects=[SUBJECT], max_msgs=4))
+    with SpoutHarness(stream.make_spout()) as harness:
+        harness.until(lambda: len(harness.arrived) == 4, 10, "the others come")
+        harness.ack(harness.arrived)
+        harness.rest(0.6)
+        reasons = [each.reason for each in harness.reports]
+    if settings:  # nobody knows whether the consumer would have read them
+        assert reasons == []
+    else:
+        [reason] = reasons
+        assert "messages 1 to 6 were removed from the stream before they were delivered" in reason
+
+
+def test_a_user_who_may_not_ask_for_the_stream_reads_it_all_the_same(stream: Stream) -> None:
+    stream.clear()
+    stream.put([b"0"])
+    with SpoutHarness(stream.make_spout(stream.url("poor:right@"))) as harness:
+        harness.until(lambda: len(harness.arrived) == 1, 10, "it comes")
+        harness.ack(harness.arrived)
+        harness.rest(0.5)
+        assert not harness.reports
     assert stream.count() == 0

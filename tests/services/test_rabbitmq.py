@@ -5,18 +5,25 @@ from __future__ import annotations
 import copy
 import select
 import socket
+import struct
 import threading
 from contextlib import suppress
+from datetime import UTC, datetime
+from decimal import Decimal
 
 import pytest
 
 pika = pytest.importorskip("pika")
 
-from acktree import ConfigError, TopologyBuilder  # noqa: E402
+from acktree import ConfigError, ConnectorError, Retry, TopologyBuilder  # noqa: E402
 from acktree.connectors import rabbitmq as connector  # noqa: E402
 from acktree.connectors.rabbitmq import RabbitMQSink, RabbitMQSpout  # noqa: E402
 from acktree.testing import SPOUT_CHECKS, FeederSpout, LocalCluster, SpoutHarness, check_spout  # noqa: E402
-from tests.services.proxied import ProxiedBroker, check_that_a_hang_is_reported  # noqa: E402
+from tests.services.proxied import (  # noqa: E402
+    ProxiedBroker,
+    check_that_a_hang_is_reported,
+    check_that_what_cannot_be_emitted_goes_back,
+)
 from tests.services.servers import RabbitMQ  # noqa: E402
 
 QUEUE, DEAD = "orders", "orders.dead"
@@ -236,3 +243,152 @@ def test_the_sink_fails_what_is_not_confirmed_in_time(rabbitmq, monkeypatch) -> 
     assert (message_id, "no answer" in failure.reason) == (1, True)
     made.connection.close()
     made.proxy.remove()
+
+
+@pytest.fixture
+def plain(rabbitmq):
+    made = Queue(rabbitmq, "classic")
+    made.clear()
+    yield made
+    made.drop_queue()
+    made.connection.close()
+    made.proxy.remove()
+
+
+def publish(queue: Queue, body: bytes, headers: object) -> None:
+    queue.channel.basic_publish("", QUEUE, body, pika.BasicProperties(headers=headers, delivery_mode=2))
+
+
+COUNTS = [5, "three", None, -1, True, 2.5, b"3", [4], {"n": 4}, 1 << 62]
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_a_count_of_deliveries_that_a_publisher_wrote_is_not_believed(rabbitmq, kind: str) -> None:
+    queue = Queue(rabbitmq, kind)
+    try:
+        queue.clear()
+        for n, count in enumerate(COUNTS):
+            if count != 2.5:  # pika writes no fractions
+                publish(queue, b"%d" % n, {"x-delivery-count": count})
+        expected = len(COUNTS) - 1
+        spout = RabbitMQSpout(queue.url(), QUEUE, prefetch=2)
+        with SpoutHarness(spout, retry=Retry(max_attempts=3)) as harness:
+            done = 0
+            while done < expected:  # two at a time: none keeps its place in the prefetch
+                harness.until(lambda: len(harness.arrived) > done, 10, "they come")  # noqa: B023
+                fresh = harness.arrived[done:]
+                done += len(fresh)
+                harness.ack(fresh)
+            assert [each.attempt for each in harness.arrived] == [1] * expected
+            assert not harness.letters
+        assert queue.count() == 0
+    finally:
+        queue.drop_queue()
+        queue.connection.close()
+        queue.proxy.remove()
+
+
+def test_a_quorum_queues_own_count_replaces_a_publishers(rabbitmq) -> None:
+    queue = Queue(rabbitmq, "quorum")
+    try:
+        queue.clear()
+        publish(queue, b"0", {"x-delivery-count": 7})
+        with SpoutHarness(RabbitMQSpout(queue.url(), QUEUE)) as harness:
+            harness.until(lambda: len(harness.arrived) == 1, 10, "it comes")
+            harness.fail(harness.arrived)
+            harness.until(lambda: len(harness.arrived) == 2, 10, "it comes again")
+            assert [each.attempt for each in harness.arrived] == [1, 2]
+            harness.ack(harness.arrived[1:])
+    finally:
+        queue.drop_queue()
+        queue.connection.close()
+        queue.proxy.remove()
+
+
+class Raw:
+    """A field of AMQP as bytes: pika does not write all that the server takes."""
+
+    def __init__(self, kind: bytes, content: bytes):
+        self.bytes = kind + content
+
+
+def nested(depth: int) -> object:
+    value: object = 1
+    for _ in range(depth):
+        value = [value] if depth % 2 else {"a": value}
+    return value
+
+
+VALUES = {
+    "milliseconds for a date": (Raw(b"T", struct.pack(">Q", 1_700_000_000_000)), 1_700_000_000_000),
+    "a date": (datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC)),
+    "the largest date": (Raw(b"T", b"\xff" * 8), (1 << 64) - 1),
+    "a fraction": (Raw(b"d", struct.pack(">d", 2.5)), 2.5),
+    "a small number": (Raw(b"b", b"\xff"), -1),
+    "a long number": (Raw(b"l", struct.pack(">q", -(1 << 62))), -(1 << 62)),
+    "an amount": (Decimal("-12.50"), Decimal("-12.5")),
+    "no UTF-8": (Raw(b"S", struct.pack(">I", 2) + b"\xff\xfe"), b"\xff\xfe"),
+    "bytes": (b"\x00\x01", b"\x00\x01"),
+    "a list": ([1, "a", None, True, {"b": []}], [1, "a", None, True, {"b": []}]),
+}
+
+
+@pytest.fixture
+def raw_fields(monkeypatch):
+    encode = pika.data.encode_value
+
+    def encoded(pieces, value):
+        if not isinstance(value, Raw):
+            return encode(pieces, value)
+        pieces.append(value.bytes)
+        return len(value.bytes)
+
+    monkeypatch.setattr(pika.data, "encode_value", encoded)
+
+
+@pytest.mark.usefixtures("raw_fields")
+def test_headers_come_as_they_were_sent(plain: Queue) -> None:
+    sent = {name: value for name, (value, _) in VALUES.items()}
+    publish(plain, b"0", sent)
+    plain.channel.basic_publish(
+        "", QUEUE, b"1", pika.BasicProperties("text/plain", "gzip", {"k": "v"}, message_id="7", timestamp=5)
+    )
+    plain.put([b"2"])
+    with SpoutHarness(plain.make_spout()) as harness:
+        harness.until(lambda: len(harness.arrived) == 3, 10, "they come")
+        harness.ack(harness.arrived)
+        assert not harness.reports
+    first, second, third = (each.values[2] for each in harness.arrived)
+    assert first == {name: expected for name, (_, expected) in VALUES.items()}
+    assert {name: type(value) for name, value in first.items()} == {
+        name: type(expected) for name, (_, expected) in VALUES.items()
+    }
+    assert (second, third) == ({"k": "v"}, {})
+
+
+@pytest.mark.parametrize("depth", [120, 121])
+def test_headers_that_cannot_be_read_are_reported_and_hold_nothing_up(plain: Queue, depth: int) -> None:
+    publish(plain, b"odd", {"deep": nested(depth)})
+    plain.put([b"good"])
+    with SpoutHarness(RabbitMQSpout(plain.url(), QUEUE, prefetch=1)) as harness:
+        harness.until(lambda: len(harness.arrived) == 1, 10, "it comes")
+        harness.ack(harness.arrived)
+        harness.until(lambda: len(harness.arrived) == 2, 10, "the next one comes")
+        [report] = harness.reports
+    assert [each.values[2] for each in harness.arrived] == [None, {}]
+    assert "headers of a message cannot be read" in report.reason
+
+
+def test_what_cannot_be_emitted_goes_back(plain: Queue) -> None:
+    check_that_what_cannot_be_emitted_goes_back(plain)
+
+
+def test_a_stream_is_refused(plain: Queue) -> None:
+    arguments = {"x-queue-type": "stream"}
+    plain.channel.queue_declare("clicks", durable=True, arguments=arguments)
+    try:
+        with pytest.raises(ConnectorError, match="'clicks' is a stream") as refused:
+            SpoutHarness(RabbitMQSpout(plain.url(), "clicks"))
+    finally:
+        plain.channel.queue_delete("clicks")
+    assert not refused.value.can_retry

@@ -11,8 +11,12 @@ client = pytest.importorskip("redis")
 from acktree import ConfigError, TopologyBuilder  # noqa: E402
 from acktree.connectors import redis as connector  # noqa: E402
 from acktree.connectors.redis import RedisStreamSink, RedisStreamSpout  # noqa: E402
-from acktree.testing import SPOUT_CHECKS, FeederSpout, LocalCluster, check_spout  # noqa: E402
-from tests.services.proxied import ProxiedBroker, check_that_a_hang_is_reported  # noqa: E402
+from acktree.testing import SPOUT_CHECKS, FeederSpout, LocalCluster, SpoutHarness, check_spout  # noqa: E402
+from tests.services.proxied import (  # noqa: E402
+    ProxiedBroker,
+    check_that_a_hang_is_reported,
+    check_that_what_cannot_be_emitted_goes_back,
+)
 from tests.services.servers import Redis  # noqa: E402
 
 STREAM, GROUP, CLAIM_SECS = "orders", "totals", 2.0
@@ -145,3 +149,106 @@ def test_an_idle_time_is_seconds(secs) -> None:
 def test_a_server_that_answers_no_more_is_an_outage(stream: Stream, monkeypatch) -> None:
     monkeypatch.setattr(connector, "_CONNECT_SECS", 0.5)
     check_that_a_hang_is_reported(stream)
+
+
+def test_what_cannot_be_emitted_goes_back(stream: Stream) -> None:
+    check_that_what_cannot_be_emitted_goes_back(stream)
+
+
+@pytest.mark.parametrize("owner", ["the same consumer", "another one that is dead"])
+def test_pending_entries_that_were_trimmed_are_reported_once_with_their_number(
+    stream: Stream, owner: str, monkeypatch
+) -> None:
+    stream.clear()
+    stream.put([b"%d" % n for n in range(5)])
+    consumer = "c" if owner == "the same consumer" else "dead"
+    stream.client.xreadgroup(GROUP, consumer, {STREAM: ">"}, count=5)
+    stream.client.xtrim(STREAM, maxlen=2, approximate=False)
+    spout = RedisStreamSpout(stream.url(), STREAM, GROUP, consumer="c", claim_idle_secs=0.2)
+    with SpoutHarness(spout) as harness:
+        harness.until(lambda: len(harness.arrived) == 2 and bool(harness.reports), 10, "the others come")
+        harness.ack(harness.arrived)
+        harness.rest(0.5)
+        [report] = harness.reports
+    state = "pending" if consumer == "c" else "pending at other consumers"
+    assert f"3 entries that were {state} were removed" in report.reason
+    assert stream.count() == 0
+
+
+def test_an_entry_that_was_trimmed_while_it_was_open_is_not_reported(stream: Stream) -> None:
+    stream.clear()
+    stream.put([b"0"])
+    spout = RedisStreamSpout(stream.url(), STREAM, GROUP, consumer="c", claim_idle_secs=0.2)
+    with SpoutHarness(spout) as harness:
+        harness.until(lambda: len(harness.arrived) == 1, 10, "it comes")
+        stream.client.xtrim(STREAM, maxlen=0)
+        harness.rest(0.5)
+        harness.ack(harness.arrived)
+        assert not harness.reports
+
+
+def test_a_failed_entry_that_was_trimmed_is_reported(stream: Stream) -> None:
+    stream.clear()
+    stream.put([b"0"])
+    with SpoutHarness(stream.make_spout()) as harness:
+        harness.until(lambda: len(harness.arrived) == 1, 10, "it comes")
+        stream.client.xtrim(STREAM, maxlen=0)
+        harness.fail(harness.arrived)
+        harness.until(lambda: bool(harness.reports), 10, "it is reported")
+        assert "1 entries that were pending were removed" in harness.reports[0].reason
+
+
+def test_entries_that_were_trimmed_before_they_were_delivered_are_reported(stream: Stream) -> None:
+    stream.clear()
+    stream.put([b"first"])
+    with SpoutHarness(stream.make_spout()) as harness:
+        harness.until(lambda: len(harness.arrived) == 1, 10, "it comes")
+        harness.ack(harness.arrived)
+    stream.put([b"%d" % n for n in range(10)])
+    stream.client.xtrim(STREAM, maxlen=4, approximate=False)
+    with SpoutHarness(stream.make_spout()) as harness:
+        harness.until(lambda: len(harness.arrived) == 4, 10, "the others come")
+        harness.ack(harness.arrived)
+        harness.rest(0.2)
+        [report] = harness.reports
+    assert "6 entries that were not delivered yet were removed" in report.reason
+
+
+def test_a_user_who_may_not_ask_for_the_stream_reads_it_all_the_same(stream: Stream) -> None:
+    stream.clear()
+    commands = ["-@all", "+@stream", "+ping", "+hello", "+client", "-xinfo"]
+    stream.client.acl_setuser("poor", enabled=True, passwords=["+right"], keys=["*"], commands=commands)
+    stream.put([b"0"])
+    with SpoutHarness(stream.make_spout(stream.url("poor:right@"))) as harness:
+        harness.until(lambda: len(harness.arrived) == 1, 10, "it comes")
+        assert not harness.reports
+
+
+REFUSALS = {
+    "NOREPLICAS": (
+        ["CONFIG", "SET", "min-replicas-to-write", 1],
+        ["CONFIG", "SET", "min-replicas-to-write", 0],
+    ),
+    "READONLY": (["REPLICAOF", "127.0.0.1", 1], ["REPLICAOF", "NO", "ONE"]),
+}
+
+
+@pytest.mark.parametrize("code", REFUSALS)
+def test_an_answer_that_passes_is_one_outage(stream: Stream, code: str) -> None:
+    trouble, repair = REFUSALS[code]
+    stream.clear()
+    stream.put([b"0"])
+    with SpoutHarness(stream.make_spout()) as harness:
+        harness.until(lambda: len(harness.arrived) == 1, 10, "it comes")
+        harness.ack(harness.arrived)
+        stream.client.execute_command(*trouble)
+        try:
+            harness.until(lambda: bool(harness.reports), 10, "it is reported")
+            harness.rest(0.3)
+        finally:
+            stream.client.execute_command(*repair)
+        stream.put([b"1"])
+        harness.until(lambda: len(harness.arrived) == 2, 10, "it goes on")
+        [report] = harness.reports
+    assert code in report.reason
+    assert report.exception.can_retry

@@ -13,11 +13,16 @@ import pytest
 
 boto3 = pytest.importorskip("boto3")
 
-from acktree import ConfigError, ConnectorError, TopologyBuilder  # noqa: E402
+from acktree import ConfigError, ConnectorError, Retry, TopologyBuilder  # noqa: E402
 from acktree.connectors import sqs_client as connector  # noqa: E402
 from acktree.connectors.sqs import SqsSink, SqsSpout  # noqa: E402
 from acktree.testing import SPOUT_CHECKS, FeederSpout, LocalCluster, SpoutHarness, check_spout  # noqa: E402
-from tests.services.proxied import ProxiedBroker, check_that_a_hang_is_reported, check_that_leases_are_kept  # noqa: E402
+from tests.services.proxied import (  # noqa: E402
+    ProxiedBroker,
+    check_that_a_hang_is_reported,
+    check_that_leases_are_kept,
+    check_that_what_cannot_be_emitted_goes_back,
+)
 from tests.services.proxy import Proxy  # noqa: E402
 from tests.services.servers import Moto  # noqa: E402
 
@@ -324,3 +329,35 @@ def test_a_server_that_answers_no_more_is_an_outage(queue: Queue, monkeypatch) -
 
 def test_no_other_consumer_gets_open_or_waiting_messages(queue: Queue) -> None:
     check_that_leases_are_kept(queue)
+
+
+def test_what_cannot_be_emitted_goes_back(queue: Queue) -> None:
+    check_that_what_cannot_be_emitted_goes_back(queue)
+
+
+def test_an_attribute_of_a_message_counts_no_delivery(queue: Queue) -> None:
+    queue.clear()
+    count = {"DataType": "Number", "StringValue": "9"}
+    for name in ("ApproximateReceiveCount", "attempt"):
+        queue.client.send_message(QueueUrl=queue.url(), MessageBody=name, MessageAttributes={name: count})
+    with SpoutHarness(queue.make_spout(), retry=Retry(max_attempts=3)) as harness:
+        harness.until(lambda: len(harness.arrived) == 2, 10, "they come")
+        harness.ack(harness.arrived)
+    assert [each.attempt for each in harness.arrived] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("system", "attempt"),
+    [
+        ({"ApproximateReceiveCount": "4"}, 4),
+        ({"ApproximateReceiveCount": "4", "DeadLetterQueueSourceArn": "arn:aws:sqs:::orders"}, 1),
+        ({"ApproximateReceiveCount": "many"}, 1),
+        ({"ApproximateReceiveCount": "0"}, 1),
+        ({"ApproximateReceiveCount": "9" * 30}, 1),
+        ({"ApproximateReceiveCount": ""}, 1),
+        ({}, 1),
+    ],
+)
+def test_the_count_of_this_queue_is_the_attempt(system, attempt: int) -> None:
+    message = {"MessageId": "m", "ReceiptHandle": "h", "Body": "b", "Attributes": system}
+    assert connector.read(message, 0.0).attempt == attempt

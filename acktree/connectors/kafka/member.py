@@ -27,6 +27,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from acktree import ConfigError, ConnectorError
 from acktree.connectors.kafka.client import (
     CONNECT_SECS,
+    OFFSET_GONE,
     SERVERS_GONE,
     UNKNOWN_TOPIC,
     client_log,
@@ -236,10 +237,10 @@ class Member:
         error = message.error()
         if error is None or error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
             return False
-        if error.code() != KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001
-            self._errors.append(error)
-        else:
+        if error.code() in OFFSET_GONE:
             self._gone.add((message.topic() or "", message.partition() or 0))
+        else:
+            self._errors.append(error)
         return True
 
     def _jump_all(self) -> None:
@@ -259,6 +260,8 @@ class Member:
         if partition.position > high:
             what = f"the topic was created again: it ends at offset {high}, and {partition.position} is next"
             self.partitions[key] = Partition(*key, low, mark=partition.mark)  # the offsets are new
+        elif partition.position >= low:
+            low, what = partition.position, "a new leader does not have all records that were confirmed"
         else:
             what = (
                 f"retention removed the records from {partition.position} to {low - 1} before they were read"

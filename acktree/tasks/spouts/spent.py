@@ -1,7 +1,8 @@
 """Messages that their queue has delivered more often than a ``Retry`` allows.
 
 Each earlier delivery ended without a verdict, with its driver or its connection: a message that kills its
-driver each time looks like this. It is given up before it runs once more.
+driver each time looks like this. Another consumer's deliveries count too, where the queue counts them. It is
+given up before it runs once more.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def _last_attempt(run: Run, row: int, attempt: int) -> Attempt:
 def _failure(attempt: int, max_attempts: int) -> Failure:
     return Failure(
         reason=f"delivery {attempt} of a message that may have {max_attempts} attempts: the earlier ones "
-        "ended without a verdict, with their driver or their connection",
+        "ended without a verdict, with their driver or their connection, or at another consumer",
         kind=FailureKind.FAILED, cause=FailureCause.GAVE_UP, component=None, exception=None,
         exception_types=(), traceback=None, attempt=attempt - 1, final=True,
     )  # fmt: skip

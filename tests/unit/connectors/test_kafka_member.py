@@ -135,6 +135,19 @@ def test_records_beside_an_offset_that_is_gone_are_emitted_also_if_the_server_do
         harness.until(lambda: len(harness.arrived) == 3, 5, "reading goes on")
 
 
+def test_a_log_that_a_new_leader_has_cut_is_reported_and_read_on(group):
+    with SpoutHarness(make_spout()) as harness:
+        client = Client.last
+        client.assign_these(0)
+        client.queue += [Record(0), Record(1), Record(2)]
+        harness.until(lambda: len(harness.arrived) == 3, 5, "three come")
+        client.queue.append(Record(3, error=KafkaError(KafkaError._LOG_TRUNCATION)))
+        harness.until(lambda: bool(harness.reports), 5, "it is reported")
+        assert "does not have all records that were confirmed" in harness.reports[0].reason
+        client.queue.append(Record(3))
+        harness.until(lambda: len(harness.arrived) == 4, 5, "reading goes on")
+
+
 def test_records_whose_emit_raises_are_emitted_by_the_next_try_and_no_commit_passes_them(group):
     with SpoutHarness(make_spout()) as harness:
         client = Client.last
