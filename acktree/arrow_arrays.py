@@ -15,12 +15,14 @@ Source: with Arrow 26.0.1 all of these were seen, values side by side, in lists,
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, ValuesView
+import copyreg
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, ValuesView
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from itertools import chain
 from math import isfinite
+from operator import getitem, methodcaller
 from typing import Any, Final
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -127,6 +129,24 @@ def _stored(kind: pa.DataType) -> pa.DataType:
     while isinstance(kind, pa.BaseExtensionType | pa.DictionaryType):
         kind = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind.value_type
     return kind
+
+
+class _Call:
+    """Is pickled as a call, and unpickled as what it returns."""
+
+    def __init__(self, function: Callable[..., object], *arguments: object) -> None:
+        self._reduced = function, arguments
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self._reduced
+
+
+def _reduce_interval(value: object) -> tuple[Any, ...]:
+    """Reduce an interval to calls of Python and Arrow: pickle does not find its class by a name."""
+    return getitem, (_Call(methodcaller("to_pylist"), pa.array([value])), 0)
+
+
+copyreg.pickle(pa.MonthDayNano, _reduce_interval)
 
 
 # ---- where Arrow infers -----------------------------------------------------------------------------------

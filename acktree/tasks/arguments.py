@@ -34,6 +34,11 @@ def columns_of_stream(batch: object, declaration: StreamDeclaration, where: str)
     Raises:
         MisuseError: It is no batch, has other columns, or a column that cannot be encoded.
     """
+    chosen = _selected(batch, declaration, where)
+    return admitted(chosen, f"{where}, stream {declaration.name!r}")
+
+
+def _selected(batch: object, declaration: StreamDeclaration, where: str) -> pa.RecordBatch:
     if not isinstance(batch, pa.RecordBatch):
         what = f"emit_batch() of a {type(batch).__name__}"
         raise MisuseError(what, where, "give a pyarrow.RecordBatch: pa.record_batch({field: array, ...})")
@@ -41,7 +46,7 @@ def columns_of_stream(batch: object, declaration: StreamDeclaration, where: str)
     if sorted(batch.schema.names) != sorted(fields):
         what = f"emit_batch() with columns {batch.schema.names} on stream {declaration.name!r} of {fields}"
         raise MisuseError(what, where, "name each field of the stream once")
-    return admitted(batch.select(fields), f"{where}, stream {declaration.name!r}")
+    return batch.select(fields)
 
 
 def batch_of_stream(batch: object, declaration: StreamDeclaration, where: str) -> pa.RecordBatch:
@@ -55,26 +60,28 @@ def batch_of_stream(batch: object, declaration: StreamDeclaration, where: str) -
 def parts_of_stream(
     batch: object, declaration: StreamDeclaration, where: str
 ) -> Iterator[tuple[int, pa.RecordBatch | MisuseError]]:
-    """The same, but a row that does not fit is reported alone; the other rows go on.
+    """The same, but a row that cannot be encoded, or does not fit, is reported alone; the other rows go on.
 
     Yields:
-        The first row of each part with the part; for a row that does not fit, why.
+        The first row of each part with the part; for a row that does not go, why.
+
+    Raises:
+        MisuseError: It is no batch, or has other columns.
     """
-    chosen = columns_of_stream(batch, declaration, where)
-    if declaration.schema is None:
-        yield 0, chosen
-        return
+    chosen = _selected(batch, declaration, where)
     yield from _parts(chosen, declaration.schema, f"{where}, stream {declaration.name!r}", 0)
 
 
 def _parts(
-    batch: pa.RecordBatch, schema: pa.Schema, where: str, first: int
+    batch: pa.RecordBatch, schema: pa.Schema | None, where: str, first: int
 ) -> Iterator[tuple[int, pa.RecordBatch | MisuseError]]:
     try:
-        yield first, fitted(batch, schema, where)
+        part = admitted(batch, where)
+        yield first, part if schema is None else fitted(part, schema, where)
     except MisuseError as error:
-        if batch.num_rows <= 1:
-            yield first, error
+        is_of_type = isinstance(error.__cause__, NotImplementedError)  # no row goes
+        if batch.num_rows <= 1 or is_of_type:
+            yield from ((first + row, error) for row in range(batch.num_rows))
             return
         middle = batch.num_rows // 2
         yield from _parts(batch.slice(0, middle), schema, where, first)

@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from acktree.arrow_arrays import FAITHFUL, array_of, holds, kinds_of, typed_array
 from acktree.core import durable
-from acktree.core.data.reading import Column, PartlyReadable, decoded
+from acktree.core.data.reading import Column, PartlyReadable, columns_of, decoded
 from acktree.errors import MisuseError
 from acktree.texts import error_text, short_repr
 
@@ -185,7 +185,7 @@ def unpickled_columns(batch: pa.RecordBatch) -> list[Column]:
     """
     return [
         unpickled_column(field, column) if _mark_of(field) == _PICKLE else column
-        for field, column in zip(batch.schema, batch.columns, strict=True)
+        for field, column in zip(batch.schema, columns_of(batch), strict=True)
         if _mark_of(field) != _HIDDEN
     ]
 
@@ -248,11 +248,10 @@ def native_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     Raises:
         MisuseError: Arrow finds no common type for the values of a field.
     """
-    if not any(_mark_of(field) == _PICKLE for field in batch.schema):
-        return batch
-    pairs = [_inferred(field, column) for field, column in zip(batch.schema, batch.columns, strict=True)]
-    schema = pa.schema([field for field, _ in pairs])
-    return pa.RecordBatch.from_arrays([array for _, array in pairs], schema=schema)
+    for at, field in enumerate(batch.schema):
+        if _mark_of(field) == _PICKLE:
+            batch = batch.set_column(at, *_inferred(field, batch.column(at)))
+    return batch
 
 
 def pickled_fields(batch: pa.RecordBatch) -> frozenset[str]:
@@ -330,8 +329,6 @@ def _pickled_alone(name: str, value: object) -> bytes:
 
 
 def _inferred(field: pa.Field, column: pa.Array) -> tuple[pa.Field, pa.Array]:
-    if _mark_of(field) != _PICKLE:
-        return field, column
     values = unpickled_column(field, column)
     try:
         array = array_of(values)
