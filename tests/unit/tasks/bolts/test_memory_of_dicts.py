@@ -85,4 +85,4 @@ def test_nan_of_any_type_go_to_one_task_and_are_counted_together(wrap):
         for nan in (float("nan"), Decimal("nan"), np.float32("nan"), -float("nan"), float("nan")):
             feeder.feed([wrap(nan)], message_id=0)
             cluster.advance(1)
-        assert cluster.tuples("counts") == [(1,), (2,), (3,), (4,), (5,)]
+        assert cluster.tuples("counts") == [[1], [2], [3], [4], [5]]
