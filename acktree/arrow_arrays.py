@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
+from fractions import Fraction
 from itertools import chain
 from math import isfinite
 from operator import getitem, methodcaller
@@ -30,7 +31,17 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pyarrow as pa
 
-__all__ = ["FAITHFUL", "MOST_DEPTH", "array_of", "depth_of", "holds", "is_same", "kinds_of", "typed_array"]
+__all__ = [
+    "FAITHFUL",
+    "IMMUTABLE",
+    "MOST_DEPTH",
+    "array_of",
+    "depth_of",
+    "holds",
+    "is_same",
+    "kinds_of",
+    "typed_array",
+]
 
 MOST_DEPTH: Final = 64
 """Arrow reads no type that is deeper, though it writes it (``kMaxNestingDepth`` of its IPC format)."""
@@ -42,6 +53,11 @@ FAITHFUL: Final[Mapping[type, pa.DataType]] = {
     bytes: pa.binary(),
 }
 """The types that Arrow returns unchanged; exactly these, no subclasses."""
+IMMUTABLE: Final = frozenset(
+    {*FAITHFUL, type(None), complex, date, datetime, time, timedelta, Decimal, Fraction, UUID}
+    | {kind for kind in np.sctypeDict.values() if kind not in {np.void, np.object_}}
+)
+"""Types of plain values that cannot change; exactly these, no subclasses."""
 _MOST_PLACES: Final = 100_000
 """The most fields that a type may have at one depth."""
 _CONTAINERS: Final[tuple[type, ...]] = (list, tuple, dict, ValuesView, set, frozenset, np.ndarray)

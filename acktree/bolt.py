@@ -269,7 +269,7 @@ class OutputCollector(_Collector):
         """Emit one tuple.
 
         Args:
-            values: One value for each field of the stream, in order. Do not change them afterwards.
+            values: One value for each field of the stream, in order. What is changed later is not sent.
             anchors: One or several input tuples; their messages are not acked before this tuple is. The same
                 tuple twice counts once. None: not anchored.
             stream: A stream of ``outputs``.
@@ -323,7 +323,7 @@ class BasicOutputCollector(_Collector):
         """Emit one tuple, anchored to the input (in ``tick``: to nothing).
 
         Args:
-            values: One value for each field of the stream, in order. Do not change them afterwards.
+            values: One value for each field of the stream, in order. What is changed later is not sent.
             stream: A stream of ``outputs``.
 
         Raises:

@@ -209,7 +209,7 @@ class SpoutOutputCollector(ABC):
         """Emit one tuple.
 
         Args:
-            values: One value for each field of the stream, in order. Do not change them afterwards.
+            values: One value for each field of the stream, in order. What is changed later is not sent.
             message_id: Any hashable value: the message is tracked and ``ack`` or ``fail`` is called with it.
                 None: untracked, without a verdict. 0 and "" are ids. With ``redelivers = False`` it must
                 survive pickle.
