@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from acktree.core.data.reading import Column, PartlyReadable, columns_of
+from acktree.core.data.reading import Column, PartlyReadable, Unreadable, columns_of, decoded
 from acktree.core.data.values import pickled_fields
 from acktree.core.ids import Int64s
 from acktree.texts import bounded, short_repr
@@ -67,15 +67,12 @@ def _plain_values(column: Column, most_text: int) -> list[Any] | None:
 
 def _python_values(column: Column) -> Sequence[Any]:
     """The values of a column; a text in the place of each that Python cannot represent."""
-    if not isinstance(column, pa.Array):
-        return column.cells if isinstance(column, PartlyReadable) else column
-    try:
-        values: list[Any] = column.to_pylist()
-    except Exception:  # noqa: BLE001  # a date beyond 9999, a text that is not UTF-8, an unknown time zone, ...
-        if len(column) > 1:
-            return [value for at in range(len(column)) for value in _python_values(column.slice(at, 1))]
-        return [f"<{column.type}, not representable>"]
-    return values
+    values = decoded(column)
+    if not isinstance(values, PartlyReadable):
+        return values
+    return [
+        f"<{cell.kind}, not representable>" if isinstance(cell, Unreadable) else cell for cell in values.cells
+    ]
 
 
 def _shown(value: Any, most_text: int, *, is_hidden: bool) -> object:  # noqa: ANN401  # any value that Arrow has
