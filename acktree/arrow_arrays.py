@@ -15,12 +15,15 @@ Source: with Arrow 26.0.1 all of these were seen, values side by side, in lists,
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, ValuesView
+import copyreg
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, ValuesView
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
+from fractions import Fraction
 from itertools import chain
 from math import isfinite
+from operator import getitem, methodcaller
 from typing import Any, Final
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -28,7 +31,17 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pyarrow as pa
 
-__all__ = ["FAITHFUL", "MOST_DEPTH", "array_of", "depth_of", "holds", "is_same", "kinds_of", "typed_array"]
+__all__ = [
+    "FAITHFUL",
+    "IMMUTABLE",
+    "MOST_DEPTH",
+    "array_of",
+    "depth_of",
+    "holds",
+    "is_same",
+    "kinds_of",
+    "typed_array",
+]
 
 MOST_DEPTH: Final = 64
 """Arrow reads no type that is deeper, though it writes it (``kMaxNestingDepth`` of its IPC format)."""
@@ -40,6 +53,11 @@ FAITHFUL: Final[Mapping[type, pa.DataType]] = {
     bytes: pa.binary(),
 }
 """The types that Arrow returns unchanged; exactly these, no subclasses."""
+IMMUTABLE: Final = frozenset(
+    {*FAITHFUL, type(None), complex, date, datetime, time, timedelta, Decimal, Fraction, UUID}
+    | {kind for kind in np.sctypeDict.values() if kind not in {np.void, np.object_}}
+)
+"""Types of plain values that cannot change; exactly these, no subclasses."""
 _MOST_PLACES: Final = 100_000
 """The most fields that a type may have at one depth."""
 _CONTAINERS: Final[tuple[type, ...]] = (list, tuple, dict, ValuesView, set, frozenset, np.ndarray)
@@ -127,6 +145,24 @@ def _stored(kind: pa.DataType) -> pa.DataType:
     while isinstance(kind, pa.BaseExtensionType | pa.DictionaryType):
         kind = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind.value_type
     return kind
+
+
+class _Call:
+    """Is pickled as a call, and unpickled as what it returns."""
+
+    def __init__(self, function: Callable[..., object], *arguments: object) -> None:
+        self._reduced = function, arguments
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self._reduced
+
+
+def _reduce_interval(value: object) -> tuple[Any, ...]:
+    """Reduce an interval to calls of Python and Arrow: pickle does not find its class by a name."""
+    return getitem, (_Call(methodcaller("to_pylist"), pa.array([value])), 0)
+
+
+copyreg.pickle(pa.MonthDayNano, _reduce_interval)
 
 
 # ---- where Arrow infers -----------------------------------------------------------------------------------

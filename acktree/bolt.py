@@ -269,7 +269,7 @@ class OutputCollector(_Collector):
         """Emit one tuple.
 
         Args:
-            values: One value for each field of the stream, in order. Do not change them afterwards.
+            values: One value for each field of the stream, in order. What is changed later is not sent.
             anchors: One or several input tuples; their messages are not acked before this tuple is. The same
                 tuple twice counts once. None: not anchored.
             stream: A stream of ``outputs``.
@@ -323,7 +323,7 @@ class BasicOutputCollector(_Collector):
         """Emit one tuple, anchored to the input (in ``tick``: to nothing).
 
         Args:
-            values: One value for each field of the stream, in order. Do not change them afterwards.
+            values: One value for each field of the stream, in order. What is changed later is not sent.
             stream: A stream of ``outputs``.
 
         Raises:
@@ -359,16 +359,18 @@ class ArrowOutputCollector(_Collector):
 
         Args:
             batch: Columns are the stream's fields, matched by name, in any order. If types are declared,
-                values must fit as in ``emit``; if a value does not fit, only the parent of its row fails.
-                Metadata that begins with ``acktree`` is removed, and views become plain columns.
+                values must fit as in ``emit``; if a value does not fit, or is of a type that Arrow cannot
+                write and read, only the parent of its row fails. Metadata that begins with ``acktree`` is
+                removed, and views become plain columns. Memory that is written later is copied.
             parents: For each output row the input row it is anchored to: integers, shape (rows of
                 ``batch``,); a list, numpy array or Arrow array, in any order, with repeats. None: not
                 anchored. It has no default, because an omitted anchor would ack unprocessed messages.
             stream: A stream of ``outputs``.
 
         Raises:
-            MisuseError: Undeclared stream, other columns than its fields, or parents that are too few, too
-                many or not rows of the input. Nothing was emitted then.
+            MisuseError: Undeclared stream or one that a bolt reads by direct grouping, other columns than its
+                fields, or parents that are too few, too many or not rows of the input. Nothing was emitted
+                then.
         """
 
     @abstractmethod

@@ -209,7 +209,7 @@ class SpoutOutputCollector(ABC):
         """Emit one tuple.
 
         Args:
-            values: One value for each field of the stream, in order. Do not change them afterwards.
+            values: One value for each field of the stream, in order. What is changed later is not sent.
             message_id: Any hashable value: the message is tracked and ``ack`` or ``fail`` is called with it.
                 None: untracked, without a verdict. 0 and "" are ids. With ``redelivers = False`` it must
                 survive pickle.
@@ -261,7 +261,7 @@ class SpoutOutputCollector(ABC):
             batch: Columns are the stream's fields, matched by name, in any order. If types are declared,
                 values must fit as in ``emit``: a value that the type cannot hold without loss is refused, and
                 a text is no number. Metadata that begins with ``acktree`` is removed; views become plain
-                columns.
+                columns. Memory that is written later is copied.
             message_ids: One for each row, in order, none of them None; an integer array is kept as one, an
                 array of floats is refused. None: all untracked, which
                 a spout with a ``Retry`` may not emit.
@@ -269,8 +269,9 @@ class SpoutOutputCollector(ABC):
             attempts: The number of this delivery of each row, as ``attempt`` of ``emit``. None: 1.
 
         Raises:
-            MisuseError: As ``emit``, for other columns, for a value of any row that does not fit, and for ids
-                that are not one for each row. Nothing was emitted then.
+            MisuseError: As ``emit``, for other columns, for types that Arrow cannot write and read, for a
+                value of any row that does not fit, and for ids that are not one for each row. Nothing was
+                emitted then.
 
         A batch larger than ``max_spout_pending`` is admitted, alone.
         """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from acktree.core.data.reading import PartlyReadable, decoded
+from acktree.core.data.reading import PartlyReadable, columns_of, decoded
 from acktree.core.data.values import batch_from_bytes, decode_rows, pickled_fields
 from acktree.core.tracking.verdicts import FailureCause, FailureKind
 from acktree.texts import printable
@@ -85,7 +85,7 @@ class DeadLetter:
         """The values by field, with a ``Pickled`` placeholder for each pickled one. Unpickles nothing."""
         batch = batch_from_bytes(self.payload)
         pickled = pickled_fields(batch)
-        columns = {name: decoded(batch.column(at)) for at, name in enumerate(self.fields)}
+        columns = dict(zip(self.fields, map(decoded, columns_of(batch)), strict=False))
         cells = {
             name: (column.cells if isinstance(column, PartlyReadable) else column)[0]
             for name, column in columns.items()

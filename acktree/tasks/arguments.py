@@ -18,7 +18,9 @@ import numpy as np
 import pyarrow as pa
 
 from acktree.core.data.admission import admitted, fitted
+from acktree.core.data.batches import joined
 from acktree.core.data.fields import StreamDeclaration
+from acktree.core.data.reading import Column, columns_of
 from acktree.core.ids import Int64s
 from acktree.core.spouts.pending import MessageIds
 from acktree.errors import MisuseError
@@ -34,6 +36,11 @@ def columns_of_stream(batch: object, declaration: StreamDeclaration, where: str)
     Raises:
         MisuseError: It is no batch, has other columns, or a column that cannot be encoded.
     """
+    chosen = _selected(batch, declaration, where)
+    return admitted(chosen, f"{where}, stream {declaration.name!r}")
+
+
+def _selected(batch: object, declaration: StreamDeclaration, where: str) -> pa.RecordBatch:
     if not isinstance(batch, pa.RecordBatch):
         what = f"emit_batch() of a {type(batch).__name__}"
         raise MisuseError(what, where, "give a pyarrow.RecordBatch: pa.record_batch({field: array, ...})")
@@ -41,44 +48,66 @@ def columns_of_stream(batch: object, declaration: StreamDeclaration, where: str)
     if sorted(batch.schema.names) != sorted(fields):
         what = f"emit_batch() with columns {batch.schema.names} on stream {declaration.name!r} of {fields}"
         raise MisuseError(what, where, "name each field of the stream once")
-    return admitted(batch.select(fields), f"{where}, stream {declaration.name!r}")
+    return batch.select(fields)
 
 
 def batch_of_stream(batch: object, declaration: StreamDeclaration, where: str) -> pa.RecordBatch:
     """:func:`columns_of_stream` in the declared types. MisuseError also when some value does not fit."""
     chosen = columns_of_stream(batch, declaration, where)
-    if declaration.schema is None:
-        return chosen
-    return fitted(chosen, declaration.schema, f"{where}, stream {declaration.name!r}")
+    if declaration.schema is not None:
+        chosen = fitted(chosen, declaration.schema, f"{where}, stream {declaration.name!r}")
+    return _own(chosen)
 
 
 def parts_of_stream(
     batch: object, declaration: StreamDeclaration, where: str
 ) -> Iterator[tuple[int, pa.RecordBatch | MisuseError]]:
-    """The same, but a row that does not fit is reported alone; the other rows go on.
+    """The same, but a row that cannot be encoded, or does not fit, is reported alone; the other rows go on.
 
     Yields:
-        The first row of each part with the part; for a row that does not fit, why.
+        The first row of each part with the part; for a row that does not go, why.
+
+    Raises:
+        MisuseError: It is no batch, or has other columns.
     """
-    chosen = columns_of_stream(batch, declaration, where)
-    if declaration.schema is None:
-        yield 0, chosen
-        return
+    chosen = _selected(batch, declaration, where)
     yield from _parts(chosen, declaration.schema, f"{where}, stream {declaration.name!r}", 0)
 
 
 def _parts(
-    batch: pa.RecordBatch, schema: pa.Schema, where: str, first: int
+    batch: pa.RecordBatch, schema: pa.Schema | None, where: str, first: int
 ) -> Iterator[tuple[int, pa.RecordBatch | MisuseError]]:
     try:
-        yield first, fitted(batch, schema, where)
+        part = admitted(batch, where)
+        yield first, _own(part if schema is None else fitted(part, schema, where))
     except MisuseError as error:
-        if batch.num_rows <= 1:
-            yield first, error
+        is_of_type = isinstance(error.__cause__, NotImplementedError)  # no row goes
+        if batch.num_rows <= 1 or is_of_type:
+            yield from ((first + row, error) for row in range(batch.num_rows))
             return
         middle = batch.num_rows // 2
         yield from _parts(batch.slice(0, middle), schema, where, first)
         yield from _parts(batch.slice(middle), schema, where, first + middle)
+
+
+def _own(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A copy of a batch into whose memory its user may write: an array made of numpy's is a view of it.
+
+    Columns of an input batch are not copied.
+    """
+    columns = columns_of(batch)
+    if not batch.num_rows or not any(map(_is_writable, columns)):
+        return batch
+    return joined([batch, batch.slice(0, 0)])
+
+
+def _is_writable(column: Column) -> bool:
+    buffers = column.buffers() if isinstance(column, pa.Array) else ()
+    while buffers := [buffer for buffer in buffers if buffer is not None]:
+        if any(buffer.is_mutable for buffer in buffers):
+            return True
+        buffers = [buffer.parent for buffer in buffers]
+    return False
 
 
 def parents_of(parents: object, count: int, row_count: int, where: str) -> Int64s:
@@ -153,12 +182,12 @@ def ids_of(message_ids: object, count: int, where: str) -> MessageIds:
         if message_ids.ndim != 1 or message_ids.dtype.kind not in "iuOUS":
             shape = f"{message_ids.dtype} of shape {message_ids.shape}"
             raise MisuseError(f"emit_batch() with message ids as an array of {shape}", where, fix)
-        ids: MessageIds = message_ids if message_ids.dtype.kind in "iu" else message_ids.tolist()
+        ids: MessageIds = message_ids.copy() if message_ids.dtype.kind in "iu" else message_ids.tolist()
     elif isinstance(message_ids, str | bytes) or not isinstance(message_ids, Sequence):  # a set has no order
         what = f"emit_batch() with message ids in a {type(message_ids).__name__}"
         raise MisuseError(what, where, fix)
     else:
-        ids = message_ids
+        ids = [*message_ids]
     if len(ids) != count:
         raise MisuseError(f"emit_batch() of {count} rows with {len(ids)} message ids", where, fix)
     if not isinstance(ids, np.ndarray) and any(each is None for each in ids):

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from acktree.core.data.fields import StreamDeclaration
 from acktree.core.data.groupings import Direct
-from acktree.core.data.values import encode_columns, size_of
+from acktree.core.data.values import copied, encode_columns, frozen, size_of
 from acktree.core.ids import Int32s
 from acktree.errors import MisuseError
 from acktree.stopped_by import pass_on
@@ -24,7 +24,8 @@ __all__ = ["Streams", "TupleBuffer"]
 class TupleBuffer:
     """Tuples of one stream before they are a batch.
 
-    The collectors write into it themselves, and all that they write has passed :meth:`checked`.
+    The collectors write into it themselves, and all that they write has passed :meth:`checked`, and
+    :meth:`frozen` if it can change.
 
     Attributes:
         width: How many values a tuple has.
@@ -56,6 +57,13 @@ class TupleBuffer:
             f"component {self._component!r}",
             f"emit a list of {self.width} values, in the order of the fields",
         )
+
+    def frozen(self, values: Sequence[Any]) -> list[Any]:
+        """Checked values as they are now: those that can change are copied, or pickled. It never raises."""
+        declaration = self.declaration
+        if declaration.schema is None:
+            return frozen(declaration.fields, values)
+        return [*map(copied, values)]
 
     def batch(self, cells: list[Any], count: int) -> pa.RecordBatch:
         """Tuples as a batch. MisuseError when a value does not fit its type, or does not pickle.

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acktree import ArrowBolt, BasicBolt, Bolt, Config, CustomGrouping, Retry, Spout, TopologyBuilder
 from acktree.errors import MisuseError
 from acktree.spout import EndOfStream
 from acktree.testing import LocalCluster
-from tests.generated.hostile import COLUMNS, Line, columns, lines, makers
+from tests.generated.hostile import COLUMNS, GROUPINGS, Line, column, columns, lines, makers
 
 
 class Basic(BasicBolt):
@@ -41,9 +42,67 @@ class Arrow(ArrowBolt):
         collector.emit_batch(batch, parents=range(batch.num_rows))
 
 
+class Makes(ArrowBolt):
+    """Emits the rows of the columns that it is named, and all other rows as they are."""
+
+    outputs = ["key", "number"]
+
+    def execute_batch(self, batch, collector):
+        named: dict[object, list[int]] = {}
+        for row, key in enumerate(batch["key"].to_pylist()):
+            named.setdefault(key if key in COLUMNS else None, []).append(row)
+        for key, taken in named.items():
+            if key is None:
+                collector.emit_batch(batch.take(pa.array(taken)), parents=taken)
+                continue
+            numbers = batch["number"].take(pa.array(taken))
+            rows = [number % 10 for number in numbers.to_pylist()]
+            parts = (
+                [(slice(None), column(key))]
+                if rows == [0, 1, 2]
+                else [(slice(at, at + 1), column(key).slice(row, 1)) for at, row in enumerate(rows)]
+            )
+            for part, made in parts:
+                collector.emit_batch(made.append_column("number", numbers[part]), parents=taken[part])
+
+
+class Holds(Bolt):
+    """Holds every tuple until the next micro-batch, and emits it then."""
+
+    outputs = ["key", "number"]
+    remembers = ["held"]
+    tick_secs = 1
+
+    def prepare(self, config, context, collector):
+        self.collector, self.held = collector, []
+
+    def execute(self, tup):
+        self.held.append(tup)
+
+    def tick(self, tick):
+        for tup in self.held:
+            try:
+                self.collector.emit(tup.values, anchors=tup)
+                self.collector.ack(tup)
+            except MisuseError as error:
+                self.collector.fail(tup, str(error))
+        self.held = []
+
+
 class Last(BasicBolt):
+    outputs = ["number", "shown"]
+
     def execute(self, tup, collector):
         repr(tup)
+        collector.emit([tup["number"], shown(tup["key"])])
+
+
+def shown(value: object) -> str:
+    """A value as text: -0.0 and NaN are what they were, and a value whose own code raises is shown too."""
+    try:
+        return repr(value)
+    except Exception:  # noqa: BLE001  # its own code
+        return type(value).__name__
 
 
 class Odd(CustomGrouping):
@@ -54,7 +113,7 @@ class Odd(CustomGrouping):
         return [self.tasks[values[1] % len(self.tasks)]]
 
 
-KINDS = {"basic": Basic, "hand": Hand, "arrow": Arrow}
+KINDS = {"basic": Basic, "hand": Hand, "arrow": Arrow, "holds": Holds, "makes": Makes}
 Emit = Callable[[object], None]
 
 
@@ -100,8 +159,14 @@ def number_of(message_id):
     return message_id[0] if isinstance(message_id, tuple) else message_id
 
 
-def verdicts_of(line: Line, emits: Sequence[tuple[int, Emit]]) -> dict[int, str]:
-    """The verdict of each message when these are emitted together."""
+def verdicts_of(
+    line: Line, emits: Sequence[tuple[int, Emit]], read: dict[int, set[str]] | None = None
+) -> dict[int, str]:
+    """The verdict of each message when these are emitted together.
+
+    Args:
+        read: Is given what the last bolt read of each message.
+    """
     spout = Script(emits, redelivers=line.redelivers)
     spout.has_retry = line.retries
     builder = TopologyBuilder("hostile")
@@ -121,6 +186,8 @@ def verdicts_of(line: Line, emits: Sequence[tuple[int, Emit]]) -> dict[int, str]
         for letter in running.dead_letters:
             letter.story()
         cluster.advance(100)
+        for number, text in cluster.tuples(source) if read is not None else ():
+            read.setdefault(number, set()).add(text)
     return spout.verdicts
 
 
@@ -132,15 +199,15 @@ def with_id(number: int, make: Callable[[], object]) -> Emit:
     return lambda collector: collector.emit(["key", number], message_id=(number, make()))
 
 
-def rows(first: int, column: str, at: Sequence[int] = (0, 1, 2)) -> Emit:
+def rows(first: int, name: str, at: Sequence[int] = (0, 1, 2)) -> Emit:
     """Some of the three rows of a column."""
 
     def emit(collector):
-        values = COLUMNS[column]()
+        values = column(name)
         if len(at) == 1:
             values = values.slice(at[0], 1)
         numbers = [first + each for each in at]
-        batch = pa.RecordBatch.from_arrays([values, pa.array(numbers)], names=["key", "number"])
+        batch = values.append_column("number", pa.array(numbers))
         collector.emit_batch(batch, message_ids=numbers)
 
     return emit
@@ -178,10 +245,43 @@ def test_a_row_of_a_batch_gets_the_verdict_it_gets_alone(line, names):
     assert verdicts_of(line, together) == {**alone, 100: "acked"}
 
 
-@pytest.mark.parametrize("name", COLUMNS)
-@pytest.mark.parametrize("grouping", ["shuffle", "fields"])
-def test_no_column_stops_a_topology(name, grouping):
-    line = Line(("basic", "arrow", "hand"), grouping, retries=True, partitions=2, redelivers=False)
-    delivered = verdicts_of(line, [(0, rows(0, name)), (100, one(100, lambda: 1))])
-    assert {*delivered} == {0, 1, 2, 100}
-    assert delivered[100] == "acked"
+def texts_of(first: int, name: str) -> dict[int, str]:
+    """The values of a column as text, as Python reads them from Arrow; none for what it cannot read."""
+    texts = {}
+    for at in range(3):
+        with suppress(Exception):
+            texts[first + at] = shown(column(name).slice(at, 1).column(0).to_pylist()[0])
+    return texts
+
+
+BOLTS = [("arrow",), ("basic", "hand"), ("arrow", "holds"), ("makes",), ("makes", "holds")]
+
+
+def share_of(grouping: str) -> list[str]:
+    """The columns of one run: every eighth, so that each line of bolts meets all in its eight groupings."""
+    if settings().max_examples > settings.get_profile("home").max_examples:
+        return [*COLUMNS]
+    return [*COLUMNS][GROUPINGS.index(grouping) :: len(GROUPINGS)]
+
+
+@pytest.mark.parametrize("grouping", GROUPINGS)
+@pytest.mark.parametrize("bolts", BOLTS, ids="-".join)
+def test_columns_side_by_side_stop_no_topology_fail_no_neighbour_and_are_read_as_they_were(bolts, grouping):
+    line = Line(bolts, grouping, retries=grouping < "g", partitions=2, redelivers=False)
+    emits: list[tuple[int, Emit]] = []
+    written: dict[int, str] = {}
+    for place, name in enumerate(share_of(grouping)):
+        first = 10 * place
+        if bolts[0] == "makes":
+            emits += [(first + at, one(first + at, lambda name=name: name)) for at in range(3)]
+        else:
+            emits.append((first, rows(first, name)))
+        emits.append((first + 9, one(first + 9, lambda name=name: f"beside {name}")))
+        written[first + 9] = repr(f"beside {name}")
+        written |= texts_of(first, name)
+    read: dict[int, set[str]] = {}
+    verdicts = verdicts_of(line, emits, read)
+    assert {*verdicts} >= {number for number, _ in emits if number % 10 in {0, 9}}
+    assert [number for number in verdicts if number % 10 == 9 and verdicts[number] != "acked"] == []
+    acked = {number: texts for number, texts in read.items() if verdicts[number] == "acked"}
+    assert acked == {number: {written.get(number)} for number in acked}

@@ -5,7 +5,8 @@ Rules of this file
 1. Metadata keys that begin with ``acktree`` are reserved: they mark pickled columns. They are removed from
    all data from outside, so that a reader can trust them.
 2. A type that Arrow can store but not filter or take from (a view, a run-end encoding) is converted to the
-   plain type of the same values. A type that cannot be written and read again is refused.
+   plain type of the same values. A type that cannot be taken from, or written and read again, is refused:
+   that is tried with two rows, since each release of Arrow has types of which it knows half.
 3. Data is copied only if its type changes.
 """
 
@@ -18,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from acktree.arrow_arrays import MOST_DEPTH, depth_of
-from acktree.core.data.values import typed_column
+from acktree.core.data.values import batch_from_bytes, batch_to_bytes, typed_column
 from acktree.errors import MisuseError
 from acktree.texts import error_text
 
@@ -44,11 +45,23 @@ def admitted(batch: pa.RecordBatch, where: str) -> pa.RecordBatch:
     if _is_plain(schema, where):
         return batch
     wanted = admitted_schema(schema, where)
-    columns = [_as(column, field, where) for column, field in zip(batch.columns, wanted, strict=True)]
+    for at, (given, field) in enumerate(zip(schema, wanted, strict=True)):
+        if _needs_look(given.type) or field.metadata != given.metadata:
+            batch = batch.set_column(at, field, _as(_column(batch, at, where), field, where))
+    batch = batch.replace_schema_metadata(wanted.metadata)
     try:
-        return pa.RecordBatch.from_arrays(columns, schema=wanted)
-    except Exception as cause:
-        raise _refused(schema, error_text(cause), where) from cause
+        few = batch.slice(0, 2)
+        batch_from_bytes(batch_to_bytes(few.take(pa.array(range(few.num_rows), pa.int64()))))
+    except Exception as cause:  # noqa: BLE001  # a cause of another type is given
+        raise _refused(schema, cause, where) from NotImplementedError(error_text(cause))
+    return batch
+
+
+def _column(batch: pa.RecordBatch, at: int, where: str) -> pa.Array:
+    try:
+        return batch.column(at)
+    except Exception as cause:  # noqa: BLE001  # a cause of another type is given
+        raise _refused(batch.schema, cause, where) from NotImplementedError(error_text(cause))
 
 
 def admitted_schema(schema: pa.Schema, where: str) -> pa.Schema:
@@ -61,8 +74,8 @@ def admitted_schema(schema: pa.Schema, where: str) -> pa.Schema:
         if depth > MOST_DEPTH:
             raise ValueError(f"a type is nested {depth} deep, and Arrow reads at most {MOST_DEPTH}")  # noqa: TRY301
         pa.ipc.read_schema(wanted.serialize())  # an extension type runs its own code here
-    except Exception as cause:
-        raise _refused(schema, error_text(cause), where) from cause
+    except Exception as cause:  # noqa: BLE001  # a cause of another type is given
+        raise _refused(schema, cause, where) from NotImplementedError(error_text(cause))
     return wanted
 
 
@@ -77,7 +90,7 @@ def fitted(batch: pa.RecordBatch, schema: pa.Schema, where: str) -> pa.RecordBat
     Raises:
         MisuseError: A declared type cannot represent a value without loss.
     """
-    columns = [_fitted(column, field, where) for column, field in zip(batch.columns, schema, strict=True)]
+    columns = [_fitted(_column(batch, at, where), field, where) for at, field in enumerate(schema)]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -121,8 +134,8 @@ def _is_plain(schema: pa.Schema, where: str) -> bool:
     """Whether the schema needs no change: no metadata, and no nested types or views."""
     try:
         return not schema.metadata and not any(f.metadata or _needs_look(f.type) for f in schema)
-    except Exception as cause:  # Arrow knows types that pyarrow does not, such as an interval of months
-        raise _refused(schema, error_text(cause), where) from cause
+    except Exception as cause:  # noqa: BLE001  # a type that pyarrow does not know
+        raise _refused(schema, cause, where) from NotImplementedError(error_text(cause))
 
 
 def _needs_look(kind: pa.DataType) -> bool:
@@ -198,10 +211,11 @@ def _foreign(metadata: Mapping[bytes, bytes] | None) -> dict[bytes, bytes] | Non
     return left or None
 
 
-def _refused(schema: pa.Schema, reason: str, where: str) -> MisuseError:
+def _refused(schema: pa.Schema, cause: Exception, where: str) -> MisuseError:
+    """The error for types of which no value can be sent; its cause is a NotImplementedError."""
     names = ", ".join(schema.names)
     return MisuseError(
-        f"columns of types that cannot be written and read again: {reason}",
+        f"columns of types that cannot be written and read again: {error_text(cause)}",
         f"{where}, fields {names:.80}",
         "cast them to plain Arrow types before: column.cast(pa.string()) and the like",
     )

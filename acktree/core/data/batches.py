@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
 from acktree.core.data.distinct import used
+from acktree.core.data.reading import columns_of
 from acktree.errors import MisuseError
 from acktree.texts import error_text
 
 __all__ = ["alone", "joined", "with_short_dictionaries"]
+
+_UNKNOWN: Final = (KeyError, IndexError)
+"""Raised for a part of a type that pyarrow has no arrays of, or with an index beyond its dictionary."""
 
 
 def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
@@ -35,8 +41,12 @@ def alone(batch: pa.RecordBatch, row: int) -> pa.RecordBatch:
 
     For data that is kept longer than the batch or read by others: dead letters, parked rows, exports.
     """
-    columns = [_alone(column, row) for column in batch.columns]
-    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+    taken: pa.RecordBatch = batch.take(pa.array([row]))
+    for at, field in enumerate(batch.schema):
+        if _has_dictionary(field.type):
+            with suppress(*_UNKNOWN):
+                taken = taken.set_column(at, field, _own_dictionaries(taken.column(at)))
+    return taken
 
 
 def with_short_dictionaries(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -46,26 +56,22 @@ def with_short_dictionaries(batch: pa.RecordBatch) -> pa.RecordBatch:
     ordered dictionary stays, since its order is part of its values. So does one that Arrow could not join
     with another one afterwards: with a null among its values, or of nested values.
     """
-    columns = batch.columns
-    if not any(map(_can_be_shorter, columns)):
-        return batch
-    short = [_own_dictionary(column) if _can_be_shorter(column) else column for column in columns]
-    return pa.RecordBatch.from_arrays(short, schema=batch.schema)
+    short = batch
+    for at, column in enumerate(columns_of(batch)):
+        if isinstance(column, pa.DictionaryArray):
+            with suppress(*_UNKNOWN):
+                if _can_be_shorter(column):
+                    short = short.set_column(at, batch.schema.field(at), _own_dictionary(column))
+    return short
 
 
-def _can_be_shorter(column: pa.Array) -> bool:
+def _can_be_shorter(column: pa.DictionaryArray) -> bool:
     return (
-        isinstance(column, pa.DictionaryArray)
-        and len(column.dictionary) > len(column)
+        len(column.dictionary) > len(column)
         and not column.type.ordered
         and not column.dictionary.null_count
         and not pa.types.is_nested(column.type.value_type)
     )
-
-
-def _alone(column: pa.Array, row: int) -> pa.Array:
-    taken = column.take(pa.array([row]))
-    return _own_dictionaries(taken)
 
 
 def _own_dictionaries(column: pa.Array) -> pa.Array:  # noqa: PLR0911  # a case for each kind of type

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from acktree.core.data.distinct import codes_of, distinct_texts, note_codes
+from acktree.core.data.distinct import codes_of, distinct, is_text, note_codes
 from acktree.errors import MisuseError
 from acktree.texts import error_text
 
@@ -34,12 +34,15 @@ def coded(batch: pa.RecordBatch, fields: Sequence[str], partitions: int, least_r
         partitions: How many partitions the rows go to: each of them gets the whole dictionary.
         least_rows: A field is coded only where a partition gets this many rows on average.
     """
+    if batch.num_rows < partitions * least_rows:
+        return batch
     for name in fields:
         at = batch.schema.get_field_index(name)
-        field, column = batch.schema.field(at), batch.column(at)
-        if pa.types.is_dictionary(field.type) or len(column) < partitions * least_rows:
+        field = batch.schema.field(at)
+        if not is_text(field.type):
             continue
-        texts, places = distinct_texts(column)
+        column = batch.column(at)
+        texts, places = distinct(column)
         if places is None:
             continue
         codes: Any = pa.DictionaryArray.from_arrays(pa.array(places, pa.int32()), texts)

@@ -14,7 +14,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["codes_of", "distinct", "distinct_texts", "note_codes", "of_each_row", "texts_to_hash", "used"]
+__all__ = [
+    "codes_of",
+    "distinct",
+    "distinct_texts",
+    "is_text",
+    "note_codes",
+    "of_each_row",
+    "texts_to_hash",
+    "used",
+]
 
 Places = npt.NDArray[np.integer[Any]]
 """The place of each row's value, shape (n,), of any type of integers."""
@@ -100,9 +109,13 @@ def texts_to_hash(column: pa.Array) -> tuple[pa.Array, Places | None]:
     return codes.dictionary, codes.indices.to_numpy().astype(np.int64, copy=False)
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a type is a plain one of texts."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return is_text(kind.value_type if pa.types.is_dictionary(kind) else kind)
 
 
 def of_each_row(found: _Found, places: Places | None) -> _Found:

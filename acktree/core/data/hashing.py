@@ -27,9 +27,11 @@ import hashlib
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from copy import copy
 from dataclasses import fields, is_dataclass
 from functools import lru_cache, reduce
 from math import isnan
+from operator import is_
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -50,6 +52,7 @@ __all__ = [
     "hash_values",
     "known_hash",
     "stable_hash",
+    "with_one_nan",
 ]
 
 _MASK: Final = (1 << 64) - 1
@@ -286,6 +289,43 @@ def _hash_numpy(value: Any) -> int:  # noqa: ANN401
     return _refuse(plain) if isinstance(plain, np.generic) else stable_hash(plain)
 
 
+def with_one_nan(value: Any) -> Any:  # noqa: ANN401
+    """A key in which each NaN is one object: as a key of a dict it is found again.
+
+    A NaN does not equal itself, also not in a tuple, a frozenset or a dataclass; but each has one hash here.
+    All become one float, and all of numpy's NaT of a kind one. A key without NaN is returned as it is.
+
+    >>> {with_one_nan((float("nan"), 1)): 2}[with_one_nan((float("nan"), 1))]
+    2
+    """
+    if isinstance(value, float):
+        return value if value == value else NAN  # noqa: PLR0124
+    if isinstance(value, np.generic):
+        return value if value == value else _NAT_OF.get(value.dtype.kind, NAN)  # noqa: PLR0124
+    if isinstance(value, tuple | frozenset):
+        items = [*map(with_one_nan, value)]
+        base: Any = tuple if isinstance(value, tuple) else frozenset
+        return value if all(map(is_, items, value)) else base.__new__(type(value), items)
+    hasher = _hasher_of(type(value))  # type: ignore[arg-type]  # as above
+    if hasher is _hash_decimal:
+        return NAN if value.is_nan() else value
+    return _fields_with_one_nan(value) if hasher is _hash_dataclass else value
+
+
+def _fields_with_one_nan(value: Any) -> Any:  # noqa: ANN401
+    names = [field.name for field in fields(value) if field.compare]
+    found = {name: with_one_nan(getattr(value, name)) for name in names}
+    changed = {name: one for name, one in found.items() if one is not getattr(value, name)}
+    if changed:
+        value = copy(value)
+        for name, one in changed.items():
+            object.__setattr__(value, name, one)  # it may be frozen
+    return value
+
+
+NAN: Final = float("nan")
+_NAT_OF: Final[Mapping[str, Any]] = {"M": np.datetime64("NaT"), "m": np.timedelta64("NaT")}
+
 # ---- everything else --------------------------------------------------------------------------------------
 
 
@@ -318,7 +358,7 @@ def _contents(values: Iterable[object]) -> list[bytes]:
 
 
 def _hash_set(value: AbstractSet[object]) -> int:
-    return _digest(b"set", b"".join(sorted(_contents(value))))
+    return _digest(b"set", b"".join(sorted({*_contents(value)})))  # several NaN are one
 
 
 def _hash_dict(value: Mapping[object, object]) -> int:

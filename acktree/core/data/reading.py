@@ -16,7 +16,7 @@ from acktree.core.data.distinct import distinct_texts
 from acktree.errors import MisuseError
 from acktree.texts import error_text
 
-__all__ = ["Column", "PartlyReadable", "Unreadable", "decoded"]
+__all__ = ["Column", "PartlyReadable", "Unreadable", "columns_of", "decoded"]
 
 Column: TypeAlias = "Sequence[Any] | pa.Array"
 """The values of one field: decoded, or an Arrow array, which :func:`decoded` decodes."""
@@ -63,6 +63,29 @@ class PartlyReadable(Sequence[Any]):
         return cell
 
 
+def columns_of(batch: pa.RecordBatch) -> list[Column]:
+    """The columns of a batch.
+
+    Arrow has types without a Python class, as Spark's interval of months. A column of one can be sent, and
+    reading one of its values raises MisuseError.
+    """
+    try:
+        columns: list[Column] = batch.columns
+    except Exception:  # noqa: BLE001  # pyarrow raises a bare KeyError
+        return [_column_of(batch, at) for at in range(batch.num_columns)]
+    return columns
+
+
+def _column_of(batch: pa.RecordBatch, at: int) -> Column:
+    try:
+        column: pa.Array = batch.column(at)
+    except Exception as error:  # noqa: BLE001  # as above
+        field = batch.schema.field(at)
+        cell = Unreadable(str(field.type), f"pyarrow has no arrays of it ({error_text(error)})")
+        return PartlyReadable([cell] * batch.num_rows, f"field {field.name!r}")
+    return column
+
+
 def decoded(column: Column, where: str = "a batch") -> Sequence[Any]:
     """Decode a column to the emitted values; about 0.04 us each.
 
@@ -73,13 +96,15 @@ def decoded(column: Column, where: str = "a batch") -> Sequence[Any]:
     Returns:
         A list, or a :class:`PartlyReadable` if Python cannot represent some value.
     """
+    if isinstance(column, PartlyReadable):
+        return PartlyReadable(column.cells, where)
     if not isinstance(column, pa.Array):
         has_gaps = Unreadable in map(type, column) if len(column) == 1 else False  # of a held tuple
         return PartlyReadable(column, where) if has_gaps else column
     try:
         values = _values_of(column)
     except Exception:  # noqa: BLE001  # from pyarrow, or the code of an extension type or a time zone
-        return PartlyReadable([_cell(column.slice(row, 1)) for row in range(len(column))], where)
+        return PartlyReadable([_cell(column, row) for row in range(len(column))], where)
     return values
 
 
@@ -94,8 +119,8 @@ def _values_of(column: pa.Array) -> list[Any]:
     return shared
 
 
-def _cell(column: pa.Array) -> Any:  # noqa: ANN401  # any emitted value
+def _cell(column: pa.Array, row: int) -> Any:  # noqa: ANN401  # any emitted value
     try:
-        return column.to_pylist()[0]
+        return column.slice(row, 1).to_pylist()[0]
     except Exception as error:  # noqa: BLE001  # as above
         return Unreadable(str(column.type), error_text(error))

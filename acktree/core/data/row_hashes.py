@@ -43,13 +43,13 @@ def hash_keys(batch: pa.RecordBatch, fields: Sequence[str]) -> tuple[UInt64s, Pl
     """
     columns = [batch.schema.get_field_index(name) for name in fields]
     if len(columns) == 1:
-        values, places = texts_to_hash(batch.column(columns[0]))
+        values, places = texts_to_hash(_column(batch, columns[0]))
         if places is not None:
             hashed = _hash_field(batch.schema.field(columns[0]), values, is_pickled=False)
             return combine_hashes([hashed], len(values)), places
     pickled = pickled_fields(batch)
     hashes = [
-        _hash_field(batch.schema.field(at), batch.column(at), is_pickled=name in pickled)
+        _hash_field(batch.schema.field(at), _column(batch, at), is_pickled=name in pickled)
         for at, name in zip(columns, fields, strict=True)
     ]
     return combine_hashes(hashes, batch.num_rows), None
@@ -67,6 +67,13 @@ def hash_rows_anyhow(batch: pa.RecordBatch, fields: Sequence[str]) -> UInt64s:
     return np.concatenate([hash_rows_anyhow(half, fields) for half in halves])
 
 
+def _column(batch: pa.RecordBatch, at: int) -> pa.Array:
+    try:
+        return batch.column(at)
+    except Exception as cause:  # a type that pyarrow has no arrays of
+        raise _not_hashed(batch.schema.field(at), cause, is_pickled=False) from cause
+
+
 def _hash_field(field: pa.Field, column: pa.Array, *, is_pickled: bool) -> UInt64s:
     try:
         return _hash_values(field, column, is_pickled=is_pickled)
@@ -74,12 +81,16 @@ def _hash_field(field: pa.Field, column: pa.Array, *, is_pickled: bool) -> UInt6
         raise
     except BaseException as cause:
         pass_on(cause)
-        raise MisuseError(
-            f"a {'value' if is_pickled else f'value of Arrow type {column.type}'} cannot be hashed: "
-            f"{error_text(cause)}",
-            f"field {field.name!r}",
-            "group by text, numbers or dates of Python's own types",
-        ) from cause
+        raise _not_hashed(field, cause, is_pickled=is_pickled) from cause
+
+
+def _not_hashed(field: pa.Field, cause: BaseException, *, is_pickled: bool) -> MisuseError:
+    return MisuseError(
+        f"a {'value' if is_pickled else f'value of Arrow type {field.type}'} cannot be hashed: "
+        f"{error_text(cause)}",
+        f"field {field.name!r}",
+        "group by text, numbers or dates of Python's own types",
+    )
 
 
 def _hash_values(field: pa.Field, column: pa.Array, *, is_pickled: bool) -> UInt64s:

@@ -15,20 +15,22 @@ Rules of this file
 4. Many keys at once (``get_many``, ``update_many``) follow the same rules, with one hash of all missing keys.
 5. A value that was changed in place (``state.setdefault(k, []).append(x)``) is found when the micro-batch is
    saved, as ``shelve`` does with ``writeback``: all values that were read are pickled again and compared.
+6. A NaN does not equal itself, and its key is to be found again: a key that may hold one gets the same object
+   for each NaN before it is looked up, and when its bucket is read.
 """
 
 from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, TypeVar, overload
 
 import numpy as np
 
-from acktree.core.data.hashing import hash_values, stable_hash
+from acktree.core.data.hashing import hash_values, stable_hash, with_one_nan
 from acktree.core.state.store import MemoryStore, StateStore
 from acktree.core.state.stored_state import StoredState
 from acktree.errors import MisuseError, ProtocolError
@@ -43,6 +45,7 @@ KEYS_PER_BUCKET: Final = 256
 _HASHABLE: Final = frozenset({int, float, bool, str, bytes, type(None)})
 """Exactly these types always have a stable hash; a key of another type is checked at its first use."""
 
+_WITHOUT_NAN: Final = _HASHABLE - {float}
 _UNCHANGING: Final = _HASHABLE | {complex}
 
 _hash_of: Final = lru_cache(maxsize=1024)(stable_hash)
@@ -66,8 +69,9 @@ class KeyValueState(StoredState[K, V]):
     """A mapping for ``remembers``: make it in ``prepare``, use it as a dict.
 
     Keys are of the types that a fields grouping can hash (numbers, strings, bytes, dates, tuples of them, …);
-    equal keys are one key, as in a dict. Values can be anything picklable, held tuples included. Iteration
-    reads all keys, in no defined order. Outside a topology it is a plain dict in memory.
+    equal keys are one key, as in a dict. All NaN are one key too, also within a tuple. Values can be anything
+    picklable, held tuples included. Iteration reads all keys, in no defined order. Outside a topology it is a
+    plain dict in memory.
     """
 
     def __init__(self, initial: Mapping[K, V] | None = None) -> None:
@@ -89,8 +93,7 @@ class KeyValueState(StoredState[K, V]):
             return self._values[key]
         except KeyError:
             pass  # continue outside of the handler: the error of a refused key must not be chained
-        self._look_for(key)
-        return self._values[key]
+        return self._values[self._looked_for(key)]
 
     @overload
     def get(self, key: K) -> V | None: ...
@@ -98,22 +101,22 @@ class KeyValueState(StoredState[K, V]):
     def get(self, key: K, default: V | D) -> V | D: ...
     def get(self, key: K, default: V | D | None = None) -> V | D | None:
         # Not inherited: Mapping.get raises and catches a KeyError for each missing key.
-        if key in self._values or self._look_for(key):
+        if key in self._values:
             return self._values[key]
-        return default
+        return self._values.get(self._looked_for(key), default)
 
     def __setitem__(self, key: K, value: V) -> None:
         if key not in self._noted:
-            self._note(key)
+            key = self._note(key)
         self._values[key] = value
 
     def __delitem__(self, key: K) -> None:
         if key not in self._noted:
-            self._note(key)
+            key = self._note(key)
         del self._values[key]
 
     def __contains__(self, key: object) -> bool:
-        return key in self._values or self._look_for(key)
+        return key in self._values or self._looked_for(key) in self._values
 
     def __iter__(self) -> Iterator[K]:
         self._read_all()
@@ -148,8 +151,7 @@ class KeyValueState(StoredState[K, V]):
         Raises:
             MisuseError: A key has no stable hash.
         """
-        keys = _listed(keys)
-        self._look_for_many(keys)
+        keys = self._looked_for_many(_listed(keys))
         get = self._values.get
         return [get(key, default) for key in keys]
 
@@ -163,7 +165,7 @@ class KeyValueState(StoredState[K, V]):
         if len(keys) != len(values):
             what = f"update_many() of {len(keys)} keys and {len(values)} values"
             raise MisuseError(what, "KeyValueState", "give one value for each key")
-        self._look_for_many(keys)
+        keys = self._looked_for_many(keys)
         fresh = dict(zip(keys, values, strict=True))  # set in one step below: all of them or none
         known, noted = self._values, self._noted
         self._new.update(dict.fromkeys(key for key in fresh if key not in known and key not in noted))
@@ -217,29 +219,34 @@ class KeyValueState(StoredState[K, V]):
         """One without keys, not bound."""
         return KeyValueState()
 
-    def _look_for(self, key: object) -> bool:
-        """Read the bucket of a key that was not read; returns whether the key exists. May refuse the key."""
+    def _looked_for(self, key: Any) -> Any:  # noqa: ANN401  # any key
+        """Read the bucket of a key that was not read; returns the key as it is kept. May refuse the key."""
         if self._unread or type(key) not in _HASHABLE:
             self._read(_hash_of(key))
-        return key in self._values
+        return key if type(key) in _WITHOUT_NAN else with_one_nan(key)
 
-    def _look_for_many(self, keys: Sequence[K]) -> None:
-        """:meth:`_look_for` for each key that was not read. May refuse a key; then no bucket was read."""
+    def _looked_for_many(self, keys: list[K]) -> list[K]:
+        """:meth:`_looked_for` for each key that was not read. May refuse a key; then no bucket was read."""
         known = self._values
         if self._unread:
             missing = [key for key in keys if key not in known]
         else:
-            missing = [key for key in keys if type(key) not in _HASHABLE and key not in known]
-        if missing:
-            numbers = hash_values(missing) & np.uint64((1 << self._bits) - 1)
-            for number in np.unique(numbers).tolist():
-                self._read(number)
+            missing = [key for key in keys if type(key) not in _WITHOUT_NAN and key not in known]
+        if not missing:
+            return keys
+        numbers = hash_values(missing) & np.uint64((1 << self._bits) - 1)
+        for number in np.unique(numbers).tolist():
+            self._read(number)
+        return keys if _WITHOUT_NAN.issuperset(map(type, missing)) else [*map(with_one_nan, keys)]
 
-    def _note(self, key: K) -> None:
-        """Note a key before its first change in this micro-batch."""
-        if key not in self._values and not self._look_for(key):
-            self._new[key] = None
+    def _note(self, key: K) -> K:
+        """Note a key before its first change in this micro-batch. Returns it as it is kept."""
+        if key not in self._values:
+            key = self._looked_for(key)
+            if key not in self._values:
+                self._new[key] = None
         self._noted.add(key)
+        return key
 
     def _read(self, number: int) -> dict[K, V]:
         """The bucket of this number, or of keys with this hash; reads it if necessary."""
@@ -257,12 +264,18 @@ class KeyValueState(StoredState[K, V]):
     def _take_in(self, number: int, blob: bytes) -> dict[K, V]:
         """Add the keys of a stored bucket. If an exception interrupts it, the next access repairs it."""
         bucket: dict[K, V] = self._shelf.loads(blob)
+        count = len(bucket)
+        if not _WITHOUT_NAN.issuperset(map(type, bucket)):
+            bucket = {with_one_nan(key): value for key, value in bucket.items()}
         self._stored[number] = blob
         self._is_taking_in = True
         self._buckets[number] = bucket
         self._values.update(bucket)
-        self._unread -= len(bucket)
+        self._unread -= count
         self._is_taking_in = False
+        if len(bucket) < count:  # a release before this one kept each NaN as a key of its own
+            self._total -= count - len(bucket)
+            self._noted.update(bucket)
         return bucket
 
     def _repair(self) -> None:

@@ -130,12 +130,12 @@ class RecordingCollector(AckedByItself, BasicOutputCollector):
 
     def emit(self, values: Sequence[Any], stream: str = "default") -> None:
         self._refuse("emitted a tuple")
-        checked = self._outlets.of(stream).checked(values)
+        checked = self._outlets.of(stream).kept(values)
         self._call.emits.append(lambda: self._through.emit(checked, stream))
 
     def emit_direct(self, task_id: int, values: Sequence[Any], *, stream: str = "default") -> None:
         self._refuse("emitted a tuple")
-        checked = self._outlets.direct(stream, task_id).checked(values)
+        checked = self._outlets.direct(stream, task_id).kept(values)
         self._call.emits.append(lambda: self._through.emit_direct(task_id, checked, stream=stream))
 
     def reset_timeout(self) -> None:
@@ -241,7 +241,7 @@ class RecordingHandCollector(TimingCollector):
         if call is None:
             super().emit(values, anchors, stream)
             return
-        checked = self._outlets.of(stream).checked(values)
+        checked = self._outlets.of(stream).kept(values)
         named = self._checked_anchors(anchors)
         call.emits.append(lambda: HandCollector.emit(self, checked, named, stream))
 
@@ -252,7 +252,7 @@ class RecordingHandCollector(TimingCollector):
         if call is None:
             super().emit_direct(task_id, values, anchors=anchors, stream=stream)
             return
-        checked = self._outlets.direct(stream, task_id).checked(values)
+        checked = self._outlets.direct(stream, task_id).kept(values)
         named = self._checked_anchors(anchors)
         call.emits.append(
             lambda: HandCollector.emit_direct(self, task_id, checked, anchors=named, stream=stream)

@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from acktree.bolt import ArrowOutputCollector, BasicOutputCollector, OutputCollector
 from acktree.core.data.tuples import Tuple
+from acktree.core.data.values import UNCHANGING
 from acktree.errors import MisuseError
 from acktree.tasks.arguments import parents_of, parts_of_stream, rows_named
 from acktree.tasks.bolts.emission import Emission
@@ -124,6 +125,10 @@ class BasicCollector(_Writer, AckedByItself, BasicOutputCollector):
         # The usual case, checked without a call.
         if (type(values) is not list and type(values) is not tuple) or len(values) != outlet.width:
             values = outlet.checked(values)
+        for value in values:
+            if type(value) not in UNCHANGING:
+                values = outlet.frozen(values)
+                break
         try:
             outlet.cells.extend(values)
             outlet.parents.append(self.row)
@@ -166,6 +171,10 @@ class HandCollector(_Writer, OutputCollector):
             if joined:
                 outlet.write(values, -1, joined=joined)
                 return
+        for value in values:
+            if type(value) not in UNCHANGING:
+                values = outlet.frozen(values)
+                break
         try:
             outlet.cells.extend(values)
             outlet.parents.append(parent)
@@ -286,7 +295,7 @@ class ArrowCollector(ArrowOutputCollector):
         self, batch: pa.RecordBatch, parents: Sequence[int] | pa.Array | None, *, stream: str = "default"
     ) -> None:
         self._outlets.refuse_if_closed("emitted a batch")
-        declaration, where = self._outlets.declaration(stream), self._where
+        declaration, where = self._outlets.chosen_by_groupings(stream), self._where
         count = batch.num_rows if isinstance(batch, pa.RecordBatch) else 0
         parts = list(parts_of_stream(batch, declaration, where))
         rows = parents_of(parents, count, self.row_count, where)

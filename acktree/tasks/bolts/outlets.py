@@ -58,7 +58,7 @@ class Outlet(TupleBuffer):
             joined: What it is anchored to instead of the parent.
         """
         try:
-            self.cells.extend(values)
+            self.cells.extend(self.frozen(values))
             if task is not None:
                 self.tasks.append(task)
             if joined:
@@ -67,6 +67,10 @@ class Outlet(TupleBuffer):
         except BaseException:
             self.take_back()
             raise
+
+    def kept(self, values: Sequence[Any]) -> Sequence[Any]:
+        """Values to be emitted later, as they are now. MisuseError as :meth:`checked`."""
+        return self.frozen(self.checked(values))
 
     def take_back(self) -> None:
         """Remove what an interrupted write left. Called for every exception, also if nothing was left."""

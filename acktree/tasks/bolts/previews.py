@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from acktree.core.data.reading import Column, PartlyReadable, Unreadable, columns_of, decoded
 from acktree.core.data.values import pickled_fields
 from acktree.core.ids import Int64s
 from acktree.texts import bounded, short_repr
@@ -45,12 +46,14 @@ def preview_columns(
     return [
         _plain_values(column, most_text)
         or [_shown(value, most_text, is_hidden=name in hidden) for value in _python_values(column)]
-        for name, column in zip(values.schema.names[:_MOST_FIELDS], taken.columns, strict=False)
+        for name, column in zip(values.schema.names[:_MOST_FIELDS], columns_of(taken), strict=False)
     ]
 
 
-def _plain_values(column: pa.Array, most_text: int) -> list[Any] | None:
+def _plain_values(column: Column, most_text: int) -> list[Any] | None:
     """The values of a column that are all shown as they are; None if each has to be looked at."""
+    if not isinstance(column, pa.Array):
+        return None
     if pa.types.is_string(column.type):
         try:
             texts: list[str | None] = column.to_pylist()
@@ -62,15 +65,14 @@ def _plain_values(column: pa.Array, most_text: int) -> list[Any] | None:
     return None
 
 
-def _python_values(column: pa.Array) -> Sequence[Any]:
+def _python_values(column: Column) -> Sequence[Any]:
     """The values of a column; a text in the place of each that Python cannot represent."""
-    try:
-        values: list[Any] = column.to_pylist()
-    except Exception:  # noqa: BLE001  # a date beyond 9999, a text that is not UTF-8, an unknown time zone, ...
-        if len(column) > 1:
-            return [value for at in range(len(column)) for value in _python_values(column.slice(at, 1))]
-        return [f"<{column.type}, not representable>"]
-    return values
+    values = decoded(column)
+    if not isinstance(values, PartlyReadable):
+        return values
+    return [
+        f"<{cell.kind}, not representable>" if isinstance(cell, Unreadable) else cell for cell in values.cells
+    ]
 
 
 def _shown(value: Any, most_text: int, *, is_hidden: bool) -> object:  # noqa: ANN401  # any value that Arrow has

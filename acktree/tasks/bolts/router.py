@@ -39,6 +39,7 @@ from acktree.stopped_by import pass_on
 from acktree.tasks.bolts.emission import Emission
 from acktree.tasks.bolts.outputs import Outputs
 from acktree.tasks.bolts.rows import InboundRows, account_of
+from acktree.texts import error_text
 from acktree.topology.model import Component, Subscription
 
 _GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
@@ -143,16 +144,38 @@ class Router:
         mixes = self._mixes(emission.parents, rows) if needs_mixes else np.zeros(count, dtype=np.uint64)
         refused: dict[int, BaseException] = {}
         for route in routes:
-            sent = self._coded(route, emission)
-            choice = self._choose(route, sent, mixes)
+            try:
+                choice = self._route_over(route, emission, rows, mixes)
+            except (ProtocolError, MemoryError):
+                raise
+            except Exception as error:  # noqa: BLE001  # a column that Arrow does not handle
+                choice = _no_targets(count, self._not_routed(emission, error))
             if chosen is not None:
                 chosen.append(choice)
             refused |= choice.refused
-            if len(choice.tasks):
-                outputs.counters.add(
-                    self._component.id, self._task, emission.stream, "transferred", len(choice.tasks)
-                )
-                self._dispatch(route, sent, rows, choice.rows, choice.tasks)
+        return refused
+
+    def _route_over(self, route: _Route, emission: Emission, rows: InboundRows, mixes: UInt64s) -> Choice:
+        """Make frames for one subscriber, and return which tasks were chosen."""
+        sent = self._coded(route, emission)
+        choice = self._choose(route, sent, mixes)
+        if len(choice.tasks):
+            self._outputs.counters.add(
+                self._component.id, self._task, emission.stream, "transferred", len(choice.tasks)
+            )
+            self._dispatch(route, sent, rows, choice.rows, choice.tasks)
+        return choice
+
+    def _not_routed(self, emission: Emission, error: Exception) -> Exception:
+        """Why no tuple of an emission was sent. Some may have been: all fail, whatever becomes of those."""
+        if isinstance(error, MisuseError):
+            return error
+        refused = MisuseError(
+            f"a batch of tuples cannot be sent: {error_text(error)}",
+            f"component {self._component.id!r}, stream {emission.stream!r}, {emission.batch.schema.names}",
+            "emit columns of other types: column.cast(pa.string()) and the like",
+        )
+        refused.__cause__ = error
         return refused
 
     def _coded(self, route: _Route, emission: Emission) -> Emission:

@@ -28,7 +28,7 @@ from acktree.core.data.frames import Frame
 from acktree.core.data.reading import Column
 from acktree.core.data.values import unpickled_columns
 from acktree.core.state.store import Below, StateStore
-from acktree.errors import MisuseError, ProtocolError
+from acktree.errors import AcktreeError, MisuseError, ProtocolError
 from acktree.log_lines import Roots, standing
 from acktree.tasks.bolts.collectors import Collector
 from acktree.tasks.bolts.emission import Emission
@@ -45,6 +45,7 @@ from acktree.tasks.bolts.row_results import RowResults
 from acktree.tasks.bolts.rows import FAILED, OPEN, InboundRows, ack_open, open_among
 from acktree.tasks.bolts.task_hooks import BoltWatch, columns_to_show, watch_of
 from acktree.tasks.own_metrics import grown_metrics, task_services
+from acktree.texts import error_text
 from acktree.topology.model import Component
 
 _MS: Final = 1000.0
@@ -186,6 +187,19 @@ class BoltTask(ABC):
         """
         return frame, unpickled_columns(frame.values)
 
+    def _read(self, frame: Frame) -> tuple[Frame, Sequence[Column]]:
+        """:meth:`readable`. Whatever is raised of a value becomes a MisuseError: the topology goes on."""
+        try:
+            return self.readable(frame)
+        except (AcktreeError, MemoryError):
+            raise
+        except Exception as cause:
+            raise MisuseError(
+                f"the values cannot be read: {error_text(cause)}",
+                f"columns {frame.values.schema.names}",
+                "emit values of other types, or cast the columns before",
+            ) from cause
+
     def _run_marked(self, frame: Frame, names: Names) -> None:
         self._run_by_halves(frame, names)
         self.outputs.monitor.end()
@@ -195,7 +209,7 @@ class BoltTask(ABC):
         count = len(frame.lineage)
         self.outputs.monitor.begin(self.component, names, together=self.together)
         try:
-            given, columns = self.readable(frame)
+            given, columns = self._read(frame)
         except MisuseError as error:
             if count <= 1:
                 refused = self._with_place(error, frame)

@@ -36,7 +36,7 @@ def columns_to_show(frame: Frame) -> Sequence[Column]:
     try:
         return unpickled_columns(frame.values)
     except MisuseError:
-        return [[None] * len(frame.lineage) for _ in frame.values.columns]
+        return [[None] * len(frame.lineage) for _ in frame.values.schema]
 
 
 def watch_of(

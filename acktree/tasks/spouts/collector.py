@@ -141,11 +141,13 @@ class SpoutCollector(SpoutOutputCollector):
             values = run.checked(values)
         if run.is_typed:
             if not run.fits(values):
+                values = run.frozen(values)
                 run = self._weighed(self._buffers, run, values)
         else:
             for value in values:  # as run.fits
                 kind = type(value)
                 if (len(value) > LOOKED_AT) if kind is str or kind is bytes else (kind not in ANYWHERE):
+                    values = run.frozen(values)
                     run = self._weighed(self._buffers, run, values)
                     break
         is_tracked = run.is_tracked
@@ -180,6 +182,7 @@ class SpoutCollector(SpoutOutputCollector):
             run = self._begin_run(self._direct, declaration, has_ids=message_id is not None)
         values = run.checked(values)
         if not run.fits(values):
+            values = run.frozen(values)
             run = self._weighed(self._direct, run, values)
         if run.is_tracked and self._keeps_ids and type(message_id) not in _PLAIN_IDS:
             refuse_unpicklable([message_id], self._where)
@@ -276,7 +279,7 @@ class SpoutCollector(SpoutOutputCollector):
         attempts: Sequence[int] | npt.NDArray[Any] | pa.Array | None = None,
     ) -> None:
         where = self._where
-        checked = batch_of_stream(batch, self._streams.declaration(stream), where)
+        checked = batch_of_stream(batch, self._streams.chosen_by_groupings(stream), where)
         count = checked.num_rows
         ids = None if message_ids is None else ids_of(message_ids, count, where)
         if ids is not None and self._keeps_ids:
