@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import io
 import pickle
 import subprocess
 import sys
@@ -286,6 +287,24 @@ def test_what_an_earlier_acktree_wrote_with_its_classes_is_of_the_present_class_
     assert (kind, key) == (made.Kind.A, made.Key(3))
     assert not hasattr(made.Key, "old")
     assert type(gone).__name__ == "Gone"
+
+
+class Pinned:
+    class Kind(enum.Enum):
+        A = 1
+
+
+REFERENCE = ("0123456789abcdef", 3, "tests.unit.core.test_programs", "Pinned.Kind", False, None)
+
+
+def test_the_layout_of_a_reference_does_not_change():
+    class AsStored(pickle.Pickler):
+        def persistent_id(self, value):
+            return REFERENCE if value is Pinned else None
+
+    file = io.BytesIO()
+    AsStored(file, protocol=5).dump([Pinned])
+    assert durable.loads(b"\xac\x01" + file.getvalue()) == [Pinned.Kind]
 
 
 def test_a_definition_with_much_data_is_not_sent_ahead():
