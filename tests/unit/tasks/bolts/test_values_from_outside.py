@@ -530,6 +530,21 @@ def test_what_is_emitted_is_what_was_there_at_the_emit(emitter, name):
         assert [text for _, text in sorted(cluster.tuples("shows"))] == Changes.expected(name)
 
 
+@pytest.mark.parametrize("in_spout", [True, False], ids=["spout", "bolt"])
+def test_a_batch_on_a_stream_that_is_read_directly_is_refused(in_spout):
+    spout, builder = Emits(pa.record_batch({"value": [1, 2]})), TopologyBuilder("direct")
+    builder.set_spout("spout", spout)
+    if not in_spout:
+        builder.set_bolt("again", Again()).shuffle_grouping("spout")
+    builder.set_bolt("reads", Reads()).direct_grouping("spout" if in_spout else "again")
+    with LocalCluster() as cluster:
+        cluster.submit(builder.create_topology())
+        cluster.advance(1)
+    reasons = [str(error) for error in spout.raised] if in_spout else [*spout.failed.values()]
+    assert len(reasons) == (1 if in_spout else 2)
+    assert all("emit_direct" in reason for reason in reasons)
+
+
 TYPED = {
     "list": (pa.list_(pa.int64()), lambda: [0], lambda value: value.append(1)),
     "numpy": (pa.list_(pa.float64()), lambda: np.zeros(2), put),
