@@ -129,6 +129,7 @@ class Place:
     """
 
     holder = ""
+    page = 3
     together = True
     """Whether what one row has changes nothing for others of its micro-batch."""
 
@@ -182,6 +183,7 @@ class Place:
 
 class Sqs(Place):
     holder = "attributes"
+    page = 10  # a request has as many
 
     def open(self) -> None:
         self.client = boto3.client("sqs", endpoint_url=self.server.url, region_name="us-east-1")
@@ -478,13 +480,13 @@ def place(request: pytest.FixtureRequest, tmp_path: Any) -> Iterator[Place]:
 
 
 class Run:
-    """A topology of a feeder and a sink, whose pages have three tuples unless it writes all at once."""
+    """A topology of a feeder and a sink, whose pages are small unless it writes all at once."""
 
     def __init__(self, cluster: LocalCluster, place: Place, sink: Any = None) -> None:
         self.place, self.cluster, self.feeder = place, cluster, FeederSpout([*place.row(0)])
         sink = sink or place.sink()
         if getattr(sink, "page", None):
-            sink.page = 3
+            sink.page = place.page
         builder = TopologyBuilder("sink")
         builder.set_spout("feeder", self.feeder)
         builder.set_bolt("sink", sink).shuffle_grouping("feeder")

@@ -77,7 +77,7 @@ def fates_of(kinds: Sequence[str], page: int | None) -> tuple[dict[int, str], li
     return fates, sent
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     st.lists(st.lists(st.sampled_from([*KINDS[:4] * 3, *KINDS]), max_size=12), max_size=3),
     st.sampled_from([1, 3, None]),
