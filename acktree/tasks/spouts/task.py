@@ -144,6 +144,7 @@ class SpoutTask:
 
     def deactivate(self) -> None:
         """Stop calling ``next_tuple``; verdicts still arrive."""
+        self._collector.own_thread = get_ident()
         if self.is_active:
             self.is_active = False
             if self.is_open:
@@ -152,6 +153,7 @@ class SpoutTask:
     def close(self) -> None:
         """Call the spout's ``close``, if it was opened."""
         self._collector.close()
+        self._collector.own_thread = get_ident()
         if self.is_open:
             self._parts.reporter.call(self.spout.close)
         self._parts.watching.end()
