@@ -256,7 +256,11 @@ class _Collector(ABC):
 
 
 class OutputCollector(_Collector):
-    """The collector of a :class:`Bolt`; use it on the bolt's own thread, inside its hooks."""
+    """The collector of a :class:`Bolt`; use it on the bolt's own thread, inside its hooks.
+
+    Nothing checks that. For calls that wait, make ``execute`` an ``async def``, or give the bolt ``threads``:
+    the collector of such a bolt keeps apart what each tuple emits.
+    """
 
     @abstractmethod
     def emit(

@@ -103,7 +103,9 @@ class Spout(ABC):
 
         Called again and again on this task's own thread, while fewer than ``max_spout_pending`` messages are
         open. Never called while ``ack`` or ``fail`` runs, before ``open``, while deactivated, or after
-        ``close``. Do not block for long: verdicts for this task wait meanwhile. If there is no message, emit
+        ``close``. Do not block for long: verdicts for this task wait meanwhile. What it emitted before is
+        handed over by another thread after half a second, unless the spout ``remembers`` something or has
+        task hooks; then that waits too. If there is no message, emit
         nothing; the wait strategy sleeps. Raise EndOfStream when there will never be another message; acks
         and fails still arrive. Any other exception is reported, and ``next_tuple`` is called again after the
         wait strategy; tuples emitted before it are kept. A SpoutError has more settings: ``pause_secs`` is
@@ -190,10 +192,15 @@ class Spout(ABC):
 
 
 class SpoutOutputCollector(ABC):
-    """The collector of a spout. Given to ``open``; use it on the spout's own thread only, from any hook.
+    """The collector of a spout, given to ``open``.
 
-    Only ``wake`` may be called from any thread. ``emit`` never blocks and never calls ``ack`` or ``fail``:
-    there is room when ``next_tuple`` is called.
+    Any thread may call it, at any time until the spout is closed; only ``lost`` is for the spout's own.
+    ``emit`` never blocks and never calls ``ack`` or ``fail``: there is room when ``next_tuple`` is called.
+    Other threads are not held back: ``max_spout_pending`` does not bound what they emit. They may emit while
+    the spout is deactivated. Messages of one thread keep their order within a stream.
+
+    What a spout ``remembers`` is saved with what was emitted. If other threads emit, set these attributes in
+    a hook and after the emit: what was emitted since comes again after a crash, and nothing is lost.
     """
 
     @abstractmethod
@@ -225,7 +232,7 @@ class SpoutOutputCollector(ABC):
         Raises:
             MisuseError: Undeclared stream, wrong number of values, a value or id that cannot be encoded, a
                 stream that is read by direct grouping, no message id although the spout has a ``Retry`` or it
-                is to be traced, or an attempt below 1. Nothing was emitted then.
+                is to be traced, or an attempt below 1; or the spout is closed. Nothing was emitted then.
         """
 
     @abstractmethod
@@ -285,6 +292,9 @@ class SpoutOutputCollector(ABC):
 
         They are no longer open when this returns, so there is room at once. They get no verdict, retry or
         dead letter, also not those that waited for a retry. Bolts may still process them.
+
+        Raises:
+            MisuseError: Another thread than the spout's own calls it.
         """
 
     def wake(self) -> None:

@@ -111,8 +111,8 @@ def _connection(snapshot: Snapshot, spout: str) -> Check:
         return Check(name, is_ok=True, found="none waits to be made again")
     secs = max(0.0, (snapshot.taken_ms - outage.since_ms) / 1000)
     since = f"{datetime.fromtimestamp(outage.since_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    tried = f"{outage.tries:,} time{'s' * (outage.tries != 1)}"
-    found = f"tried {tried} since {since}, for {secs:.1f} s: {outage.reason}"
+    tried = f"tried {outage.tries:,} time{'s' * (outage.tries != 1)} " if outage.tries else ""
+    found = f"{tried}since {since}, for {secs:.1f} s: {outage.reason}"
     return Check(name, is_ok=False, found=found, fix=outage.fix or "see the driver's log")
 
 

@@ -70,12 +70,16 @@ def _list(given: Namespace) -> Answer:
         for line in lines
     ]  # fmt: skip
     away = [
-        f"{line['topology']}: calls of spout {spout} fail and are tried again: {outage['reason']}"
+        f"{line['topology']}: calls of spout {spout} {_how(outage)}: {outage['reason']}"
         for line in lines
         for spout, outage in line["outages"].items()
     ]
     text = table(head, rows) if rows else "no topology is running"
     return Answer({"topologies": lines}, "\n".join([text, *away]))
+
+
+def _how(outage: Mapping[str, Any]) -> str:
+    return "fail and are tried again" if outage["tries"] else "do not return"
 
 
 def _line_of(found: Found) -> dict[str, Any] | None:

@@ -176,17 +176,17 @@ class RunLog:
             self._say(spout, f"messages={count}", failure)
         self._failures.leave_out(max(0, count - max(said, 1)))
 
-    def blocked(self, spout: str, task: int, secs: float) -> None:
-        """Warn of a ``next_tuple`` that does not return: at most once a minute for each task."""
+    def blocked(self, spout: str, task: int, call: Outage, now_ms: int) -> bool:
+        """Warn of a ``next_tuple`` that does not return: at most once a minute for each task. True if so."""
         now = time.monotonic()
         if now - self._warned.get(task, -EVERY_SECS) < EVERY_SECS:
-            return
+            return False
         self._warned[task] = now
         log.warning(
-            "topology=%s spout=%s task=%d next_tuple has not returned for %.1f s: acks and fails of this "
-            "task wait for it. fix: return at once when there is nothing; acktree.Receiver waits on a thread",
-            self._topology, spout, task, secs,
+            "topology=%s spout=%s task=%d since %.1f s: %s. fix: %s",
+            self._topology, spout, task, (now_ms - call.since_ms) / 1000, call.reason, call.fix,
         )  # fmt: skip
+        return True
 
     def recovered(self, spout: str, task: int, outage: Outage, now_ms: int) -> None:
         """What a spout task waited for works again."""

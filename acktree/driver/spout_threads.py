@@ -18,7 +18,7 @@ from typing import Final
 from acktree.config import Config
 from acktree.core.stats.counters import Counters
 from acktree.core.stats.histograms import Histogram
-from acktree.core.stats.numbers import Lag, SpoutNumbers, added_lags, longest_outage
+from acktree.core.stats.numbers import Lag, Outage, SpoutNumbers, added_lags, longest_outage
 from acktree.dead_letters.letter import DeadLetter
 from acktree.driver.spout_waits import idle_secs, not_asked_secs
 from acktree.errors import AcktreeError, CheckpointError, ConnectorError, SpoutError
@@ -38,6 +38,9 @@ _LONGEST_LINGER_SECS: Final = 0.5
 """... however long the hand-over before took."""
 BLOCKED_SECS: Final = 2.0
 """A call of ``next_tuple`` that lasts longer is worth a warning: verdicts of its task wait behind it."""
+_BESIDE_SECS: Final = 0.5
+"""After this time in one ``next_tuple`` what was emitted before is handed over by another thread. A call that
+lasts for longer than messages linger, and returns, hands over itself."""
 
 
 def now_ms() -> int:
@@ -91,7 +94,6 @@ class SpoutThread:
         self._is_wanted = True
         self._is_stopping = False
         self._rests = False
-        self._asked: float | None = None
         self._verdicts_through = -1
         self._flush_secs = 0.0  # what the last hand-over took
         self._starting = Lock()
@@ -142,11 +144,38 @@ class SpoutThread:
     @property
     def blocked_secs(self) -> float | None:
         """For how long ``next_tuple`` has not returned, if for longer than :data:`BLOCKED_SECS`."""
-        asked = self._asked  # the thread may change it meanwhile
-        if asked is None or not self.task.is_asking:
-            return None
-        secs = time.monotonic() - asked
+        asked = self.task.asked_at  # the thread may change it meanwhile
+        secs = 0.0 if asked is None else time.monotonic() - asked
         return secs if secs > BLOCKED_SECS else None
+
+    @property
+    def blocked(self) -> Outage | None:
+        """The same as an outage of what the spout calls; None while it returns."""
+        secs, task = self.blocked_secs, self.task
+        if secs is None:
+            return None
+        waits = "acks and fails of this task wait for it"
+        if task.buffered_count and not task.flushes_beside:
+            waits += f", and {task.buffered_count:,} emitted messages, as the spout remembers a position"
+        return Outage(
+            f"next_tuple of task {task.task} has not returned: {waits}",
+            "return at once when there is nothing; acktree.Receiver waits on a thread",
+            now_ms() - round(secs * 1000),
+            0,
+        )
+
+    @property
+    def beside_due_secs(self) -> float | None:
+        """In which time :meth:`flush_beside` is due, 0 for now; None where nothing waits for it."""
+        asked = self.task.asked_at
+        if asked is None or not self.task.flushes_beside or not self.task.waiting_count:
+            return None
+        return max(0.0, asked + _BESIDE_SECS - time.monotonic())
+
+    def flush_beside(self) -> None:
+        """On another thread: hand over what waits, if ``next_tuple`` has not returned for a while."""
+        if self.beside_due_secs == 0.0:
+            self.task.flush_beside(now_ms())
 
     @property
     def is_current(self) -> bool:
@@ -206,7 +235,7 @@ class SpoutThread:
             task.deactivate()
             through = self._verdicts_through
             task.step(now_ms())  # inactive: takes verdicts, does not call next_tuple
-            task.flush(now_ms())  # with what ack and fail emitted
+            task.flush(now_ms(), is_last=True)  # with what ack and fail emitted
             self._note_delivered(through)
         except (CheckpointError, ConnectorError, SpoutError) as error:  # their texts already name the fix
             self.broken = error
@@ -232,9 +261,7 @@ class SpoutThread:
             # Read before the step: verdicts that arrive during the step are taken in the next one.
             through = self._verdicts_through
             asked = time.monotonic()
-            self._asked = asked
             moved = task.step(now_ms(), enough=self._enough, until=asked + self._linger_secs)
-            self._asked = None
             if task.buffered_count:
                 buffered_since = buffered_since or asked
                 if self._is_time_to_flush(buffered_since, emits=moved):
@@ -344,7 +371,7 @@ class Threads:
         complete_ms = Histogram()
         for each in numbers:
             complete_ms.merge(each.complete_ms)
-        outage = longest_outage(thread.task.outage for thread in mine)
+        outage = longest_outage(each for thread in mine for each in (thread.task.outage, thread.blocked))
         awaiting = sum(thread.task.awaiting_count for thread in mine)
         lag, by_partition = added_lags(each.lag for each in numbers)
         return SpoutNumbers(count, oldest_secs, lag, complete_ms, outage, awaiting, by_partition)

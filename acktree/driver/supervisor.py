@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from threading import Event, Thread
 from typing import Final
 
 from acktree.checkpoint.inbox_files import ChunkKind
+from acktree.core.stats.numbers import ReportedError
 from acktree.driver.ending_dataframes import EndingFrames
 from acktree.driver.query import Query
 from acktree.driver.run import Run
-from acktree.driver.spout_threads import now_ms
+from acktree.driver.spout_threads import SpoutThread, now_ms
 from acktree.driver.ticks import Ticks
 from acktree.errors import AcktreeError
 from acktree.logs import logger
@@ -32,6 +34,9 @@ _STOP_SECS: Final = 60.0
 """Longest wait for the running micro-batch, and then for the spouts, when a run stops."""
 _SAID_AFTER_SECS: Final = 1.0
 """The wait for the spouts is said after this time: a usual call returns earlier."""
+_BLOCKED_SECS: Final = 10.0
+_BLOCKED_WAIT_SECS: Final = 5.0
+"""Once a ``next_tuple`` has not returned for so long, its spout is waited for at most so long."""
 _HURRIED_SPOUT_SECS: Final = 2.0
 """Longest wait for the spouts after a second signal."""
 
@@ -100,7 +105,7 @@ class Supervisor:
                 self._send_due(ticks)
                 self._frames.look(self._query)
                 self._log_progress()
-                self._warn_of_blocked()
+                self._look_at_blocked()
         except BaseException as error:  # noqa: BLE001  # await_termination raises it
             self.stopped_by = self.stopped_by or error
         finally:
@@ -122,7 +127,9 @@ class Supervisor:
         kill_secs = self.run.kill.left_secs()
         if kill_secs is not None:  # it is looked whether messages are open
             rest_secs = min(_LOOK_SECS, kill_secs)
-        return min([rest_secs, *(max(0.0, (at - now_ms()) / 1000) for at in due)])
+        dues = (thread.beside_due_secs for thread in self.run.threads.by_task.values())
+        waits = [max(_COMMIT_LOOK_SECS, secs) for secs in dues if secs is not None]
+        return min([rest_secs, *waits, *(max(0.0, (at - now_ms()) / 1000) for at in due)])
 
     def _warm_up(self) -> None:
         """Wait for the first micro-batch: it compiles for seconds, and messages should not wait for that."""
@@ -138,11 +145,13 @@ class Supervisor:
             batch_secs = None
         self.run.log.progress(self.run.account(), self.run.results.progress.batch_id, batch_secs)
 
-    def _warn_of_blocked(self) -> None:
+    def _look_at_blocked(self) -> None:
+        """Hand over for spouts whose ``next_tuple`` does not return, and report these."""
         for thread in self.run.threads.by_task.values():
-            secs = thread.blocked_secs
-            if secs is not None:
-                self.run.log.blocked(thread.task.component.id, thread.task.task, secs)
+            thread.flush_beside()
+            call, component, task = thread.blocked, thread.task.component.id, thread.task.task
+            if call is not None and self.run.log.blocked(component, task, call, now_ms()):
+                self.run.errors.add(ReportedError(component, task, f"{call.reason}; {call.fix}", now_ms()))
 
     def _send_due(self, ticks: Ticks) -> None:
         inbox, progress = self.run.inbox, self.run.results.progress
@@ -228,16 +237,25 @@ class Supervisor:
                 "topology=%s tasks=%s: a call of the spout has not returned; waiting up to %s s",
                 self.run.name, busy, most_secs,
             )  # fmt: skip
-        for task, thread in threads.items():
-            if not thread.join(_left(deadline)):
-                log.error(
-                    "topology=%s task=%s spout did not return within %s s; its thread is left running, and "
-                    "nothing it emits from now on is accepted",
-                    self.run.name, task, most_secs,
-                )  # fmt: skip
+        for thread in threads.values():
+            if not _joined(thread, deadline, time.monotonic() + _BLOCKED_WAIT_SECS):
+                self._report_left(thread, most_secs)
         if self.run.journal is not None:
             self.run.journal.note_delivered()
         self.run.checkpoint.write_dropped()
+
+    def _report_left(self, thread: SpoutThread, waited_secs: float) -> None:
+        component, task, call = thread.task.component.id, thread.task.task, thread.blocked
+        why = f"a call of the spout did not return within {waited_secs:g} s"
+        if call is not None:
+            since = datetime.fromtimestamp(call.since_ms / 1000, UTC)
+            why = f"next_tuple of the spout has not returned since {since:%Y-%m-%d %H:%M:%S} UTC"
+        log.error(
+            "topology=%s spout=%s task=%s %s; its thread is left running without close(), and nothing it "
+            "emits from now on is accepted",
+            self.run.name, component, task, why,
+        )  # fmt: skip
+        self.run.errors.add(ReportedError(component, task, f"{why}; it was not closed", now_ms()))
 
     def _close(self) -> None:
         with ExitStack() as steps:
@@ -261,6 +279,15 @@ class Supervisor:
             if self._must_hurry.wait(_LOOK_SECS / 5):
                 break
         self._query.stop(at_once=self._must_hurry.is_set())
+
+
+def _joined(thread: SpoutThread, deadline: float, blocked_deadline: float) -> bool:
+    """Wait for a spout's thread; to the second deadline where its next_tuple has not returned for long."""
+    while not thread.join(min(_LOOK_SECS, _left(deadline))):
+        is_blocked = (thread.blocked_secs or 0.0) >= _BLOCKED_SECS
+        if not _left(blocked_deadline if is_blocked else deadline):
+            return False
+    return True
 
 
 def _left(deadline: float) -> float:

@@ -85,6 +85,46 @@ def test_verdicts_of_a_failing_sink_are_delivered_after_a_restart_and_a_stop_fro
     running.kill()  # it is over: nothing to do
 
 
+class Blocks(FeederSpout):
+    """Emits two messages, one a call; then its next_tuple does not return."""
+
+    def __init__(self):
+        super().__init__(["n"])
+        self.go_on, self.is_blocked, self.calls = Event(), Event(), 0
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def next_tuple(self):
+        self.calls += 1
+        if self.calls <= 2:
+            self._collector.emit([self.calls], message_id=self.calls)
+        else:
+            self.is_blocked.set()
+            self.go_on.wait()
+
+
+def test_a_next_tuple_that_does_not_return_holds_up_neither_its_messages_nor_kill(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("acktree.driver.supervisor._BLOCKED_SECS", 0.0)
+    monkeypatch.setattr("acktree.driver.supervisor._BLOCKED_WAIT_SECS", 0.0)
+    spout = Blocks()
+    running = submit(topology_of(spout), checkpoint=tmp_path / "checkpoint", spark=spark)
+    assert spout.is_blocked.wait(120)
+    wait_until(lambda: running.stats()["poisoned"].total.executed == 2)
+    wait_until(lambda: bool(running.stats().errors))
+    stats = running.stats()
+    assert stats["numbers"].outage is not None
+    assert stats["numbers"].open == 2
+    assert spout.acked == []
+    running.kill(0)
+    told = [error.reason for error in running.stats().errors if error.component == "numbers"]
+    assert "next_tuple of task 1 has not returned: acks and fails of this task wait for it" in told[0]
+    assert "next_tuple of the spout has not returned since" in told[-1]
+    spout.go_on.set()
+
+
 STOPS_ITS_SESSION = """
 import sys, tempfile
 from pyspark.sql import SparkSession

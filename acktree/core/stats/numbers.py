@@ -56,11 +56,13 @@ class Numbers:
 class Outage:
     """What a spout calls again and again, because its queue or the store of dead letters does not answer.
 
+    Or a ``next_tuple`` that does not return.
+
     Attributes:
         reason: The last error.
         fix: What to do about it.
         since_ms: When the first of these errors came; milliseconds since 1970.
-        tries: How many calls have raised since then.
+        tries: How many calls have raised since then; 0: the first has not returned.
     """
 
     reason: str

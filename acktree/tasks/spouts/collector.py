@@ -1,15 +1,23 @@
 """The collector of spouts: emitted messages wait here until they are handed over in runs.
 
-An exception from outside may be raised between any two steps, and the spout may catch it and go on: see
-``runs.py``. What waits is in one list from its first message on, and a run ends when another one, or none, is
-the stream's current run.
+Rules of this file
+------------------
+1. An exception from outside may be raised between any two steps, and the spout may catch it and go on: see
+   ``runs.py``. What waits is in one list from its first message on, and a run ends when another one, or none,
+   is the stream's current run.
+2. ``emit`` is called for each tuple, so it does all that is usual inline, without a call of ours.
+3. Any thread may emit, at any time, as in Storm. A lock in ``emit`` would cost 20 % of it. But CPython
+   changes threads after calls, at backward jumps and where a function begins, and nowhere else. So ``emit``
+   counts and writes with none of these in between: the last call writes the id. A run that was taken
+   meanwhile refuses its cells with a TypeError. Whatever begins and ends runs holds the lock.
 
-``emit`` is called for each tuple, so it does all that is usual inline, without a call of ours.
+Source of rule 3: Storm's ``OutputCollector`` since 1.0, and ``eval_breaker`` in CPython's ``ceval.c``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from threading import RLock, current_thread, get_ident
 from time import monotonic
 from typing import Any, Final
 
@@ -28,14 +36,12 @@ from acktree.spout import SpoutOutputCollector
 from acktree.tasks.arguments import batch_of_stream, ids_of, refuse_unpicklable
 from acktree.tasks.chunk import CHUNK_BYTES
 from acktree.tasks.plan import Plan
-from acktree.tasks.spouts.runs import Bools, Run, RunBuffer, UnfitMessage
+from acktree.tasks.spouts.runs import Bools, Noted, Run, RunBuffer, UnfitMessage
 from acktree.tasks.streams import Streams
 from acktree.topology.model import Component
 
 _PLAIN_IDS: Final = frozenset({int, str, bytes})
 """Message ids of exactly these types always pickle."""
-_NO_STREAM: Final = object()
-"""Selected while no run is: no argument is this object, as ``None`` may be."""
 
 
 class SpoutCollector(SpoutOutputCollector):
@@ -53,7 +59,7 @@ class SpoutCollector(SpoutOutputCollector):
         *,
         keeps_ids: bool = False,
     ) -> None:
-        """Nothing emitted yet.
+        """Nothing emitted yet. ``own_thread`` is the spout's, whoever makes this.
 
         Args:
             open_count: Says how many messages of the task have no verdict.
@@ -74,9 +80,12 @@ class SpoutCollector(SpoutOutputCollector):
         self._buffers: dict[str, RunBuffer] = {}
         self._direct: dict[str, RunBuffer] = {}
         self._waiting: list[RunBuffer | Run] = []
-        # The stream last emitted on, and its current run: most spouts emit on one stream.
-        self._stream: object = _NO_STREAM
-        self._run: RunBuffer
+        self.own_thread = get_ident()
+        self._lock = RLock()
+        self._is_closed = False
+        # The run last emitted to: most spouts emit on one stream. Or none, of a stream that nobody can name.
+        self._no_run = _run_without_stream(component.id)
+        self._run = self._no_run
         self._fits: dict[str, Callable[[Sequence[object]], bool]] = {}
         self._unacked: list[tuple[str, object]] = []
         self.row_count = 0
@@ -134,8 +143,8 @@ class SpoutCollector(SpoutOutputCollector):
         attempt: int = 1,
         trace: bool | str = False,  # noqa: FBT001, FBT002
     ) -> None:
-        run = self._run if stream is self._stream else None
-        if run is None or run.has_ids is (message_id is None):
+        run = self._run
+        if run.stream is not stream or run.has_ids is (message_id is None):
             run = self._turn_to(stream, has_id=message_id is not None)
         if (type(values) is not list and type(values) is not tuple) or len(values) != run.width:
             values = run.checked(values)
@@ -150,21 +159,32 @@ class SpoutCollector(SpoutOutputCollector):
                     values = run.frozen(values)
                     run = self._weighed(self._buffers, run, values)
                     break
-        is_tracked = run.is_tracked
-        if is_tracked and self._keeps_ids and type(message_id) not in _PLAIN_IDS:
+        if self._keeps_ids and run.is_tracked and type(message_id) not in _PLAIN_IDS:
             refuse_unpicklable([message_id], self._where)
+        if attempt != 1 or trace:
+            message_id = run.noted(message_id, *self._marked(attempt, trace, message_id))
         try:
-            if attempt != 1 or trace:
-                run.mark(*self._marked(attempt, trace, message_id))
+            # From here on no other thread is let in before the id is written: see rule 3.
             # Counted first: to count one that was not emitted does no harm until all are taken.
             self.row_count += 1
-            run.cells.extend(values)
+            run.cells += values
             run.ids.append(message_id)
         except BaseException:
-            run.take_back()
-            raise
-        if not is_tracked:
+            if not run.is_over:
+                run.take_back()
+                raise
+            self._write_to_next(run, stream, values, message_id)
+        if not run.is_tracked:
             self._note_untracked(run, message_id)
+
+    def _write_to_next(self, over: RunBuffer, stream: str, values: Sequence[Any], noted_id: object) -> None:
+        """Write what was about to be written to a run that was taken meanwhile to the one after it."""
+        with self._lock:
+            run = self._turn_to(stream, has_id=over.has_ids)
+            run.has_noted |= over.has_noted
+            self.row_count += 1
+            run.cells += values  # as in emit
+            run.ids.append(noted_id)
 
     def emit_direct(
         self,
@@ -177,18 +197,19 @@ class SpoutCollector(SpoutOutputCollector):
         trace: bool | str = False,
     ) -> None:
         declaration = self._streams.chosen_by_emitter(stream, task_id)
-        run = self._direct.get(stream)
-        if run is None or run.has_ids is (message_id is None):
-            run = self._begin_run(self._direct, declaration, has_ids=message_id is not None)
-        values = run.checked(values)
-        if not run.fits(values):
-            values = run.frozen(values)
-            run = self._weighed(self._direct, run, values)
-        if run.is_tracked and self._keeps_ids and type(message_id) not in _PLAIN_IDS:
-            refuse_unpicklable([message_id], self._where)
-        number, parent = self._marked(attempt, trace, message_id) if attempt != 1 or trace else (1, None)
-        self.row_count += 1
-        run.write(values, message_id, number, parent, task_id)
+        with self._lock:
+            run = self._direct.get(stream)
+            if run is None or run.has_ids is (message_id is None):
+                run = self._begin_run(self._direct, declaration, has_ids=message_id is not None)
+            values = run.checked(values)
+            if not run.fits(values):
+                values = run.frozen(values)
+                run = self._weighed(self._direct, run, values)
+            if run.is_tracked and self._keeps_ids and type(message_id) not in _PLAIN_IDS:
+                refuse_unpicklable([message_id], self._where)
+            number, parent = self._marked(attempt, trace, message_id) if attempt != 1 or trace else (1, None)
+            self.row_count += 1
+            run.write(values, run.noted(message_id, number, parent), task_id)
         if not run.is_tracked:
             self._note_untracked(run, message_id)
 
@@ -219,9 +240,10 @@ class SpoutCollector(SpoutOutputCollector):
             return number, None
         return number | NAMED, str(parent)
 
-    def _note_untracked(self, run: RunBuffer, message_id: object) -> None:
+    def _note_untracked(self, run: RunBuffer, noted_id: object) -> None:
         """Count a message that is not tracked. If it has an id, there are no ackers: it is acked soon."""
-        self._untracked_count += 1
+        self._untracked_count += 1  # after a take by another thread one too many: until the next
+        message_id = noted_id.message_id if type(noted_id) is Noted else noted_id
         if message_id is not None:
             self._unacked.append((run.declaration.name, message_id))
 
@@ -233,16 +255,19 @@ class SpoutCollector(SpoutOutputCollector):
         run = self._buffers.get(stream)
         if run is None or run.has_ids is not has_id:
             declaration = self._streams.chosen_by_groupings(stream)
-            run = self._begin_run(self._buffers, declaration, has_ids=has_id)
-        self._stream = _NO_STREAM  # none is selected until both attributes are set
+            with self._lock:
+                run = self._buffers.get(stream)  # another thread may have begun it
+                if run is None or run.has_ids is not has_id:
+                    run = self._begin_run(self._buffers, declaration, has_ids=has_id)
+        run.stream = stream
         self._run = run
-        self._stream = stream
         return run
 
     def _begin_run(
         self, current: dict[str, RunBuffer], declaration: StreamDeclaration, *, has_ids: bool
     ) -> RunBuffer:
         """A run for the next messages of a stream; the current one, if any, ends with this."""
+        self._refuse_if_closed()
         if self._must_have_ids and not has_ids:
             raise self._has_no_id()
         name = declaration.name
@@ -252,7 +277,7 @@ class SpoutCollector(SpoutOutputCollector):
         buffer = RunBuffer(
             declaration, self._component.id, self._fits[name], has_ids=has_ids, is_tracked=is_tracked
         )
-        self._stream = _NO_STREAM
+        self._run = self._no_run
         self._waiting.append(buffer)
         current[name] = buffer
         return buffer
@@ -264,10 +289,11 @@ class SpoutCollector(SpoutOutputCollector):
             MisuseError: It does not fit the stream's types. It is the spout's error, not its run's.
         """
         weight = buffer.size_of(values)
-        if buffer.weight + weight > CHUNK_BYTES and buffer.ids:
-            buffer = self._begin_run(current, buffer.declaration, has_ids=buffer.has_ids)
-        buffer.weight += weight
-        self._weight += weight
+        with self._lock:
+            if buffer.weight + weight > CHUNK_BYTES and buffer.ids:
+                buffer = self._begin_run(current, buffer.declaration, has_ids=buffer.has_ids)
+            buffer.weight += weight
+            self._weight += weight
         return buffer
 
     def emit_batch(
@@ -292,15 +318,17 @@ class SpoutCollector(SpoutOutputCollector):
             return
         if ids is None and self._must_have_ids:
             raise self._has_no_id()
-        self._stream = _NO_STREAM
-        self._buffers.pop(stream, None)  # the current run ends
         is_tracked = ids is not None and self._is_tracking
         run = Run(stream, is_tracked, checked, ids if ids is not None and is_tracked else (), None, numbers)
-        self.row_count += count
-        self._weight += checked.nbytes
-        if not is_tracked:
-            self._untracked_count += count
-        self._waiting.append(run)
+        with self._lock:
+            self._refuse_if_closed()
+            self._run = self._no_run
+            self._buffers.pop(stream, None)  # the current run ends
+            self.row_count += count
+            self._weight += checked.nbytes
+            if not is_tracked:
+                self._untracked_count += count
+            self._waiting.append(run)
         if not is_tracked and ids is not None:
             listed = ids.tolist() if isinstance(ids, np.ndarray) else ids
             self._unacked += [(stream, message_id) for message_id in listed]
@@ -318,51 +346,91 @@ class SpoutCollector(SpoutOutputCollector):
         self._report(exception)
 
     def lost(self, message_ids: Iterable[object] | None = None) -> None:
+        if get_ident() != self.own_thread:
+            raise MisuseError(
+                f"lost() on thread {current_thread().name!r}: verdicts may be under way on the spout's own",
+                self._where,
+                "hand the ids over by a queue, and call lost() in next_tuple, keep_alive or another hook",
+            )
         lost = None if message_ids is None else frozenset(message_ids)
-        kept = [run.those(_is_kept(run, lost)) if run.is_tracked else run for run in self._end_runs()]
-        self._waiting = [run for run in kept if len(run)]
-        self.row_count = sum(map(len, kept))
-        self._untracked_count = sum(len(run) for run in kept if not run.is_tracked)
-        if lost is None:
-            self.unfit, self._unacked = [], []
-        else:
-            self.unfit = [each for each in self.unfit if each.message_id not in lost]
-            self._unacked = [each for each in self._unacked if each[1] not in lost]
+
+        def is_kept(message_id: object) -> bool:
+            return lost is not None and message_id not in lost
+
+        with self._lock:
+            kept = [run.those(_is_kept(run, lost)) if run.is_tracked else run for run in self._end_runs()]
+            self._waiting = [run for run in kept if len(run)]
+            self.row_count = sum(map(len, kept))
+            self._untracked_count = sum(len(run) for run in kept if not run.is_tracked)
+            ids = self.take_unacked().items()
+            self._unacked[:0] = [
+                (stream, each) for stream, several in ids for each in several if is_kept(each)
+            ]
+            self.unfit = [each for each in self.unfit if is_kept(each.message_id)]
         self._lose(lost)
 
     def wake(self) -> None:
         self._wake()
 
+    def close(self) -> None:
+        """From now on nothing is emitted: MisuseError. What waits can still be taken."""
+        with self._lock:
+            self._is_closed = True
+            self._run = self._no_run
+            self._buffers.clear()
+            self._direct.clear()
+            for each in self._waiting:
+                if isinstance(each, RunBuffer):
+                    each.end()
+
+    def _refuse_if_closed(self) -> None:
+        if self._is_closed:
+            raise MisuseError(
+                f"emitted on thread {current_thread().name!r} after the spout was closed",
+                self._where,
+                "it was not emitted: leave the message with its queue, which delivers it again, and end the "
+                "threads that emit in deactivate()",
+            )
+
     def waiting_ids(self) -> Iterator[object]:
-        """The ids of the tracked messages that wait here."""
-        for each in self._waiting:
+        """The ids of the tracked messages that wait here. Any thread may ask."""
+        for each in self._waiting[:]:
             if each.is_tracked:
-                yield from each.ids if isinstance(each, RunBuffer) else each.message_ids
+                yield from each.message_ids()[:] if isinstance(each, RunBuffer) else each.message_ids
 
     def take_runs(self) -> list[Run]:
-        """All that was emitted since last taken; within a stream in the order of the emits."""
-        runs = self._end_runs()
-        self._waiting = []
-        self.row_count = self._untracked_count = self._weight = 0
+        """All that was emitted since last taken; within a stream in the order of the emits of each thread."""
+        with self._lock:
+            runs = self._end_runs()
+            self._waiting = []
+            self.row_count = self._untracked_count = self._weight = 0
         return runs
 
     def _end_runs(self) -> list[Run]:
         """All that waits, as runs; the next message begins another one."""
+        self._run = self._no_run
+        self._buffers.clear()
+        self._direct.clear()
         runs: list[Run] = []
         for each in self._waiting:
             runs += each.runs(self.unfit) if isinstance(each, RunBuffer) else [each]
-        self._stream = _NO_STREAM
-        self._buffers.clear()
-        self._direct.clear()
         return runs
 
     def take_unacked(self) -> dict[str, list[object]]:
         """Message ids emitted since last taken that nothing tracks, as there are no ackers; by stream."""
         taken: dict[str, list[object]] = {}
-        for stream, message_id in self._unacked:
+        count = len(self._unacked)
+        for stream, message_id in self._unacked[:count]:
             taken.setdefault(stream, []).append(message_id)
-        self._unacked.clear()
+        del self._unacked[:count]  # other threads may have added some
         return taken
+
+
+def _run_without_stream(component: str) -> RunBuffer:
+    """A run that no emit is for: no argument is its stream, as ``None`` may be."""
+    run = RunBuffer(StreamDeclaration("", ()), component, bool, has_ids=False, is_tracked=False)
+    run.stream = object()
+    return run
 
 
 def _is_kept(run: Run, lost: frozenset[object] | None) -> Bools:

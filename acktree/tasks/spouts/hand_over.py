@@ -57,18 +57,18 @@ class HandOver:
         self._next_sequence = self._pace.first(self._next_sequence, count, now_ms)
         return self.sequences(count)
 
-    def emitted(self, taken: Sequence[Run], now_ms: int) -> bool:
+    def emitted(self, taken: Sequence[Run], position: bytes, now_ms: int) -> bool:
         """Hand over what the spout emitted. True if there was anything.
 
         Args:
             taken: What it emitted.
+            position: What the spout remembered before that was taken: other threads may emit meanwhile.
             now_ms: The time.
         """
         most = min(self._host.inbox.chunk_rows, TRACE_BLOCK)
         runs = [part for run in runs_together(taken) for part in run.cut(most)]
         if not runs:
             return False
-        position = self._position()
         chunks = [self._chunk_of(run, position, now_ms) for run in runs]
         self._chunks.announce([chunk for run, chunk in zip(runs, chunks, strict=True) if run.is_tracked])
         number = self._host.inbox.append(chunks)
@@ -136,7 +136,7 @@ class HandOver:
         if self._watching.watch is not None:
             self._watching.watch.emitted(chunks)
 
-    def _position(self) -> bytes:
+    def position(self) -> bytes:
         """What the spout remembers, as its checkpoint has it."""
         remembers = self._component.remembers
         if not remembers:

@@ -2,7 +2,8 @@
 
 A :class:`RunBuffer` is a run while it is written. As in ``tasks/bolts/collectors.py``, an exception from
 outside may be raised between any two steps, and the spout may catch it and go on. So a message counts when
-its id is written, which is last.
+its id is written, which is last. What else is known of a message travels with its id, as :class:`Noted`:
+other threads may write others meanwhile.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, chain
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,8 @@ from acktree.errors import MisuseError, SpoutError
 from acktree.tasks.chunk import CHUNK_BYTES
 from acktree.tasks.streams import TupleBuffer
 
+_NO_CELLS: Final[Any] = None
+"""Adding a list to it is a TypeError."""
 SMALL_ROWS: Final = 1 << 12
 SMALL_BYTES: Final = 1 << 20
 """Runs are put together up to these numbers of messages and bytes."""
@@ -38,6 +41,14 @@ class UnfitMessage:
     stream: str
     message_id: object
     error: MisuseError
+
+
+class Noted(NamedTuple):
+    """The id of a message with its attempt and its traceparent, where it has any but the usual."""
+
+    message_id: object
+    attempt: int
+    parent: str | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,17 +178,20 @@ class RunBuffer(TupleBuffer):
     """Tuples emitted one after the other on one stream, all tracked or all not: a run while it is written.
 
     Attributes:
-        attempts: Row -> the number of the delivery, of those that are not the first.
-        parents: Row -> the traceparent, of those that have one.
-        ids: The message id of each; None for none. It is written last: a tuple without one was not emitted.
+        stream: The stream, as it was last named.
+        ids: The message id of each, or a :class:`Noted`; None for none. It is written last: a tuple without
+            one was not emitted.
         has_ids: Whether they have ids.
+        has_noted: Whether some of the ids are :class:`Noted`.
         is_tracked: Whether they have ids, and there are ackers.
         is_typed: Whether the stream declares types.
         fits: A quick look at the values of one: see :func:`~acktree.core.data.values.quick_look`.
         weight: Bytes of the large ones, about.
     """
 
-    __slots__ = ("attempts", "fits", "has_ids", "ids", "is_tracked", "is_typed", "parents", "weight")
+    __slots__ = (
+        "_written", "fits", "has_ids", "has_noted", "ids", "is_tracked", "is_typed", "stream", "weight",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -189,30 +203,37 @@ class RunBuffer(TupleBuffer):
         is_tracked: bool,
     ) -> None:
         super().__init__(declaration, component)
+        self.stream: object = declaration.name
         self.ids: list[object] = []
-        self.attempts: dict[int, int] = {}
-        self.parents: dict[int, str] = {}
         self.has_ids, self.is_tracked = has_ids, is_tracked
+        self.has_noted = False
+        self._written: list[Any] = self.cells
         self.is_typed = declaration.schema is not None
         self.fits = fits
         self.weight = 0
 
-    def mark(self, attempt: int, parent: str | None) -> None:
-        """Note the attempt and the traceparent of the tuple that is written next."""
-        if attempt != 1:
-            self.attempts[len(self.ids)] = attempt
-        if parent is not None:
-            self.parents[len(self.ids)] = parent
+    @property
+    def is_over(self) -> bool:
+        """Whether it takes nothing more: its ``cells`` refuse whatever is added."""
+        return self.cells is _NO_CELLS
 
-    def write(
-        self, values: Sequence[object], message_id: object, attempt: int, parent: str | None, task: int
-    ) -> None:
+    def end(self) -> None:
+        """Take nothing more. An emit of another thread that has chosen this run writes to the next one."""
+        self.cells = _NO_CELLS
+
+    def noted(self, message_id: object, attempt: int, parent: str | None) -> object:
+        """What to write for the id of a message."""
+        if attempt == 1 and parent is None:
+            return message_id
+        self.has_noted = True
+        return Noted(message_id, attempt, parent)
+
+    def write(self, values: Sequence[object], noted_id: object, task: int) -> None:
         """Write down one tuple for a task, or nothing if an exception comes. Others are written inline."""
         try:
-            self.mark(attempt, parent)
             self.cells.extend(values)
             self.tasks.append(task)
-            self.ids.append(message_id)
+            self.ids.append(noted_id)
         except BaseException:
             self.take_back()
             raise
@@ -220,13 +241,17 @@ class RunBuffer(TupleBuffer):
     def take_back(self) -> None:
         """Remove what an interrupted write left. Called for every exception, also if nothing was left."""
         count = len(self.ids)
-        self.attempts.pop(count, None)
-        self.parents.pop(count, None)
         del self.tasks[count:]
         del self.cells[count * self.width :]
 
+    def message_ids(self) -> list[object]:
+        """The message id of each; not to be changed."""
+        if not self.has_noted:
+            return self.ids
+        return [each.message_id if type(each) is Noted else each for each in self.ids]
+
     def runs(self, unfit: list[UnfitMessage]) -> Iterator[Run]:
-        """All of it as runs, nearly always one; none if an interrupted emit left it empty.
+        """End it, and return all of it as runs, nearly always one; none if an interrupted emit left it empty.
 
         Args:
             unfit: Is given the messages that do not go even alone, as their values were changed since.
@@ -234,8 +259,9 @@ class RunBuffer(TupleBuffer):
         Raises:
             SpoutError: It is lost which values belong to which message.
         """
+        self.end()
         count, name = len(self.ids), self.declaration.name
-        if len(self.cells) != count * self.width or len(self.tasks) not in {0, count}:
+        if len(self._written) != count * self.width or len(self.tasks) not in {0, count}:
             raise SpoutError(
                 f"an emit on stream {name!r} was interrupted again while it took back what "
                 "an interrupted one had written: which values belong to which message is lost",
@@ -244,12 +270,16 @@ class RunBuffer(TupleBuffer):
             )
         if not count:
             return
-        tasks, attempts = self.named_tasks(), self._numbers(count)
-        for first, end, batch in self.batches(self.cells, count):
+        tasks, message_ids = self.named_tasks(), self.message_ids()
+        rows = enumerate(self.ids) if self.has_noted else ()
+        noted = {row: each for row, each in rows if type(each) is Noted}
+        parents = {row: each.parent for row, each in noted.items() if each.parent is not None}
+        attempts = _numbers(count, noted)
+        for first, end, batch in self.batches(self._written, count):
             if isinstance(batch, MisuseError):
-                unfit.append(UnfitMessage(name, self.ids[first] if self.is_tracked else None, batch))
+                unfit.append(UnfitMessage(name, message_ids[first] if self.is_tracked else None, batch))
                 continue
-            ids = self.ids[first:end] if self.is_tracked else ()
+            ids = message_ids[first:end] if self.is_tracked else ()
             yield Run(
                 name,
                 self.is_tracked,
@@ -257,13 +287,14 @@ class RunBuffer(TupleBuffer):
                 ids,
                 None if tasks is None else tasks[first:end],
                 None if attempts is None else attempts[first:end],
-                _cut(self.parents, first, end),
+                _cut(parents, first, end),
             )
 
-    def _numbers(self, count: int) -> Int32s | None:
-        """The number of each delivery; None when all are the first."""
-        if not self.attempts:
-            return None
-        numbers = np.ones(count, dtype=np.int32)
-        numbers[list(self.attempts)] = list(self.attempts.values())
-        return numbers
+
+def _numbers(count: int, noted: Mapping[int, Noted]) -> Int32s | None:
+    """The number of each delivery, shape (count,), of which these are noted; None when all are the first."""
+    if all(each.attempt == 1 for each in noted.values()):
+        return None
+    numbers = np.ones(count, dtype=np.int32)
+    numbers[list(noted)] = [each.attempt for each in noted.values()]
+    return numbers

@@ -6,7 +6,8 @@ It is opened in ``opening.py``; what it emits is handed over in ``hand_over.py``
 Rules of this file
 ------------------
 1. Everything happens in :meth:`SpoutTask.step` and the calls beside it, on whichever thread calls them: one
-   thread a task, so user code needs no locks. Only :meth:`dispatch` may be called from elsewhere.
+   thread a task, so user code needs no locks. Only :meth:`dispatch` may be called from elsewhere, and
+   :meth:`flush_beside`, which does something only while ``next_tuple`` has not returned.
 2. ``emit`` never blocks and never refuses for lack of room: whether there is room is asked before
    ``next_tuple``. A full inbox that made ``emit`` wait would keep this thread from what empties it: verdicts.
 3. A message leaves the pending table once, with its verdict; with a retry policy it then waits for its next
@@ -21,6 +22,8 @@ from collections import deque
 from collections.abc import Iterator
 from functools import partial
 from sys import maxsize
+from threading import Lock, get_ident
+from time import monotonic
 from typing import Final, Literal
 
 import numpy as np
@@ -41,6 +44,7 @@ from acktree.tasks.spouts.open_listing import OpenListing, OpenMessage
 from acktree.tasks.spouts.opening import Opening, opening_error
 from acktree.tasks.spouts.parts import SpoutParts
 from acktree.tasks.spouts.retries import Redriven
+from acktree.tasks.spouts.runs import Run
 from acktree.tasks.spouts.spent import without_spent
 from acktree.tasks.spouts.spout_calls import pass_on_exit
 from acktree.tasks.spouts.upkeep import OpenNow, Pulse, checked_lag
@@ -80,8 +84,9 @@ class SpoutTask:
         self.has_ended = False
         self.is_active = False
         self.is_open = False
-        self.is_asking = False
-        """Whether ``next_tuple`` is being called."""
+        self.asked_at: float | None = None
+        """Since when ``next_tuple`` is being called, as ``time.monotonic`` counts; None: it is not."""
+        self._gate = Lock()  # held while another thread hands over: next_tuple returns only to a whole task
         self.lag: Lag | None = None
         """How many messages waited at the source when the spout was last asked; None: not known."""
         self._host = spout_host
@@ -112,6 +117,7 @@ class SpoutTask:
 
         A ConnectorError that may pass does not: ``open`` is called again by a later step.
         """
+        self._collector.own_thread = get_ident()
         open_ids = () if self.spout.redelivers else self._recovered_ids()
         self._hooks.now_ms = self._parts.clock.now_ms = now_ms
         self.is_open = self._opening.open(open_ids)
@@ -139,6 +145,7 @@ class SpoutTask:
 
     def deactivate(self) -> None:
         """Stop calling ``next_tuple``; verdicts still arrive."""
+        self._collector.own_thread = get_ident()
         if self.is_active:
             self.is_active = False
             if self.is_open:
@@ -146,6 +153,8 @@ class SpoutTask:
 
     def close(self) -> None:
         """Call the spout's ``close``, if it was opened."""
+        self._collector.close()
+        self._collector.own_thread = get_ident()
         if self.is_open:
             self._parts.reporter.call(self.spout.close)
         self._parts.watching.end()
@@ -183,7 +192,7 @@ class SpoutTask:
     def is_idle(self) -> bool:
         """Whether nothing is open, and nothing waits to be handed over or delivered."""
         undelivered = self._verdict_batches or self._hooks.has_undelivered
-        return not (self.open_count or self._collector.row_count or undelivered)
+        return not (self.open_count or self.buffered_count or undelivered)
 
     @property
     def has_verdicts(self) -> bool:
@@ -193,11 +202,16 @@ class SpoutTask:
     @property
     def is_durable(self) -> bool:
         """Whether dead letters, and what ``ack`` and ``fail`` emitted, are durable."""
-        return not (self._collector.row_count or self._retries.has_records or self._hooks.has_undelivered)
+        return not (self.buffered_count or self._retries.has_records or self._hooks.has_undelivered)
 
     @property
     def buffered_count(self) -> int:
-        """Messages emitted and not handed over yet."""
+        """Messages emitted and not handed over yet, and those that cannot go. Any thread may ask."""
+        return self._collector.row_count + len(self._collector.unfit)
+
+    @property
+    def waiting_count(self) -> int:
+        """Of these, those that can be handed over. Any thread may ask."""
         return self._collector.row_count
 
     @property
@@ -237,6 +251,7 @@ class SpoutTask:
             until: By when to stop asking again, as ``time.monotonic()`` counts: a spout may be slow.
         """
         self._hooks.now_ms = self._parts.clock.now_ms = now_ms
+        self._collector.own_thread = get_ident()
         if not (self.is_open or self._open_again(now_ms)):
             return False
         self._retries.look_at_clock(now_ms)
@@ -298,16 +313,17 @@ class SpoutTask:
         def is_lost(message_id: object) -> bool:
             return not isinstance(message_id, Redriven) and (lost is None or message_id in lost)
 
-        gone = [sequence for sequence, message_id in self._pending.items() if is_lost(message_id)]
-        self._pending.close(np.array(gone, dtype=np.int64))
-        self._hooks.lose(is_lost)
-        self._chunks.release_unneeded(self._retries.lose(is_lost))
+        with self._gate:
+            gone = [sequence for sequence, message_id in self._pending.items() if is_lost(message_id)]
+            self._pending.close(np.array(gone, dtype=np.int64))
+            self._hooks.lose(is_lost)
+            self._chunks.release_unneeded(self._retries.lose(is_lost))
 
     def _ask(self, enough: int, until: float) -> bool:
         limit = self._limit or maxsize
         room = limit - self._pending.open_count - len(self._retries)
         enough = min(enough, self._host.inbox.room(enough))
-        self.is_asking = True
+        self.asked_at = monotonic()
         try:
             self._collector.fill(self.spout.next_tuple, enough, room, self._verdict_batches, until)
         except EndOfStream:
@@ -326,7 +342,8 @@ class SpoutTask:
                 self._asked_again_ms = self._clock_ms + self._pause_ms
             self._report(error)
         finally:
-            self.is_asking = False
+            with self._gate:
+                self.asked_at = None
         self._hooks.succeeded()
         return self.has_ended
 
@@ -367,16 +384,47 @@ class SpoutTask:
     def _is_pending_open(self) -> bool:
         return self._pending.has_room(self._limit, len(self._retries) + self._collector.tracked_count)
 
-    def flush(self, now_ms: int) -> bool:
-        """Hand over what was emitted. True if anything was."""
-        taken = self._collector.take_runs()
-        if self.component.retry is not None and self.spout.redelivers:
-            taken = without_spent(
-                taken, self.component.retry.max_attempts, partial(self._given_up.spend, now_ms)
-            )
+    def flush(self, now_ms: int, *, is_last: bool = False) -> bool:
+        """Hand over what was emitted. True if anything was.
+
+        Args:
+            is_last: Whether the collector refuses all that comes later.
+        """
+        if is_last:
+            self._collector.close()
+        if not self.buffered_count:
+            return False
+        position = self._hand_over.position()  # first: with what is emitted meanwhile it is none too new
+        taken = self._taken(now_ms)
         unfit, self._collector.unfit = self._collector.unfit, []
         self._delivery.fail_unfit(unfit)
-        return self._hand_over.emitted(taken, now_ms)
+        return self._hand_over.emitted(taken, position, now_ms)
+
+    @property
+    def flushes_beside(self) -> bool:
+        """Whether another thread may hand over for this one.
+
+        Not where the spout remembers a position: it may be changing it. Not where task hooks watch: they are
+        called on the spout's thread.
+        """
+        return not self.component.remembers and self._parts.watching.watch is None
+
+    def flush_beside(self, now_ms: int) -> bool:
+        """On another thread, while ``next_tuple`` does not return: hand over what was emitted before.
+
+        Verdicts wait: they are delivered on the task's own thread. So does what cannot be encoded.
+        """
+        with self._gate:
+            if self.asked_at is None or not self.flushes_beside:
+                return False
+            return self._hand_over.emitted(self._taken(now_ms), b"", now_ms)
+
+    def _taken(self, now_ms: int) -> list[Run]:
+        """What was emitted, without what has used up its attempts."""
+        taken = self._collector.take_runs()
+        if self.component.retry is None or not self.spout.redelivers:
+            return taken
+        return without_spent(taken, self.component.retry.max_attempts, partial(self._given_up.spend, now_ms))
 
     def _take_verdicts(self, now_ms: int) -> bool:
         moved = False

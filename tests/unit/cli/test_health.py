@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -67,6 +68,24 @@ def test_a_spout_whose_queue_is_away_is_not_healthy_until_it_works_again(
         assert re.match(
             r"topology=numbers spout=source task=\d+ works again after \d+\.\d s; tried", again[0]
         )
+
+
+def test_a_spout_whose_next_tuple_does_not_return_is_not_healthy(tmp_path, capsys, monkeypatch):
+    go_on = threading.Event()
+    monkeypatch.setattr(Numbers, "next_tuple", lambda _: go_on.wait(60))
+    monkeypatch.setattr("acktree.driver.spout_threads.BLOCKED_SECS", 0.01)
+    with started(tmp_path / "cp") as topology:
+        until(lambda: topology.handle.stats()["source"].outage is not None)
+        topology.door._observer.forget()
+        assert main(["health", "numbers"]) == 1
+        assert re.search(
+            r"BAD  calls of spout source: since [-0-9]+ [:0-9]+ UTC, for \d+\.\d s: "
+            r"next_tuple of task \d+ has not returned",
+            capsys.readouterr().out,
+        )
+        assert main(["list"]) == 0
+        assert "numbers: calls of spout source do not return: next_tuple" in capsys.readouterr().out
+        go_on.set()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acktree import Config, FailureCause, FailureKind
-from acktree.core.stats.numbers import ReportedError
+from acktree.core.stats.numbers import Outage, ReportedError
 from acktree.core.tracking.verdicts import Failure
 from acktree.driver import run_log
 from acktree.driver.error_log import ErrorLog
@@ -102,13 +102,13 @@ def test_a_run_begins_new_or_resumed(log):
 def test_a_next_tuple_that_blocks_is_warned_of_once_a_minute_for_each_task(log, monkeypatch):
     clock = [1000.0]
     replace(monkeypatch, run_log, "time", monotonic=lambda: clock[-1])
-    run = RunLog("orders-topology")
+    run, call = RunLog("orders-topology"), Outage("next_tuple has not returned", "return", 0, 0)
     for secs in (0.0, 30.0, 61.0):
         clock.append(1000.0 + secs)
-        run.blocked("orders", 1, 5.0)
-    run.blocked("orders", 2, 5.0)
+        run.blocked("orders", 1, call, 5_000)
+    run.blocked("orders", 2, call, 5_000)
     assert ["task=1" in each for each in log.messages] == [True, True, False]
-    assert "spout=orders task=1 next_tuple has not returned for 5.0 s" in log.messages[0]
+    assert "spout=orders task=1 since 5.0 s: next_tuple has not returned. fix: return" in log.messages[0]
 
 
 def test_a_remembered_attribute_that_open_has_set_is_warned_of_once_for_all_tasks(log):

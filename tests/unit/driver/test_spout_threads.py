@@ -16,10 +16,12 @@ from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.inbox_files import Taken
 from acktree.core.data.values import decode_rows
 from acktree.driver import spout_threads as spouts
+from acktree.driver import supervisor
 from acktree.driver.spout_threads import SpoutThread, Threads
-from acktree.errors import CheckpointError, ConnectorError
+from acktree.errors import CheckpointError, ConnectorError, MisuseError
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.host import SpoutHost
+from acktree.tasks.spouts.runs import UnfitMessage
 from acktree.tasks.spouts.task import SpoutTask
 from acktree.tasks.spouts.verdict_batch import VerdictBatch, timed_out
 from acktree.topology.model import Topology
@@ -134,6 +136,86 @@ def test_a_next_tuple_that_does_not_return_is_known_while_it_blocks(rig, monkeyp
     until(lambda: (run.thread.blocked_secs or 0) > 0.05)
     go_on.set()
     until(lambda: run.thread.blocked_secs is None)
+
+
+class Blocks(Scripted):
+    """Emits two messages, one a call; then its next_tuple does not return."""
+
+    def __init__(self):
+        super().__init__()
+        self.is_blocked, self.go_on = threading.Event(), threading.Event()
+        self.numbers = iter([1, 2])
+        self.failed: list[object] = []
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def next_tuple(self):
+        number = next(self.numbers, None)
+        if number is not None:
+            self.collector.emit([number], message_id=str(number))
+            return
+        self.is_blocked.set()
+        self.go_on.wait(10)
+
+    def fail(self, message_id, failure):
+        self.failed.append((message_id, threading.current_thread().name))
+
+
+def test_what_was_emitted_before_a_next_tuple_that_does_not_return_is_handed_over(rig, monkeypatch) -> None:
+    monkeypatch.setattr(spouts, "_BESIDE_SECS", 0.0)
+    monkeypatch.setattr(spouts, "BLOCKED_SECS", 0.0)
+    monkeypatch.setattr(spouts, "LINGER_SECS", 60.0)
+    spout = Blocks()
+    run = rig(spout)
+    run.thread.start()
+    assert spout.is_blocked.wait(10)
+    assert run.inbox.last_number == -1
+    spout.collector.unfit.append(UnfitMessage("default", "unfit", MisuseError("changed", "here", "do not")))
+    run.thread.flush_beside()
+    assert [run.inbox.waiting[0], run.task.open_count, run.task.waiting_count] == [2, 2, 0]
+    assert run.thread.beside_due_secs is None
+    assert spout.failed == []  # it is called on the spout's own thread
+    call = run.thread.blocked
+    assert call is not None
+    assert "next_tuple of task 1 has not returned: acks and fails of this task wait for it" in call.reason
+    run.thread.dispatch(run.acked(0, 1), 0)
+    spout.go_on.set()
+    until(lambda: len([each for each in spout.calls if each.startswith("ack")]) == 2)
+    until(lambda: bool(spout.failed))
+    assert spout.failed == [("unfit", "spout numbers task 1")]
+    run.thread.flush_beside()
+    assert run.inbox.waiting[0] == 2  # nothing was handed over twice
+
+
+def test_a_spout_that_remembers_a_position_hands_over_by_itself_and_says_so(rig, monkeypatch) -> None:
+    monkeypatch.setattr(spouts, "_BESIDE_SECS", 0.0)
+    monkeypatch.setattr(spouts, "BLOCKED_SECS", 0.0)
+    monkeypatch.setattr(spouts, "LINGER_SECS", 60.0)
+    spout = Blocks()
+    spout.remembers = ["emitted"]
+    run = rig(spout)
+    run.thread.start()
+    assert spout.is_blocked.wait(10)
+    run.thread.flush_beside()
+    assert (run.inbox.last_number, run.thread.beside_due_secs) == (-1, None)
+    call = run.thread.blocked
+    assert call is not None
+    assert "and 2 emitted messages, as the spout remembers a position" in call.reason
+    spout.go_on.set()
+
+
+def test_a_thread_whose_next_tuple_does_not_return_is_not_waited_for_to_the_end(rig, monkeypatch) -> None:
+    monkeypatch.setattr(spouts, "BLOCKED_SECS", 0.0)
+    monkeypatch.setattr(supervisor, "_BLOCKED_SECS", 0.0)
+    spout, forever = Blocks(), time.monotonic() + 3600
+    run = rig(spout)
+    run.thread.start()
+    assert spout.is_blocked.wait(10)
+    run.thread.stop()
+    assert not supervisor._joined(run.thread, forever, time.monotonic())
+    spout.go_on.set()
+    assert supervisor._joined(run.thread, forever, forever)
 
 
 def test_verdicts_that_come_while_next_tuple_runs_are_noted_after_their_delivery(rig) -> None:

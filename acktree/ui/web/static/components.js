@@ -24,7 +24,9 @@ export function errorList(errors, link) {
 
 export function outageNote(name, outage) {
   if (!outage) return null;
-  return h("p", { class: "note bad" }, `Calls of spout ${name} fail since ${moment(outage.since_ms)}, ${count(outage.tries)} times: ${outage.reason}\n${outage.fix}`);
+  const since = moment(outage.since_ms);
+  const how = outage.tries ? `fail since ${since}, ${count(outage.tries)} times` : `have not returned since ${since}`;
+  return h("p", { class: "note bad" }, `Calls of spout ${name} ${how}: ${outage.reason}\n${outage.fix}`);
 }
 
 // Where an open message is, as far as it is known; an older driver does not say.

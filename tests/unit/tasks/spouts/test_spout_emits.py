@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import dis
+import sys
+import threading
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -9,9 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acktree import Config, Retry
+from acktree.core import durable
 from acktree.core.data.values import decode_rows
 from acktree.dead_letters.conversion import redriven_letter
 from acktree.errors import MisuseError
+from acktree.tasks.spouts.collector import SpoutCollector
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from tests.unit.tasks.bolts.bolt_harness import Calls
 from tests.unit.tasks.spouts.spout_harness import Harness, Source, emits
@@ -245,3 +251,147 @@ def taken(collector):
         assert (run.tasks is not None) == (run.stream == "direct")
         found += [(run.stream, *each, run.is_tracked) for each in zip(numbers, attempts, strict=True)]
     return found
+
+
+@pytest.fixture
+def threads_take_turns():
+    """CPython changes threads as often as it can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+def of_threads(emit, threads, messages):
+    """Threads that emit: thread t the numbers from t * messages on."""
+    made = [
+        threading.Thread(target=lambda t=t: [emit(n) for n in range(t * messages, (t + 1) * messages)])
+        for t in range(threads)
+    ]
+    for thread in made:
+        thread.start()
+    return made
+
+
+@pytest.mark.parametrize("ackers", [None, 0])
+@pytest.mark.parametrize("name", HOW)
+def test_what_several_threads_emit_keeps_its_ids_and_its_order(name, ackers, threads_take_turns):
+    harness = Harness(Source(), build=reads_directly, config=Config(acker_executors=ackers))
+    collector, found = harness.spout.collector, []
+
+    def emit(number):
+        HOW[name](collector, number)
+        if number % 5 == 0:  # now and then another kind, so that runs begin and end
+            collector.emit([number], number, "default")
+
+    running = of_threads(emit, 3, 150)
+    while any(thread.is_alive() for thread in running):
+        found += taken(collector)  # looks whether each id is its value
+    found += taken(collector)
+    assert (collector.row_count, collector.tracked_count) == (0, 0)
+    wanted = [number for number in range(450) for _ in range(2 if number % 5 == 0 else 1)]
+    assert sorted(number for _, number, *_ in found) == wanted
+    assert all(attempt in {1, number + 2} for _, number, attempt, _ in found)
+    for stream in ("default", "typed", "direct"):
+        for first in range(0, 450, 150):
+            numbers = [n for s, n, *_ in found if s == stream and first <= n < first + 150]
+            assert numbers == sorted(numbers)
+    unacked = {number for ids in collector.take_unacked().values() for number in ids}
+    assert unacked == (
+        set() if ackers is None else {n for s, n, *_ in found if "without" not in name or n % 5 == 0}
+    )
+
+
+def test_no_other_thread_is_let_in_while_an_emit_writes():
+    """Rule 3 of the collector: CPython changes threads after calls, at backward jumps and in RESUME alone."""
+    steps = list(dis.get_instructions(SpoutCollector.emit))
+    names = [str(step.argval) for step in steps]
+    first = names.index("row_count")
+    written = names.index("append", first)
+    assert names.index("cells", first) < written
+    last = next(n for n in range(written, len(steps)) if steps[n].opname.startswith("CALL"))
+    between = [step.opname for step in steps[first:last]]
+    assert [name for name in between if name.startswith(("CALL", "JUMP_BACKWARD", "RESUME", "SEND"))] == []
+    assert not any("BACKWARD" in name for name in between)
+
+
+def test_an_emit_whose_run_is_taken_before_it_writes_goes_to_the_next_run():
+    harness = Harness(Source())
+    collector = harness.spout.collector
+
+    class Values(list):
+        """Looked at by the collector after it has chosen a run; that is taken meanwhile."""
+
+        def __iter__(self):
+            found.extend(taken(collector))
+            return super().__iter__()
+
+    found = []
+    collector.emit([0], 0)
+    collector.emit(Values([1]), 1, attempt=3)
+    assert found == [("default", 0, 1, True)]
+    assert taken(collector) == [("default", 1, 3, True)]
+    assert collector.row_count == 0
+
+
+def test_a_closed_collector_names_the_thread_and_keeps_what_it_has():
+    harness = Harness(Source(), build=reads_directly)
+    collector = harness.spout.collector
+    collector.emit([0], 0)
+    harness.task.close()
+    refused = []
+
+    def emit():
+        for how in HOW.values():
+            with pytest.raises(MisuseError) as misuse:
+                how(collector, 1)
+            refused.append(str(misuse.value))
+
+    late = threading.Thread(target=emit, name="client callback")
+    late.start()
+    late.join()
+    assert len(refused) == len(HOW)
+    assert all("'client callback' after the spout was closed" in each for each in refused)
+    assert taken(collector) == [("default", 0, 1, True)]
+
+
+def test_lost_is_refused_on_another_thread_and_changes_nothing():
+    harness = Harness(Source(emits(("x", "a"))))
+    harness.run()
+    refused = []
+
+    def lose():
+        with pytest.raises(MisuseError, match=r"'client callback'(?s:.)*by a queue") as misuse:
+            harness.spout.collector.lost()
+        refused.append(misuse.value)
+
+    thread = threading.Thread(target=lose, name="client callback")
+    thread.start()
+    thread.join()
+    assert len(refused) == 1
+    assert harness.task.open_count == 1
+    harness.spout.collector.lost()
+    assert harness.task.open_count == 0
+
+
+class EmitsMeanwhile(Source):
+    """While its position is read, "another thread" emits, and then sets the position."""
+
+    remembers = ("position",)
+    others = ("b",)
+
+    @property
+    def position(self):
+        saved = 2 - len(self.others)
+        for value in self.others:
+            self.collector.emit([value], value)
+        self.others = ()
+        return saved
+
+
+def test_what_is_emitted_while_the_position_is_read_is_newer_than_it():
+    harness = Harness(EmitsMeanwhile(emits(("a", "a")), emits(("c", "c"))))
+    assert harness.run() == [[("a",), ("b",)]]
+    assert harness.run() == [[("c",)]]
+    positions = [durable.loads(harness.chunk(number).position)["position"] for number in range(2)]
+    assert positions == [1, 2]  # the first has "a", and "b" would come again: it is not lost
