@@ -97,9 +97,7 @@ def _parser() -> argparse.ArgumentParser:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--all", action="store_true", help="the long parts, too")
-    parser.add_argument(
-        "--changed", metavar="COMMIT", help="the long parts of what has changed since this commit"
-    )
+    parser.add_argument("--changed", action="store_true", help="the long parts of what has changed")
     parser.add_argument("--lanes", default="plain,spark", help="which lanes (default: %(default)s)")
     parser.add_argument("--plain-processes", type=int, default=max(1, (os.cpu_count() or 2) - 1))
     parser.add_argument("rest", nargs="*", help="arguments of pytest, after --")

@@ -162,6 +162,29 @@ def test_a_long_part_is_run_where_it_is_asked_for(tree: Path) -> None:
     assert run(tree, "--all")[1].endswith("2 passed, 0 failed, 1 skipped\n")
 
 
+def test_a_long_part_is_run_where_its_room_has_changed_since_the_last_full_run(tree: Path) -> None:
+    def git(*words: str) -> str:
+        who = ("-c", "user.name=nobody", "-c", "user.email=nobody@example.org")
+        done = subprocess.run(["git", *who, *words], cwd=tree, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    def note_full_run(commit: str) -> None:
+        (tree / "tests" / "record.toml").write_text(f'full_run = "{commit}"\n')
+
+    git("init", "--quiet")
+    git("add", ".")
+    git("commit", "--quiet", "--message", "all")
+    note_full_run(git("rev-parse", "HEAD"))
+    assert run(tree, "--changed")[1].endswith("1 passed, 0 failed, 1 skipped\n")
+    (tree / "acktree" / "driver").mkdir(parents=True)
+    (tree / "acktree" / "driver" / "run.py").touch()
+    git("add", ".")
+    git("commit", "--quiet", "--message", "a change")
+    assert run(tree, "--changed")[1].endswith("2 passed, 0 failed, 1 skipped\n")
+    note_full_run("0" * 40)
+    assert run(tree, "--changed")[1].startswith(f"git does not know {'0' * 40}, the last full run: all ")
+
+
 # --- the tests themselves -------------------------------------------------------------------------------
 
 LIBRARIES = frozenset({"os", "shutil", "subprocess", "time"})
