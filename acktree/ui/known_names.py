@@ -173,7 +173,10 @@ WHOLE: Final = Kind(
 )
 _COUNT: Final = WHOLE._replace(noun="count", of_json=_count)
 _TIME: Final = Kind(
-    "number of milliseconds", "times are whole milliseconds since 1970", _time, _as_text(_time, _DIGITS, int)
+    "number of milliseconds",
+    "give whole numbers: times in ms since 1970",
+    _time,
+    _as_text(_time, _DIGITS, int),
 )
 NUMBER: Final = Kind("number", "give a number", _number, _as_text(_number, _DECIMAL, float))
 SECS: Final = Kind("number of seconds", "give 0 or more", _secs, _as_text(_secs, _DECIMAL, float))
@@ -222,7 +225,7 @@ ORDERS: Final[Mapping[str, Mapping[str, Kind]]] = {
     "kill": {"wait_secs": SECS},
     "log-levels": {"set": _LEVELS, "reset": _LOGGERS},
     "debug": {"on": TRUTH, "component": TEXT, "percent": NUMBER},
-    "trace": {"rate": NUMBER, "message_ids": _MESSAGE_IDS, "secs": NUMBER},
+    "trace": {"rate": NUMBER, "message_ids": _MESSAGE_IDS, "secs": NUMBER._replace(noun="time to watch")},
     "dead-letters/redrive": _LETTER_ORDER,
     "dead-letters/purge": _LETTER_ORDER,
 }

@@ -151,7 +151,8 @@ def test_a_body_that_is_no_object_or_has_a_lone_surrogate_is_no_order(body):
 WRONG = [
     ("trace", {"rate": "0.5"}, "no number"), ("trace", {"rate": True}, "no number"),
     ("trace", {"message_ids": ["\ud800"]}, "cannot be read"), ("trace", {"message_ids": "ab"}, "no list"),
-    ("trace", {"message_ids": [1.5]}, "no list"), ("trace", {"message_ids": ["a"], "secs": "9"}, "no number"),
+    ("trace", {"message_ids": [1.5]}, "no list"),
+    ("trace", {"message_ids": ["a"], "secs": "9"}, "no time to watch"),
     ("debug", {"percent": "10"}, "no number"), ("debug", {"percent": True}, "no number"),
     ("debug", {"component": 7}, "no text"), ("debug", {"on": 1}, "no truth value"),
     ("kill", {"wait_secs": True}, "no number of seconds"),
