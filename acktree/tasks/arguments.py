@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from acktree.core.data.admission import admitted, fitted
+from acktree.core.data.admission import admitted, fitted, is_plain
 from acktree.core.data.batches import joined
 from acktree.core.data.fields import StreamDeclaration
 from acktree.core.data.reading import Column, columns_of
@@ -71,7 +71,11 @@ def parts_of_stream(
         MisuseError: It is no batch, or has other columns.
     """
     chosen = _selected(batch, declaration, where)
-    yield from _parts(chosen, declaration.schema, f"{where}, stream {declaration.name!r}", 0)
+    where = f"{where}, stream {declaration.name!r}"
+    if is_plain(chosen.schema, where) and declaration.schema is None:
+        yield 0, _own(chosen)
+        return
+    yield from _parts(chosen, declaration.schema, where, 0)
 
 
 def _parts(
