@@ -60,7 +60,7 @@ def admitted(batch: pa.RecordBatch, where: str) -> pa.RecordBatch:
 def _column(batch: pa.RecordBatch, at: int, where: str) -> pa.Array:
     try:
         return batch.column(at)
-    except Exception as cause:  # noqa: BLE001  # a cause of another type is given
+    except KeyError as cause:
         raise _refused(batch.schema, cause, where) from NotImplementedError(error_text(cause))
 
 
