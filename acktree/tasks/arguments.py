@@ -17,8 +17,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from acktree.core.data.admission import admitted, fitted
-from acktree.core.data.batches import joined
+from acktree.core.data.admission import admitted, fitted, is_plain
 from acktree.core.data.fields import StreamDeclaration
 from acktree.core.data.reading import Column, columns_of
 from acktree.core.ids import Int64s
@@ -71,14 +70,19 @@ def parts_of_stream(
         MisuseError: It is no batch, or has other columns.
     """
     chosen = _selected(batch, declaration, where)
-    yield from _parts(chosen, declaration.schema, f"{where}, stream {declaration.name!r}", 0)
+    where = f"{where}, stream {declaration.name!r}"
+    is_admitted = is_plain(chosen.schema, where)
+    if is_admitted and declaration.schema is None:
+        yield 0, _own(chosen)
+        return
+    yield from _parts(chosen, declaration.schema, where, 0, is_admitted=is_admitted)
 
 
 def _parts(
-    batch: pa.RecordBatch, schema: pa.Schema | None, where: str, first: int
+    batch: pa.RecordBatch, schema: pa.Schema | None, where: str, first: int, *, is_admitted: bool = False
 ) -> Iterator[tuple[int, pa.RecordBatch | MisuseError]]:
     try:
-        part = admitted(batch, where)
+        part = batch if is_admitted else admitted(batch, where)
         yield first, _own(part if schema is None else fitted(part, schema, where))
     except MisuseError as error:
         is_of_type = isinstance(error.__cause__, NotImplementedError)  # no row goes
@@ -86,8 +90,8 @@ def _parts(
             yield from ((first + row, error) for row in range(batch.num_rows))
             return
         middle = batch.num_rows // 2
-        yield from _parts(batch.slice(0, middle), schema, where, first)
-        yield from _parts(batch.slice(middle), schema, where, first + middle)
+        yield from _parts(batch.slice(0, middle), schema, where, first, is_admitted=is_admitted)
+        yield from _parts(batch.slice(middle), schema, where, first + middle, is_admitted=is_admitted)
 
 
 def _own(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -98,7 +102,9 @@ def _own(batch: pa.RecordBatch) -> pa.RecordBatch:
     columns = columns_of(batch)
     if not batch.num_rows or not any(map(_is_writable, columns)):
         return batch
-    return joined([batch, batch.slice(0, 0)])
+    both = pa.Table.from_batches([batch, batch.slice(0, 0)])
+    copied: pa.RecordBatch = both.combine_chunks().to_batches()[0]
+    return copied
 
 
 def _is_writable(column: Column) -> bool:

@@ -138,7 +138,8 @@ class Script(Spout):
             try:
                 emit(self.collector)
             except MisuseError:
-                self.note(number, "refused")
+                for each in getattr(emit, "numbers", (number,)):
+                    self.note(each, "refused")
             else:
                 return
         raise EndOfStream
@@ -206,10 +207,10 @@ def rows(first: int, name: str, at: Sequence[int] = (0, 1, 2)) -> Emit:
         values = column(name)
         if len(at) == 1:
             values = values.slice(at[0], 1)
-        numbers = [first + each for each in at]
         batch = values.append_column("number", pa.array(numbers))
         collector.emit_batch(batch, message_ids=numbers)
 
+    emit.numbers = numbers = [first + each for each in at]  # type: ignore[attr-defined]
     return emit
 
 
@@ -238,8 +239,11 @@ def test_a_message_gets_the_verdict_it_gets_alone_whatever_its_neighbours_are(li
 def test_a_row_of_a_batch_gets_the_verdict_it_gets_alone(line, names):
     alone: dict[int, str] = {}
     for place, name in enumerate(names):
-        for at in range(3):
-            alone |= verdicts_of(line, [(10 * place + at, rows(10 * place, name, [at]))])
+        each = [verdicts_of(line, [(10 * place + at, rows(10 * place, name, [at]))]) for at in range(3)]
+        verdicts = {number: verdict for one_row in each for number, verdict in one_row.items()}
+        # A spout's batch is refused as a whole.
+        is_refused = "refused" in verdicts.values()
+        alone |= dict.fromkeys(verdicts, "refused") if is_refused else verdicts
     together = [(10 * place, rows(10 * place, name)) for place, name in enumerate(names)]
     together.append((100, one(100, lambda: 1)))
     assert verdicts_of(line, together) == {**alone, 100: "acked"}

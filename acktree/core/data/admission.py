@@ -23,7 +23,7 @@ from acktree.core.data.values import batch_from_bytes, batch_to_bytes, typed_col
 from acktree.errors import MisuseError
 from acktree.texts import error_text
 
-__all__ = ["OURS", "admitted", "admitted_schema", "fitted"]
+__all__ = ["OURS", "admitted", "admitted_schema", "fitted", "is_plain"]
 
 OURS: Final = b"acktree"
 """The prefix of metadata keys that are reserved for the engine."""
@@ -42,7 +42,7 @@ def admitted(batch: pa.RecordBatch, where: str) -> pa.RecordBatch:
         MisuseError: A column is malformed, or its type cannot be written and read again.
     """
     schema = batch.schema
-    if _is_plain(schema, where):
+    if is_plain(schema, where):
         return batch
     wanted = admitted_schema(schema, where)
     for at, (given, field) in enumerate(zip(schema, wanted, strict=True)):
@@ -60,13 +60,13 @@ def admitted(batch: pa.RecordBatch, where: str) -> pa.RecordBatch:
 def _column(batch: pa.RecordBatch, at: int, where: str) -> pa.Array:
     try:
         return batch.column(at)
-    except Exception as cause:  # noqa: BLE001  # a cause of another type is given
+    except KeyError as cause:
         raise _refused(batch.schema, cause, where) from NotImplementedError(error_text(cause))
 
 
 def admitted_schema(schema: pa.Schema, where: str) -> pa.Schema:
     """A schema from outside, such as ``outputs``, by the same rules; raises as :func:`admitted`."""
-    if _is_plain(schema, where):
+    if is_plain(schema, where):
         return schema
     try:
         wanted = pa.schema([_field(field) for field in schema], metadata=_foreign(schema.metadata))
@@ -130,7 +130,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
-def _is_plain(schema: pa.Schema, where: str) -> bool:
+def is_plain(schema: pa.Schema, where: str) -> bool:
     """Whether the schema needs no change: no metadata, and no nested types or views."""
     try:
         return not schema.metadata and not any(f.metadata or _needs_look(f.type) for f in schema)

@@ -71,7 +71,7 @@ def columns_of(batch: pa.RecordBatch) -> list[Column]:
     """
     try:
         columns: list[Column] = batch.columns
-    except Exception:  # noqa: BLE001  # pyarrow raises a bare KeyError
+    except KeyError:
         return [_column_of(batch, at) for at in range(batch.num_columns)]
     return columns
 
@@ -79,7 +79,7 @@ def columns_of(batch: pa.RecordBatch) -> list[Column]:
 def _column_of(batch: pa.RecordBatch, at: int) -> Column:
     try:
         column: pa.Array = batch.column(at)
-    except Exception as error:  # noqa: BLE001  # as above
+    except KeyError as error:
         field = batch.schema.field(at)
         cell = Unreadable(str(field.type), f"pyarrow has no arrays of it ({error_text(error)})")
         return PartlyReadable([cell] * batch.num_rows, f"field {field.name!r}")

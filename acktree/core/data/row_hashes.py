@@ -70,7 +70,7 @@ def hash_rows_anyhow(batch: pa.RecordBatch, fields: Sequence[str]) -> UInt64s:
 def _column(batch: pa.RecordBatch, at: int) -> pa.Array:
     try:
         return batch.column(at)
-    except Exception as cause:  # a type that pyarrow has no arrays of
+    except KeyError as cause:  # a type that pyarrow has no arrays of
         raise _not_hashed(batch.schema.field(at), cause, is_pickled=False) from cause
 
 
