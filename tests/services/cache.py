@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -16,10 +15,14 @@ def cache_folder() -> Path:
     return folder
 
 
-@contextmanager
-def alone_in_cache(name: str) -> Iterator[Path]:
-    """The place of this name in the cache. Another process that wants it waits for the end of the block."""
+def fetched(
+    name: str, fetch: Callable[[Path], None], is_whole: Callable[[Path], bool] = lambda place: place.exists()
+) -> Path:
+    """The place of this name in the cache. Where it is not whole, one process fetches it and others wait."""
     place = cache_folder() / name
-    with (place.parent / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield place
+    if not is_whole(place):  # first: on a simulated host the cache is read-only, and whole
+        with (place.parent / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not is_whole(place):
+                fetch(place)
+    return place

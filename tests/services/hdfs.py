@@ -16,13 +16,14 @@ import sys
 import tempfile
 import time
 import urllib.request
+from functools import partial
 from pathlib import Path
 
 from pyspark import SparkConf
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
 
-from tests.services.cache import alone_in_cache
+from tests.services.cache import fetched
 
 _CENTRAL = "https://repo1.maven.org/maven2/org/apache/hadoop/hadoop-client-minicluster"
 
@@ -31,10 +32,7 @@ def minicluster() -> Path:
     """The jar. OSError where it cannot be fetched."""
     [client] = (Path(_find_spark_home()) / "jars").glob("hadoop-client-api-*.jar")
     version = client.stem.removeprefix("hadoop-client-api-")
-    with alone_in_cache(f"hadoop-client-minicluster-{version}.jar") as jar:
-        if not jar.exists():
-            _fetch(version, jar)
-    return jar
+    return fetched(f"hadoop-client-minicluster-{version}.jar", partial(_fetch, version))
 
 
 def _fetch(version: str, jar: Path) -> None:

@@ -14,12 +14,12 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tests.services.cache import alone_in_cache, cache_folder
+from tests.services.cache import cache_folder, fetched
 from tests.services.proxy import Proxy
 from tests.services.servers import Server, free_port
 
@@ -46,10 +46,7 @@ def java() -> str:
 
 def fetch(module: str, version: str, place: str, *, transitive: bool = True) -> Path:
     """A folder with the jars of a module of Maven Central. OSError where they cannot be had."""
-    with alone_in_cache(f"{place}-{version}") as jars:
-        if not jars.exists():
-            _fetch(module, version, jars, transitive=transitive)
-    return jars
+    return fetched(f"{place}-{version}", partial(_fetch, module, version, transitive=transitive))
 
 
 def _fetch(module: str, version: str, jars: Path, *, transitive: bool) -> None:

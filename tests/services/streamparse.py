@@ -15,7 +15,7 @@ import venv
 from functools import cache
 from pathlib import Path
 
-from tests.services.cache import alone_in_cache
+from tests.services.cache import fetched
 
 VERSION = "5.0.1"
 _PACKAGES = [f"streamparse=={VERSION}", "setuptools<81"]  # it imports pkg_resources
@@ -24,10 +24,8 @@ _FETCH_SECS = 300
 
 def fetch() -> Path:
     """The folder of the environment. OSError where the packages cannot be had."""
-    with alone_in_cache(f"streamparse-{VERSION}-python{sys.version_info[0]}.{sys.version_info[1]}") as folder:
-        if not (folder / "complete").exists():
-            _install(folder)
-    return folder
+    name = f"streamparse-{VERSION}-python{sys.version_info[0]}.{sys.version_info[1]}"
+    return fetched(name, _install, lambda folder: (folder / "complete").exists())
 
 
 def _install(folder: Path) -> None:
