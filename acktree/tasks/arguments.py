@@ -18,8 +18,10 @@ import numpy as np
 import pyarrow as pa
 
 from acktree.core.data.admission import admitted, fitted, is_plain
+from acktree.core.data.batches import has_dictionary
 from acktree.core.data.fields import StreamDeclaration
 from acktree.core.data.reading import Column, columns_of
+from acktree.core.data.values import batch_from_bytes, batch_to_bytes
 from acktree.core.ids import Int64s
 from acktree.core.spouts.pending import MessageIds
 from acktree.errors import MisuseError
@@ -95,24 +97,38 @@ def _parts(
 
 
 def _own(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A copy of a batch into whose memory its user may write: an array made of numpy's is a view of it.
+    """A copy of a batch over memory that is not Arrow's alone: an array made of numpy's is a view of it.
 
     Columns of an input batch are not copied.
     """
     columns = columns_of(batch)
-    if not batch.num_rows or not any(map(_is_writable, columns)):
+    if not batch.num_rows or not any(map(_is_shared, columns)):
         return batch
     both = pa.Table.from_batches([batch, batch.slice(0, 0)])
     copied: pa.RecordBatch = both.combine_chunks().to_batches()[0]
+    for at, field in enumerate(copied.schema):
+        if has_dictionary(field.type):  # the two have one, which is still the user's
+            alone = pa.RecordBatch.from_arrays([copied.column(at)], schema=pa.schema([field]))
+            copied = copied.set_column(at, field, batch_from_bytes(batch_to_bytes(alone)).column(0))
     return copied
 
 
-def _is_writable(column: Column) -> bool:
-    buffers = column.buffers() if isinstance(column, pa.Array) else ()
-    while buffers := [buffer for buffer in buffers if buffer is not None]:
+def _is_shared(column: Column) -> bool:
+    """Whether user code may change it. What Arrow has read is part of a larger buffer that is read-only.
+
+    A buffer over numpy's memory is a whole one, and read-only where the view is: as a DataFrame of pandas 3.
+    """
+    if not isinstance(column, pa.Array):
+        return False
+    if isinstance(column, pa.DictionaryArray) and _is_shared(column.dictionary):
+        return True
+    buffers = [buffer for buffer in column.buffers() if buffer is not None]
+    if any(buffer.parent is None for buffer in buffers):
+        return True
+    while buffers:
         if any(buffer.is_mutable for buffer in buffers):
             return True
-        buffers = [buffer.parent for buffer in buffers]
+        buffers = [buffer.parent for buffer in buffers if buffer.parent is not None]
     return False
 
 

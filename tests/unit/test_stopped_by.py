@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 import types
 from functools import partial
 
@@ -33,7 +34,8 @@ def raises(error):
 
 OF_USERS = [
     ValueError(), LibraryError(), SystemExit(3), KeyboardInterrupt(), GeneratorExit(),
-    asyncio.CancelledError(), pytest.fail.Exception("x"), BaseExceptionGroup("all", [LibraryError()]),
+    asyncio.CancelledError(), pytest.fail.Exception("x"),
+    BaseExceptionGroup("all", [LibraryError(), KeyboardInterrupt()]),
 ]  # fmt: skip
 
 
@@ -42,7 +44,11 @@ def test_what_user_code_raises_is_not_passed_on(error):
     assert pass_on(raised_by(raises(error))) is None
 
 
-@pytest.mark.parametrize("error", [EndOfLevelError(), StoppedBySignal(signal.SIGTERM)], ids=repr)
+@pytest.mark.parametrize(
+    "error",
+    [EndOfLevelError(), StoppedBySignal(signal.SIGTERM), BaseExceptionGroup("x", [EndOfLevelError()])],
+    ids=repr,
+)
 def test_what_ends_the_level_or_the_process_is_passed_on(error):
     with pytest.raises(type(error)):
         pass_on(raised_by(raises(error)))
@@ -79,19 +85,79 @@ def test_a_coroutine_that_is_closed_is_closed():
     assert [*map(type, passed)] == [GeneratorExit]
 
 
-@pytest.mark.parametrize("error", [LibraryError(), SystemExit(1), KeyboardInterrupt()], ids=repr)
-def test_what_the_handler_of_a_signal_raises_is_passed_on(error):
-    class Handler:
-        def called(self, number, frame):
-            raise error
+def called(error, number, frame):
+    raise error
 
-    before = signal.signal(signal.SIGUSR1, Handler().called)
+
+class Callable:
+    def __init__(self, error):
+        self.error = error
+
+    def __call__(self, number, frame):
+        raise self.error
+
+    def called(self, number, frame):
+        raise self.error
+
+
+HANDLERS = {
+    "method": lambda error: Callable(error).called,
+    "object": Callable,
+    "partial": lambda error: partial(called, error),
+}
+
+
+@pytest.mark.parametrize("handler", HANDLERS)
+@pytest.mark.parametrize("error", [LibraryError(), SystemExit(1), KeyboardInterrupt()], ids=repr)
+def test_what_the_handler_of_a_signal_raises_is_passed_on(error, handler):
+    before = signal.signal(signal.SIGUSR1, HANDLERS[handler](error))
     try:
         raised = raised_by(lambda: signal.raise_signal(signal.SIGUSR1))
-        if isinstance(error, KeyboardInterrupt):
-            assert pass_on(raised) is None  # a `raise`, as user code has it
-        else:
-            with pytest.raises(type(error)):
-                pass_on(raised)
+        with pytest.raises(type(error)):
+            pass_on(raised)
     finally:
         signal.signal(signal.SIGUSR1, before)
+
+
+def interrupts():
+    signal.raise_signal(signal.SIGINT)
+
+
+async def interrupts_later():
+    interrupts()
+    await asyncio.sleep(60)
+
+
+async def interrupts_in_a_group():
+    async with asyncio.TaskGroup() as group:
+        group.create_task(interrupts_later())
+
+
+def in_a_group():
+    try:
+        interrupts()
+    except KeyboardInterrupt as error:
+        raise BaseExceptionGroup("as trio does", [ValueError(), error]) from None
+
+
+def exits():
+    try:
+        interrupts()
+    except KeyboardInterrupt:
+        sys.exit(1)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: asyncio.run(interrupts_later()),
+        lambda: asyncio.run(interrupts_in_a_group()),
+        in_a_group,
+        exits,
+    ],
+    ids=["asyncio.run", "asyncio.TaskGroup", "exception group", "sys.exit"],
+)
+def test_what_ctrl_c_has_become_in_user_code_is_passed_on(call):
+    raised = raised_by(call)
+    with pytest.raises(type(raised)):
+        pass_on(raised)

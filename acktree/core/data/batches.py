@@ -14,7 +14,7 @@ from acktree.core.data.reading import columns_of
 from acktree.errors import MisuseError
 from acktree.texts import error_text
 
-__all__ = ["alone", "joined", "with_short_dictionaries"]
+__all__ = ["alone", "has_dictionary", "joined", "with_short_dictionaries"]
 
 _UNKNOWN: Final = (KeyError, IndexError)
 """Raised for a part of a type that pyarrow has no arrays of, or with an index beyond its dictionary."""
@@ -43,7 +43,7 @@ def alone(batch: pa.RecordBatch, row: int) -> pa.RecordBatch:
     """
     taken: pa.RecordBatch = batch.take(pa.array([row]))
     for at, field in enumerate(batch.schema):
-        if _has_dictionary(field.type):
+        if has_dictionary(field.type):
             with suppress(*_UNKNOWN):
                 taken = taken.set_column(at, field, _own_dictionaries(taken.column(at)))
     return taken
@@ -77,7 +77,7 @@ def _can_be_shorter(column: pa.DictionaryArray) -> bool:
 def _own_dictionaries(column: pa.Array) -> pa.Array:  # noqa: PLR0911  # a case for each kind of type
     """The same values; each dictionary, also a nested one, keeps only the values that are used."""
     kind = column.type
-    if not _has_dictionary(kind):
+    if not has_dictionary(kind):
         return column
     if isinstance(column, pa.ExtensionArray):
         return pa.ExtensionArray.from_storage(kind, _own_dictionaries(column.storage))
@@ -125,12 +125,13 @@ def _mask_of(column: pa.Array) -> pa.Array | None:
     return column.is_null() if column.null_count else None
 
 
-def _has_dictionary(kind: pa.DataType) -> bool:
+def has_dictionary(kind: pa.DataType) -> bool:
+    """Whether a type is a dictionary, or has one in it."""
     if isinstance(kind, pa.DictionaryType):
         return True
     if isinstance(kind, pa.BaseExtensionType):
-        return _has_dictionary(kind.storage_type)
-    return any(_has_dictionary(kind.field(at).type) for at in range(kind.num_fields))
+        return has_dictionary(kind.storage_type)
+    return any(has_dictionary(kind.field(at).type) for at in range(kind.num_fields))
 
 
 def _too_much(batches: Sequence[pa.RecordBatch], reason: str) -> MisuseError:

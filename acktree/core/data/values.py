@@ -26,6 +26,7 @@ from contextlib import suppress
 from operator import itemgetter
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from acktree.arrow_arrays import FAITHFUL, IMMUTABLE, array_of, holds, kinds_of, typed_array
@@ -133,10 +134,19 @@ def copied(value: object) -> object:
         return value
     if isinstance(value, memoryview):
         return value.tobytes()
-    try:
+    with suppress(Exception):  # its own code
         return pickle.loads(pickle.dumps([*value] if isinstance(value, ValuesView) else value, 5))
-    except Exception:  # noqa: BLE001  # its own code
-        return value
+    with suppress(Exception):  # a defaultdict with a lambda does not pickle, and Arrow takes it
+        return _rebuilt(value)
+    return value
+
+
+def _rebuilt(value: Any) -> object:  # noqa: ANN401  # a user's value
+    if isinstance(value, dict):
+        return {copied(key): copied(item) for key, item in value.items()}
+    if isinstance(value, list | np.ndarray):
+        return [*map(copied, value)]
+    return tuple(map(copied, value)) if isinstance(value, tuple) else value
 
 
 def _is_unchanging(value: object) -> bool:

@@ -169,8 +169,8 @@ class SpoutCollector(SpoutOutputCollector):
             self.row_count += 1
             run.cells += values
             run.ids.append(message_id)
-        except BaseException:
-            if not run.is_over:
+        except BaseException as error:
+            if not run.is_over or type(error) is not TypeError:  # or it was written, and then taken
                 run.take_back()
                 raise
             self._write_to_next(run, stream, values, message_id)
@@ -180,6 +180,8 @@ class SpoutCollector(SpoutOutputCollector):
     def _write_to_next(self, over: RunBuffer, stream: str, values: Sequence[Any], noted_id: object) -> None:
         """Write what was about to be written to a run that was taken meanwhile to the one after it."""
         with self._lock:
+            if self._is_closed:
+                self.row_count = sum(map(len, self._waiting))  # emit has counted this one
             run = self._turn_to(stream, has_id=over.has_ids)
             run.has_noted |= over.has_noted
             self.row_count += 1

@@ -212,6 +212,9 @@ class RunBuffer(TupleBuffer):
         self.fits = fits
         self.weight = 0
 
+    def __len__(self) -> int:
+        return len(self.ids)
+
     @property
     def is_over(self) -> bool:
         """Whether it takes nothing more: its ``cells`` refuse whatever is added."""
@@ -240,6 +243,8 @@ class RunBuffer(TupleBuffer):
 
     def take_back(self) -> None:
         """Remove what an interrupted write left. Called for every exception, also if nothing was left."""
+        if self.is_over:
+            return
         count = len(self.ids)
         del self.tasks[count:]
         del self.cells[count * self.width :]

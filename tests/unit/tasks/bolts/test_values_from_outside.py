@@ -7,7 +7,7 @@ import datetime as dt
 import pickle
 import re
 import sys
-from collections import deque
+from collections import defaultdict, deque
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -555,6 +555,12 @@ TYPED = {
     ),
     "bytearray": (pa.binary(), bytearray, lambda value: value.append(1)),
     "view": (pa.binary(), lambda: memoryview(bytearray(2)), put),
+    "views": (pa.list_(pa.binary()), lambda: [memoryview(bytearray(2))], lambda value: put(value[0])),
+    "defaultdict": (
+        pa.struct([("a", pa.int64())]),
+        lambda: defaultdict(lambda: 0, a=1),
+        lambda value: value.update(a=value["a"] + 1),
+    ),
 }
 
 
@@ -597,21 +603,39 @@ def test_a_typed_value_is_what_was_there_at_the_emit(name, in_spout):
         assert cluster.tuples("spout" if in_spout else "typed") == rows
 
 
+def read_only(numbers):
+    view = numbers.view()
+    view.flags.writeable = False  # as a column of a pandas DataFrame with Copy-on-Write
+    return pa.array(view)
+
+
+def as_dictionary(numbers):
+    return pa.DictionaryArray.from_arrays(pa.array([0], pa.int32()), pa.array(numbers))
+
+
+VIEWS = {
+    "plain": pa.array,
+    "read-only": read_only,
+    "dictionary": as_dictionary,
+    "list": lambda numbers: pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), pa.array(numbers)),
+    "dictionary in a struct": lambda numbers: pa.StructArray.from_arrays([as_dictionary(numbers)], ["a"]),
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("in_spout", [True, False], ids=["spout", "bolt"])
-def test_a_batch_over_memory_that_is_written_again_is_what_was_there_at_the_emit(in_spout):
+def test_a_batch_over_memory_that_is_written_again_is_what_was_there_at_the_emit(in_spout, view):
     ids = [0]
 
     def emit_all(emit):
-        numbers, listed = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
+        numbers = np.zeros(1, dtype=np.int64)
         for _ in range(TURNS):
-            lists = pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), pa.array(listed))
-            emit(pa.record_batch({"number": pa.array(numbers), "list": lists}))
+            emit(pa.record_batch({"number": VIEWS[view](numbers)}))
             numbers += 1
-            listed -= 1
             ids[0] += 1
 
     class Writes(ArrowBolt):
-        outputs = ["number", "list"]
+        outputs = ["number"]
 
         def execute_batch(self, batch, collector):
             emit_all(lambda made: collector.emit_batch(made, parents=[0]))
@@ -623,7 +647,7 @@ def test_a_batch_over_memory_that_is_written_again_is_what_was_there_at_the_emit
 
     feeder, builder = FeederSpout(["x"]), TopologyBuilder("writes")
     feeder.feed([1], message_id=1)
-    spout = WritesInASpout(["number", "list"])
+    spout = WritesInASpout(["number"])
     builder.set_spout("spout", spout if in_spout else feeder)
     if not in_spout:
         builder.set_bolt("writes", Writes()).shuffle_grouping("spout")
@@ -631,7 +655,7 @@ def test_a_batch_over_memory_that_is_written_again_is_what_was_there_at_the_emit
         cluster.submit(builder.create_topology())
         cluster.advance(1)
         emitted = cluster.tuples("spout" if in_spout else "writes")
-    assert emitted == [[number, [-number]] for number in range(TURNS)]
+    assert emitted == [VIEWS[view](np.array([number])).to_pylist() for number in range(TURNS)]
     assert sorted(spout.acked) == ([0, 1, 2] if in_spout else [])
 
 

@@ -334,6 +334,53 @@ def test_an_emit_whose_run_is_taken_before_it_writes_goes_to_the_next_run():
     assert collector.row_count == 0
 
 
+class TakenIds(list):
+    """After an id is written another thread takes what waits, and then a timer raises in the emit."""
+
+    def __init__(self, collector):
+        super().__init__()
+        self.collector, self.taken = collector, []
+
+    def append(self, message_id):
+        super().append(message_id)
+        self.taken += taken(self.collector)
+        raise KeyboardInterrupt
+
+
+def test_an_emit_that_is_interrupted_after_it_was_written_and_taken_is_not_written_again():
+    harness = Harness(Source(), build=reads_directly)
+    collector = harness.spout.collector
+    collector.emit([0], 0)
+    collector._run.ids = ids = TakenIds(collector)
+    collector._run.cells.clear()
+    with pytest.raises(KeyboardInterrupt):
+        collector.emit([1], 1)
+    assert ids.taken == [("default", 1, 1, True)]
+    assert taken(collector) == []
+
+
+class ClosedMeanwhile(list):
+    """Values: while they are read, another thread closes the collector."""
+
+    def __init__(self, values, collector):
+        super().__init__(values)
+        self.collector = collector
+
+    def __iter__(self):
+        self.collector.close()
+        return super().__iter__()
+
+
+def test_an_emit_that_is_refused_as_the_collector_closes_is_not_counted():
+    harness = Harness(Source(), build=reads_directly)
+    collector = harness.spout.collector
+    collector.emit([0], 0)
+    with pytest.raises(MisuseError, match="after the spout was closed"):
+        collector.emit(ClosedMeanwhile([1], collector), 1)
+    assert collector.row_count == 1
+    assert taken(collector) == [("default", 0, 1, True)]
+
+
 def test_a_closed_collector_names_the_thread_and_keeps_what_it_has():
     harness = Harness(Source(), build=reads_directly)
     collector = harness.spout.collector
