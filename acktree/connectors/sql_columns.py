@@ -7,7 +7,8 @@ Rules of this file
 2. A value is compared as Python compares: 1 equals True and 1.0, and -0.0 equals 0. A day and midnight of it
    are equal, as are a list and a tuple, a UUID and its text, and a number and a Decimal with the same
    digits. A float may be rounded to a column of single precision.
-3. Values are judged by their exact type: a subclass, or a value of numpy's, is first made plain.
+3. Values are judged by their exact type. One that does not fit is made plain, with all that is in it, and
+   judged again: a subclass, such as an enumeration's, or a value of numpy's.
 
 Source: the pages on data types of SQLite and PostgreSQL, and the types of SQLAlchemy.
 """
@@ -79,12 +80,21 @@ def changes(rows: Sequence[dict[str, Any]], name: str, takes: Takes) -> Iterator
     if not checks or (checks == {_no_nan} and not isnan(sum(filter(None, values)))):
         return
     for number, value in enumerate(values):
-        check = takes.get(type(value), _unfit)
-        if check is _unfit:
-            value = rows[number][name] = _plain(value)  # noqa: PLW2901
-            check = takes.get(type(value), _unfit)
-        if check is not None and (change := _checked(value, check, takes)) is not None:
+        change = _judged(value, takes)
+        if change is None:
+            continue
+        for plain in _plain_values(value):
+            rows[number][name] = plain
+            change = _judged(plain, takes)
+            if change is None:
+                break
+        if change is not None:
             yield number, (f"the database would not return {name!r} as it is: {change[0]}", change[1])
+
+
+def _judged(value: object, takes: _Checks) -> Change | None:
+    check = takes.get(type(value), _unfit)
+    return None if check is None else _checked(value, check, takes)
 
 
 def _checked(value: object, check: Check, takes: _Checks) -> Change | None:
@@ -109,13 +119,29 @@ def _unfit(_: object) -> Change | None:
     return _UNFIT
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401
-    """An equal value of one of Python's own types; the same value if there is none."""
+def _plain_values(value: Any) -> Iterator[Any]:  # noqa: ANN401
+    """Equal values of Python's own types: the same one, if there is none; of a float also its digits."""
     try:
-        plain = value.item() if isinstance(value, np.generic) else _as_base(value)
-        return plain if plain == value else value
+        plain = _plain(value)
     except Exception:  # noqa: BLE001  # what methods of a value raise
-        return value
+        plain = value
+    yield plain
+    if isinstance(value, float):
+        yield Decimal(repr(plain))
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401
+    """An equal value of Python's own types, also of what is in it; the same value if there is none."""
+    if isinstance(value, dict):
+        return {_plain(key): _plain(child) for key, child in dict.items(value)}
+    if isinstance(value, list):
+        return [*map(_plain, list.__iter__(value))]
+    if isinstance(value, tuple):
+        return tuple(map(_plain, tuple.__iter__(value)))
+    if isinstance(value, np.ndarray):
+        return [*map(_plain, value)]
+    plain = value.item() if isinstance(value, np.generic) else _as_base(value)
+    return plain if plain == value or (plain != plain and value != value) else value  # noqa: PLR0124
 
 
 def _as_base(value: Any) -> Any:  # noqa: ANN401
@@ -123,9 +149,13 @@ def _as_base(value: Any) -> Any:  # noqa: ANN401
         return str.__str__(value)
     if isinstance(value, datetime):
         return datetime.combine(value.date(), value.time(), value.tzinfo)
+    if isinstance(value, timedelta):
+        return timedelta(value.days, value.seconds, value.microseconds)
     if isinstance(value, bytearray | memoryview):
         return bytes(value)
-    bases = (int, float, bytes, Decimal, dict, list, tuple)
+    if isinstance(value, bool):
+        return value
+    bases = (int, float, bytes, Decimal)
     return next((base(value) for base in bases if isinstance(value, base)), value)  # type: ignore[arg-type]
 
 
