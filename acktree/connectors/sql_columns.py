@@ -16,7 +16,7 @@ Source: the pages on data types of SQLite and PostgreSQL, and the types of SQLAl
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from math import isfinite, isnan
@@ -80,21 +80,18 @@ def changes(rows: Sequence[dict[str, Any]], name: str, takes: Takes) -> Iterator
     if not checks or (checks == {_no_nan} and not isnan(sum(filter(None, values)))):
         return
     for number, value in enumerate(values):
-        change = _judged(value, takes)
+        check = takes.get(type(value), _unfit)
+        change = None if check is None else _checked(value, check, takes)
         if change is None:
             continue
         for plain in _plain_values(value):
             rows[number][name] = plain
-            change = _judged(plain, takes)
+            check = takes.get(type(plain), _unfit)
+            change = None if check is None else _checked(plain, check, takes)
             if change is None:
                 break
         if change is not None:
             yield number, (f"the database would not return {name!r} as it is: {change[0]}", change[1])
-
-
-def _judged(value: object, takes: _Checks) -> Change | None:
-    check = takes.get(type(value), _unfit)
-    return None if check is None else _checked(value, check, takes)
 
 
 def _checked(value: object, check: Check, takes: _Checks) -> Change | None:
@@ -339,21 +336,31 @@ def _of_json(check: Check) -> _Checks:
     return dict.fromkeys((dict, list, tuple, str, int, float, bool), check)
 
 
+_OF_JSON: Final = frozenset({str, int, bool, type(None)})
+
+
 def _json(value: object) -> Change | None:
-    """What JSON would change, at any depth."""
+    """What JSON would change, at any depth. Loops, for most values of most rows are seen here."""
     kind = type(value)
+    children: Iterable[object] = ()
     if kind is dict:
         assert isinstance(value, dict), "a dict"
-        if any(type(key) is not str for key in value):
-            return _KEYS
-        return next(filter(None, map(_json, value.values())), None)
-    if kind is list or kind is tuple:
+        for key in value:
+            if type(key) is not str:
+                return _KEYS
+        children = value.values()
+    elif kind is list or kind is tuple:
         assert isinstance(value, list | tuple), "a sequence"
-        return next(filter(None, map(_json, value)), None)
-    if kind is float:
+        children = value
+    elif kind is float:
         assert isinstance(value, float), "a float"
         return None if isfinite(value) else _NOT_IN_JSON
-    return None if value is None or kind in (str, int, bool) else _JSON_TYPES
+    elif kind not in _OF_JSON:
+        return _JSON_TYPES
+    for child in children:
+        if type(child) not in _OF_JSON and (change := _json(child)) is not None:
+            return change
+    return None
 
 
 def _sqlite_json(value: object) -> Change | None:
