@@ -7,7 +7,8 @@ Rules of this file
 2. A value is compared as Python compares: 1 equals True and 1.0, and -0.0 equals 0. A day and midnight of it
    are equal, as are a list and a tuple, a UUID and its text, and a number and a Decimal with the same
    digits. A float may be rounded to a column of single precision.
-3. Values are judged by their exact type: a subclass, or a value of numpy's, is first made plain.
+3. Values are judged by their exact type. One that does not fit is made plain, with all that is in it, and
+   judged again: a subclass, such as an enumeration's, or a value of numpy's.
 
 Source: the pages on data types of SQLite and PostgreSQL, and the types of SQLAlchemy.
 """
@@ -15,7 +16,7 @@ Source: the pages on data types of SQLite and PostgreSQL, and the types of SQLAl
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from math import isfinite, isnan
@@ -80,10 +81,16 @@ def changes(rows: Sequence[dict[str, Any]], name: str, takes: Takes) -> Iterator
         return
     for number, value in enumerate(values):
         check = takes.get(type(value), _unfit)
-        if check is _unfit:
-            value = rows[number][name] = _plain(value)  # noqa: PLW2901
-            check = takes.get(type(value), _unfit)
-        if check is not None and (change := _checked(value, check, takes)) is not None:
+        change = None if check is None else _checked(value, check, takes)
+        if change is None:
+            continue
+        for plain in _plain_values(value):
+            rows[number][name] = plain
+            check = takes.get(type(plain), _unfit)
+            change = None if check is None else _checked(plain, check, takes)
+            if change is None:
+                break
+        if change is not None:
             yield number, (f"the database would not return {name!r} as it is: {change[0]}", change[1])
 
 
@@ -109,13 +116,29 @@ def _unfit(_: object) -> Change | None:
     return _UNFIT
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401
-    """An equal value of one of Python's own types; the same value if there is none."""
+def _plain_values(value: Any) -> Iterator[Any]:  # noqa: ANN401
+    """Equal values of Python's own types: the same one, if there is none; of a float also its digits."""
     try:
-        plain = value.item() if isinstance(value, np.generic) else _as_base(value)
-        return plain if plain == value else value
+        plain = _plain(value)
     except Exception:  # noqa: BLE001  # what methods of a value raise
-        return value
+        plain = value
+    yield plain
+    if isinstance(value, float):
+        yield Decimal(repr(plain))
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401
+    """An equal value of Python's own types, also of what is in it; the same value if there is none."""
+    if isinstance(value, dict):
+        return {_plain(key): _plain(child) for key, child in dict.items(value)}
+    if isinstance(value, list):
+        return [*map(_plain, list.__iter__(value))]
+    if isinstance(value, tuple):
+        return tuple(map(_plain, tuple.__iter__(value)))
+    if isinstance(value, np.ndarray):
+        return [*map(_plain, value)]
+    plain = value.item() if isinstance(value, np.generic) else _as_base(value)
+    return plain if plain == value or (plain != plain and value != value) else value  # noqa: PLR0124
 
 
 def _as_base(value: Any) -> Any:  # noqa: ANN401
@@ -123,9 +146,13 @@ def _as_base(value: Any) -> Any:  # noqa: ANN401
         return str.__str__(value)
     if isinstance(value, datetime):
         return datetime.combine(value.date(), value.time(), value.tzinfo)
+    if isinstance(value, timedelta):
+        return timedelta(value.days, value.seconds, value.microseconds)
     if isinstance(value, bytearray | memoryview):
         return bytes(value)
-    bases = (int, float, bytes, Decimal, dict, list, tuple)
+    if isinstance(value, bool):
+        return value
+    bases = (int, float, bytes, Decimal)
     return next((base(value) for base in bases if isinstance(value, base)), value)  # type: ignore[arg-type]
 
 
@@ -309,21 +336,28 @@ def _of_json(check: Check) -> _Checks:
     return dict.fromkeys((dict, list, tuple, str, int, float, bool), check)
 
 
-def _json(value: object) -> Change | None:
-    """What JSON would change, at any depth."""
+_OF_JSON: Final = frozenset({str, int, bool, type(None)})
+
+
+def _json(value: Any) -> Change | None:  # noqa: ANN401
+    """What JSON would change, at any depth. Loops, for most values of most rows are seen here."""
     kind = type(value)
+    children: Iterable[object] = ()
     if kind is dict:
-        assert isinstance(value, dict), "a dict"
-        if any(type(key) is not str for key in value):
-            return _KEYS
-        return next(filter(None, map(_json, value.values())), None)
-    if kind is list or kind is tuple:
-        assert isinstance(value, list | tuple), "a sequence"
-        return next(filter(None, map(_json, value)), None)
-    if kind is float:
-        assert isinstance(value, float), "a float"
+        for key in value:
+            if type(key) is not str:
+                return _KEYS
+        children = value.values()
+    elif kind is list or kind is tuple:
+        children = value
+    elif kind is float:
         return None if isfinite(value) else _NOT_IN_JSON
-    return None if value is None or kind in (str, int, bool) else _JSON_TYPES
+    elif kind not in _OF_JSON:
+        return _JSON_TYPES
+    for child in children:
+        if type(child) not in _OF_JSON and (change := _json(child)) is not None:
+            return change
+    return None
 
 
 def _sqlite_json(value: object) -> Change | None:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import threading
-from datetime import UTC, datetime
+from collections import OrderedDict
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from enum import StrEnum
 from urllib.parse import quote
 
+import numpy as np
+import pandas as pd
 import pytest
 
 pytest.importorskip("sqlalchemy")
@@ -17,6 +22,10 @@ from tests.services.postgresql import PASSWORD, PostgreSQL
 
 ORDERS = "id bigint PRIMARY KEY, name text CHECK (name <> 'bad'), at timestamptz, tags jsonb"
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
+
+
+class Colour(StrEnum):
+    RED = "red"
 
 
 class Orders:
@@ -67,6 +76,28 @@ def test_rows_are_written_with_the_types_of_their_columns_and_a_second_run_leave
     for _ in range(2):
         assert orders.write(orders.sink(), row(1), row(2)).acked == [0, 1]
     assert orders.execute(f"SELECT * FROM {orders.schema}.orders ORDER BY id") == [row(1), row(2)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "back"),
+    [
+        ("jsonb", {"a": [Colour.RED, np.float64(1.5), np.int64(2)]}, {"a": ["red", 1.5, 2]}),
+        ("json", {Colour.RED: OrderedDict(a=True)}, {"red": {"a": True}}),
+        ("double precision[]", np.array([1.5, 2.5]), [1.5, 2.5]),
+        ("integer[]", np.array([[1, 2], [3, 4]]), [[1, 2], [3, 4]]),
+        ("text[]", [Colour.RED, None], ["red", None]),
+        ("numeric", 1 / 3, Decimal(repr(1 / 3))),
+        ("numeric(20, 2)", 123456789012345.67, Decimal("123456789012345.67")),
+        ("interval", pd.Timedelta(hours=3), timedelta(hours=3)),
+    ],
+)
+def test_values_of_numpy_pandas_and_enumerations_are_written_wherever_they_are(
+    orders: Orders, kind: str, value: object, back: object
+) -> None:
+    orders.execute(f"CREATE TABLE {orders.schema}.measured (id bigint PRIMARY KEY, value {kind})")
+    feeder = orders.write(orders.sink(table="measured"), (1, value), fields=["id", "value"])
+    assert (feeder.acked, feeder.failed) == ([0], [])
+    assert orders.execute(f"SELECT value FROM {orders.schema}.measured") == [(back,)]
 
 
 def test_a_table_may_be_named_with_its_schema(orders: Orders) -> None:
