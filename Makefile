@@ -1,6 +1,6 @@
 # Every recipe installs what it needs; `make` alone lists them.
 #   VENV=.venv      the virtual environment        PYTHON=python3   the Python that makes it
-#   ARGS=...        passed to pytest or the example: make test-unit ARGS="-k ledger -x"
+#   ARGS=...        passed to pytest or the example: make test-unit ARGS="-k ledger -x", make test ARGS="-- -k ledger"
 VENV ?= .venv
 PYTHON ?= python3
 ARGS ?=

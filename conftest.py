@@ -68,6 +68,7 @@ class _OwnThreads:
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Tell threads of a test from those of earlier ones, after pytest has begun to watch threads."""
+    _chosen(config)  # refuses a part that there is not
     config.pluginmanager.register(_OwnThreads())
 
 
@@ -80,7 +81,13 @@ def thorough(request: pytest.FixtureRequest) -> bool:
 def _chosen(config: pytest.Config) -> set[str]:
     """The names of the parts that are run."""
     names = config.getoption("--long")
-    return set(PARTS) if names == "all" else {*filter(None, names.split(","))}
+    chosen = set(PARTS) if names == "all" else {*filter(None, names.split(","))}
+    if unknown := chosen - set(PARTS):
+        message = (
+            f"--long: tests/parts.toml has no part {', '.join(sorted(unknown))}; it has {', '.join(PARTS)}"
+        )
+        raise pytest.UsageError(message)
+    return chosen
 
 
 def _parts_of(item: pytest.Item, key: str) -> set[str]:

@@ -9,6 +9,9 @@ need a JVM, the lane *plain* all others. A test that fails, and passes when it r
 *unsteady*: it is printed with both outputs and refuses nothing, unless ``tests/record.toml`` lists it already
 or there are more than three.
 
+Each test that pytest has collected must have an outcome: a lane whose process dies, ends by itself or hangs
+fails the run, which names the tests that did not run. They count as failed, and so does a lane without tests.
+
 The last line is ``N passed, M failed, K skipped``; the exit code is 0 if nothing failed.
 """
 
@@ -17,6 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -35,8 +39,12 @@ MOST_UNSTEADY = 3
 MOST_AGAIN = 20
 """With more failures than this the change is wrong, not a test unsteady: none is run again."""
 TEST_SECS = 600
+SILENT_SECS = 2400
+"""A lane in which no test ends for so long hangs where no timeout of a test reaches: it is ended."""
+ABORT_SECS = 10
 TOLD_EVERY_SECS = 30.0
 _MOST_SHOWN = 20_000
+_MOST_NAMED = 200
 _PASSED, _FAILED, _NO_TEST = 0, 1, 5  # pytest's exit codes
 
 
@@ -48,9 +56,11 @@ class Lane:
     process: subprocess.Popen[bytes]
     outcomes: Path
     log: Path
-    collected: int = 0
+    collected: list[str] | None = None
     lines: list[dict[str, Any]] = field(default_factory=list)
+    fault: str = ""
     _read: int = 0
+    _last_news: float = field(default_factory=time.monotonic)
 
     def news(self) -> Iterator[dict[str, Any]]:
         """The outcomes of tests that have ended since the last call."""
@@ -60,36 +70,68 @@ class Lane:
         whole = text[: text.rfind("\n") + 1]
         self._read += len(whole)
         for line in map(json.loads, whole.splitlines()):
+            self._last_news = time.monotonic()
             if "collected" in line:
                 self.collected = line["collected"]
             else:
                 self.lines.append(line)
                 yield line
 
+    def end_if_silent(self, secs: float) -> None:
+        """End the process if no test has ended for so long; its log then says where it hung."""
+        if self.process.poll() is None and time.monotonic() - self._last_news > secs:
+            self.fault = f"was ended: no test ended for {secs:,.0f} s"
+            _abort(self.process)
+
+    def judge(self, *, may_be_empty: bool) -> None:
+        """Note what is wrong with the run as a whole, now that its process has ended."""
+        code = self.process.returncode
+        has_failed = any(line["outcome"] == "failed" for line in self.lines)
+        is_usual = code in {_PASSED, _NO_TEST} or (code == _FAILED and has_failed)
+        if self.fault:
+            return
+        if self.collected is None or self.not_run() or not is_usual:
+            self.fault = f"ended with exit code {code}"
+        elif not self.lines and not may_be_empty:
+            self.fault = "has no tests"
+
+    def not_run(self) -> list[str]:
+        """The collected tests that have no outcome."""
+        ended = {line["test"] for line in self.lines}
+        return [test for test in self.collected or () if test not in ended]
+
     def __str__(self) -> str:
-        return f"{self.name} {len(self.lines):,} of {self.collected:,}"
+        return f"{self.name} {len(self.lines):,} of {len(self.collected or ()):,}"
 
 
 def main() -> int:
     """Run the lanes; returns the exit code."""
     args = _parser().parse_args()
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr] # a failure's text may be no UTF-8
     began = time.monotonic()
     parts = tomllib.loads(PARTS.read_text())["part"]
     chosen = list(parts) if args.all else _changed(parts) if args.changed else []
     with tempfile.TemporaryDirectory(prefix="acktree-tests-") as folder:
         lanes = _started(Path(folder), chosen, args)
-        outcomes = _followed(lanes, began)
-        broken = [lane for lane in lanes if lane.process.returncode not in {_PASSED, _FAILED, _NO_TEST}]
-        for lane in broken:
-            print(f"\nlane {lane.name} ended with exit code {lane.process.returncode}:")
-            print(lane.log.read_text()[-_MOST_SHOWN:])
-        refused = _judged([each for each in outcomes if each["outcome"] == "failed"], chosen, Path(folder))
+        try:
+            outcomes = _followed(lanes, began, args.silent_secs)
+        finally:
+            for lane in lanes:
+                lane.process.terminate()
+        for lane in lanes:
+            lane.judge(may_be_empty=bool(args.rest))
+        refused = _judged(
+            [each for each in outcomes if each["outcome"] == "failed"], chosen, Path(folder), args
+        )
+        broken = [lane for lane in lanes if lane.fault]
+        _print_broken(broken)
     _print_untested(outcomes, [name for name in parts if name not in chosen])
-    count = Counter(each["outcome"] for each in outcomes)
-    failed, skipped = len(refused), count["skipped"]
+    skipped = sum(each["outcome"] == "skipped" for each in outcomes)
+    passed = len(outcomes) - len(refused) - skipped
+    failed = len(refused) + sum(max(1, len(lane.not_run())) for lane in broken)
     print(f"\nended after {time.monotonic() - began:,.0f} s")
-    print(f"{len(outcomes) - failed - skipped} passed, {failed} failed, {skipped} skipped")
-    return 1 if failed or broken or not outcomes else 0
+    print(f"{passed} passed, {failed} failed, {skipped} skipped")
+    return 1 if failed or not outcomes else 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -100,6 +142,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--changed", action="store_true", help="the long parts of what has changed")
     parser.add_argument("--lanes", default="plain,spark", help="which lanes (default: %(default)s)")
     parser.add_argument("--plain-processes", type=int, default=max(1, (os.cpu_count() or 2) - 1))
+    parser.add_argument(
+        "--silent-secs", type=float, default=SILENT_SECS, help="for how long a lane may end no test"
+    )
     parser.add_argument("rest", nargs="*", help="arguments of pytest, after --")
     return parser
 
@@ -112,9 +157,8 @@ def _started(folder: Path, parts: Sequence[str], args: argparse.Namespace) -> li
     expressions = {"plain": "not spark", "spark": "spark"}
     lanes = []
     for name in args.lanes.split(","):
-        processes = (
-            ["-n", str(args.plain_processes), "--dist", "loadfile"] if name == "plain" else ["-n", "0"]
-        )
+        several = ["-n", str(args.plain_processes), "--dist", "loadfile", "--max-worker-restart", "0"]
+        processes = several if name == "plain" else ["-n", "0"]
         log, outcomes = folder / f"{name}.log", folder / f"{name}.jsonl"
         command = [
             *_pytest(outcomes),
@@ -124,18 +168,21 @@ def _started(folder: Path, parts: Sequence[str], args: argparse.Namespace) -> li
             expressions[name],
             *args.rest,
         ]
-        with log.open("wb") as file:
-            process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
-        lanes.append(Lane(name, process, outcomes, log))
+        lanes.append(Lane(name, _run(command, log), outcomes, log))
     return lanes
+
+
+def _run(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+    with log.open("wb") as file:
+        return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
 
 
 def _pytest(outcomes: Path) -> list[str]:
     own = ["-p", "tests.outcomes", f"--outcomes={outcomes}", f"--timeout={TEST_SECS}"]
-    return [sys.executable, "-m", "pytest", "-q", *own]
+    return [sys.executable, "-X", "faulthandler", "-m", "pytest", "-q", *own]
 
 
-def _followed(lanes: Sequence[Lane], began: float) -> list[dict[str, Any]]:
+def _followed(lanes: Sequence[Lane], began: float, silent_secs: float) -> list[dict[str, Any]]:
     """The outcomes of all tests; says on the way how far the lanes are, and each failure."""
     told = time.monotonic()
     while True:
@@ -144,6 +191,8 @@ def _followed(lanes: Sequence[Lane], began: float) -> list[dict[str, Any]]:
             for line in lane.news():
                 if line["outcome"] == "failed":
                     print(f"FAILED {line['test']}", flush=True)
+        for lane in running:
+            lane.end_if_silent(silent_secs)
         if not running:
             return [line for lane in lanes for line in lane.lines]
         if time.monotonic() - told > TOLD_EVERY_SECS:
@@ -152,16 +201,44 @@ def _followed(lanes: Sequence[Lane], began: float) -> list[dict[str, Any]]:
         time.sleep(0.2)
 
 
+def _abort(process: subprocess.Popen[bytes]) -> None:
+    """End a process that hangs. Python writes first where each thread is (-X faulthandler)."""
+    process.send_signal(signal.SIGABRT)
+    try:
+        process.wait(ABORT_SECS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _print_broken(lanes: Sequence[Lane]) -> None:
+    """What each lane printed that did not end as it should, and which of its tests have no outcome."""
+    for lane in lanes:
+        print(f"\n=== FAILED lane {lane.name}: it {lane.fault}")
+        print(lane.log.read_text(errors="replace")[-_MOST_SHOWN:])
+        not_run = lane.not_run()
+        if not_run:
+            print(f"{len(not_run)} of its tests did not run:")
+            print("\n".join(f"  {test}" for test in not_run[:_MOST_NAMED]))
+        if len(not_run) > _MOST_NAMED:
+            print(f"  and {len(not_run) - _MOST_NAMED} more")
+
+
 # --- failed tests, once more ----------------------------------------------------------------------------
 
 
-def _judged(failed: list[dict[str, Any]], parts: Sequence[str], folder: Path) -> list[dict[str, Any]]:
+def _judged(
+    failed: list[dict[str, Any]], parts: Sequence[str], folder: Path, args: argparse.Namespace
+) -> list[dict[str, Any]]:
     """The failures that refuse the change; prints these, and the unsteady ones."""
     if len(failed) > MOST_AGAIN:
         print(f"\n{len(failed)} tests failed: none is run again")
         _print_failures("FAILED", failed)
         return failed
-    again = [_run_alone(each, parts, folder / f"again-{number}.jsonl") for number, each in enumerate(failed)]
+    again = [
+        _run_alone(each, parts, folder / f"again-{number}.jsonl", args.silent_secs)
+        for number, each in enumerate(failed)
+    ]
     still = [each for each, second in zip(failed, again, strict=True) if second["outcome"] != "passed"]
     pairs = [(a, b) for a, b in zip(failed, again, strict=True) if b["outcome"] == "passed"]
     _print_failures("FAILED", still)
@@ -183,18 +260,23 @@ def _judged(failed: list[dict[str, Any]], parts: Sequence[str], folder: Path) ->
     return [*still, *twice]
 
 
-def _run_alone(failed: dict[str, Any], parts: Sequence[str], outcomes: Path) -> dict[str, Any]:
-    """The same test in a process of its own."""
+def _run_alone(
+    failed: dict[str, Any], parts: Sequence[str], outcomes: Path, silent_secs: float
+) -> dict[str, Any]:
+    """The same test in a process of its own. It passes if its process ends well, too."""
     print(f"once more, alone: {failed['test']}", flush=True)
     command = [*_pytest(outcomes), "-n", "0", f"--long={','.join(parts)}", failed["test"]]
-    done = subprocess.run(
-        command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
+    log = outcomes.with_suffix(".log")
+    process = _run(command, log)
+    try:
+        process.wait(silent_secs)
+    except subprocess.TimeoutExpired:
+        _abort(process)
     lines = [json.loads(line) for line in outcomes.read_text().splitlines()] if outcomes.exists() else []
     found = next((line for line in lines if line.get("test") == failed["test"]), None)
-    return (found or {"test": failed["test"], "outcome": "failed", "secs": 0.0}) | {
-        "text": done.stdout[-_MOST_SHOWN:]
-    }
+    if found is None or process.returncode:
+        found = {"test": failed["test"], "outcome": "failed", "secs": 0.0}
+    return found | {"text": log.read_text(errors="replace")[-_MOST_SHOWN:]}
 
 
 def _print_failures(title: str, failures: Sequence[dict[str, Any]]) -> None:
@@ -216,7 +298,7 @@ def _print_untested(outcomes: Sequence[dict[str, Any]], parts: Sequence[str]) ->
 def _changed(parts: dict[str, Any]) -> list[str]:
     """The long parts that test what has changed since the last full run; all where that is not known."""
     since = tomllib.loads(RECORD.read_text())["full_run"]
-    command = ["git", "diff", "--name-only", since, "HEAD"]
+    command = ["git", "diff", "--name-only", "--no-renames", "--relative", since]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         print(f"git does not know {since}, the last full run: all long parts are run")

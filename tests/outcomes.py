@@ -1,7 +1,8 @@
 """A pytest plugin: a line of JSON for each test, for ``scripts/run_tests.py``.
 
-``--outcomes FILE`` names the file. Its first line is ``{"collected": COUNT}``; each further line has the keys
-``test`` (node id), ``outcome`` (passed, failed or skipped), ``secs`` and ``text`` (why, empty if it passed).
+``--outcomes FILE`` names the file. Its first line is ``{"collected": [NODE ID, ...]}``; each further line has
+the keys ``test`` (node id), ``outcome`` (passed, failed or skipped), ``secs`` and ``text`` (why, empty if it
+passed).
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ def pytest_configure(config: pytest.Config) -> None:
 class _Outcomes:
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._collected = 0
+        self._is_collected = False
         self._reports: dict[str, list[pytest.TestReport]] = {}
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        self._write({"collected": len(session.items)})
+        self._write({"collected": [item.nodeid for item in session.items]})
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
-        if not self._collected:  # each process collects the same
-            self._collected = len(ids)
-            self._write({"collected": len(ids)})
+        if not self._is_collected:  # each process collects the same
+            self._is_collected = True
+            self._write({"collected": ids})
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
@@ -55,8 +56,10 @@ class _Outcomes:
             self._end(report.nodeid)
 
     def pytest_sessionfinish(self) -> None:
-        for test in list(self._reports):  # its process died
-            self._end(test)
+        """A test whose process died is reported as failed. One that has no such report has no outcome."""
+        for test, reports in list(self._reports.items()):
+            if any(each.failed for each in reports):
+                self._end(test)
 
     def _end(self, test: str) -> None:
         reports = self._reports.pop(test)

@@ -148,6 +148,146 @@ def test_a_test_that_fails_twice_and_a_file_that_cannot_be_imported_fail_the_run
     assert "there_is_no_such_module" in printed
 
 
+DEATHS = {
+    "a crash": "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)",
+    "pytest.exit": "import pytest; pytest.exit('enough', returncode=0)",
+    "a timeout by a thread": "import time; time.sleep(1000)",
+}
+
+
+@pytest.mark.parametrize("death", DEATHS)
+def test_tests_that_did_not_run_since_their_process_ended_fail_the_run_and_are_named(
+    tree: Path, death: str
+) -> None:
+    (tree / "tests" / "test_alone.py").write_text(
+        f"""
+import pytest
+pytestmark = pytest.mark.spark
+
+def test_first(): pass
+
+@pytest.mark.timeout({1 if "timeout" in death else 0}, method="thread")
+def test_dies(): {DEATHS[death]}
+
+def test_last(): pass
+"""
+    )
+    code, printed = run(tree, "--lanes", "spark")
+    assert code == 1
+    assert "=== FAILED lane spark: it ended with exit code " in printed
+    assert (
+        "2 of its tests did not run:\n  tests/test_alone.py::test_dies\n  tests/test_alone.py::test_last\n"
+    ) in printed
+    assert printed.endswith("1 passed, 2 failed, 0 skipped\n")
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_one_of_several_processes_that_dies_fails_the_run_and_is_not_started_anew(
+    tree: Path, count: int
+) -> None:
+    """With a new process pytest-xdist runs the test again and again, and may wait for ever in the end."""
+    (tree / "tests" / "test_dies.py").write_text(
+        "import os\n\ndef test_dies(): os._exit(0)\n\ndef test_last(): pass\n"
+    )
+    code, printed = run(tree, "--plain-processes", str(count))
+    assert code == 1
+    assert "=== FAILED tests/test_dies.py::test_dies" in printed
+    assert "  tests/test_dies.py::test_last\n" in printed
+
+
+def test_a_process_that_dies_at_an_import_fails_the_run(tree: Path) -> None:
+    (tree / "tests" / "test_dies.py").write_text("import os; os._exit(0)\n")
+    code, printed = run(tree, "--", "-k", "test")
+    assert code == 1
+    assert "=== FAILED lane plain: it ended with exit code " in printed
+    assert printed.endswith("0 passed, 1 failed, 0 skipped\n")
+
+
+def test_an_exception_after_the_last_test_fails_the_run(tree: Path) -> None:
+    (tree / "tests" / "conftest.py").write_text("def pytest_unconfigure(config): 1 / 0\n")
+    code, printed = run(tree)
+    assert code == 1
+    assert "ZeroDivisionError" in printed
+    assert printed.endswith("1 passed, 1 failed, 1 skipped\n")
+
+
+def test_what_fails_while_it_is_set_up_or_torn_down_is_failed(tree: Path) -> None:
+    (tree / "tests" / "test_broken.py").write_text(
+        """
+import pytest
+
+@pytest.fixture
+def no_set_up(): 1 / 0
+
+@pytest.fixture
+def no_tear_down():
+    yield
+    1 / 0
+
+def test_is_not_set_up(no_set_up): pass
+
+def test_is_not_torn_down(no_tear_down): pass
+"""
+    )
+    code, printed = run(tree)
+    assert code == 1
+    assert printed.endswith("1 passed, 2 failed, 1 skipped\n")
+
+
+def test_a_lane_that_hangs_is_ended_and_its_log_says_where(tree: Path) -> None:
+    (tree / "tests" / "test_hangs.py").write_text(
+        """
+import threading
+
+def waits_for_ever(): threading.Event().wait()
+
+def test_leaves_a_thread_behind(): threading.Thread(target=waits_for_ever).start()
+"""
+    )
+    code, printed = run(tree, "--silent-secs", "10", "--", "-n", "0")
+    assert code == 1
+    assert "=== FAILED lane plain: it was ended: no test ended for 10 s" in printed
+    assert "in waits_for_ever" in printed
+    assert printed.endswith("2 passed, 1 failed, 1 skipped\n")
+
+
+def test_a_lane_without_tests_fails_the_run_unless_tests_are_chosen(tree: Path) -> None:
+    code, printed = run(tree, "--lanes", "plain,spark")
+    assert code == 1
+    assert "=== FAILED lane spark: it has no tests" in printed
+    assert printed.endswith("1 passed, 1 failed, 1 skipped\n")
+    assert run(tree, "--lanes", "plain,spark", "--", "-k", "test_passes")[0] == 0
+    assert run(tree, "--lanes", "plain,spark", "--", "-k", "no_such_test")[0] == 1
+
+
+def test_a_test_that_passes_alone_in_a_process_that_fails_is_failed(tree: Path) -> None:
+    write_unsteady(tree, 1)
+    (tree / "tests" / "conftest.py").write_text(
+        """
+def pytest_unconfigure(config):
+    if not hasattr(config, "workerinput") and not config.getoption("-m"):  # it runs alone
+        1 / 0
+"""
+    )
+    code, printed = run(tree)
+    assert code == 1
+    assert "=== FAILED tests/test_unsteady_1.py::test_passes_when_it_runs_again" in printed
+
+
+def test_a_failure_whose_text_is_no_unicode_is_printed(tree: Path) -> None:
+    (tree / "tests" / "test_broken.py").write_text(
+        "def test_never_passes():\n    raise ValueError('half of a pair: \\ud800')\n"
+    )
+    code, printed = run(tree)
+    assert (code, printed.endswith("1 passed, 1 failed, 1 skipped\n")) == (1, True)
+
+
+def test_a_long_part_that_there_is_not_is_refused(tree: Path) -> None:
+    code, printed = run(tree, "--", "--long=chaoss")
+    assert code == 1
+    assert "chaoss" in printed
+
+
 def test_an_exception_of_a_thread_fails_the_test_that_started_it_and_no_neighbour(tree: Path) -> None:
     (tree / "tests" / "test_threads.py").write_text(THREADS)
     code, printed = run(tree)

@@ -26,6 +26,7 @@ from acktree.driver.handle import SubmittedTopology
 from acktree.driver.importing import importing
 from acktree.errors import AcktreeError, ConfigError, MisuseError, nearest
 from acktree.private_files import make_private_file, make_private_folder
+from acktree.private_urls import masked_text
 from acktree.spark_extra import needing_spark
 from acktree.stopped_by import StoppedBySignal
 from acktree.texts import error_text
@@ -177,7 +178,8 @@ def config_of(settings: Iterable[str]) -> Config:
 def _parsed(setting: str) -> tuple[str, Any]:
     key, equals, text = setting.partition("=")
     if not equals:
-        raise UsageError(f"{setting!r} is no setting", "-c", "write -c key=value, or -c @FILE")
+        shown = masked_text(setting, setting.rsplit(maxsplit=1)[-1] if setting.split() else "")
+        raise UsageError(f"{shown!r} is no setting", "-c", "write -c key=value, or -c @FILE")
     with suppress(ValueError):
         return key, json.loads(text)
     return key, text
@@ -197,7 +199,11 @@ def _with_those_of_files(settings: Iterable[str]) -> Iterator[str]:
                 f"-c {setting}",
                 "name a file with key=value in each line",
             ) from error
-        yield from (line for line in map(str.strip, text.splitlines()) if line and not line.startswith("#"))
+        for number, line in enumerate(map(str.strip, text.split("\n")), 1):
+            if line and not line.startswith("#"):
+                if "=" not in line:  # and is not shown: it may be the secret
+                    raise UsageError(f"line {number} is no setting", f"-c {setting}", "write key=value there")
+                yield line
 
 
 def _run(given: Namespace) -> Iterable[Answer]:

@@ -242,16 +242,26 @@ def order_of(body: bytes) -> dict[str, Any]:
     """The JSON object of an order; empty for no body.
 
     Raises:
-        ValueError: It is none, or has a lone surrogate, which could be neither stored nor shown.
+        ValueError: It is none, gives a name twice, or has a lone surrogate, which could be neither stored nor
+            shown.
     """
     try:
-        given = json.loads(body or b"{}")
+        given = json.loads(body or b"{}", object_pairs_hook=_once)
     except RecursionError as error:
         raise ValueError("its JSON is nested too deep") from error
     if not isinstance(given, dict):
         raise ValueError("an order is a JSON object")  # noqa: TRY004  # as for what is no JSON
     json.dumps(given, ensure_ascii=False).encode()  # raises for a lone surrogate
     return given
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object. Of a name that it gives twice, JSON would ignore the first value."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{max(names, key=names.count)!r:.60} is given twice")
+    return found
 
 
 def read_order(order: str, given: Mapping[str, Any]) -> dict[str, Any]:

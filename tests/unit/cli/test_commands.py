@@ -644,6 +644,22 @@ def test_settings_of_a_file_are_as_if_they_were_given_there(tmp_path, monkeypatc
         config_of(["@-"])
 
 
+URL = "postgresql://me:S3cr3t@host/letters"
+
+
+@pytest.mark.parametrize("line", [URL, f"dead_letters_url {URL}", "S3cr3t"])
+def test_a_line_without_a_key_is_named_by_its_number_and_not_shown(tmp_path, line):
+    file = tmp_path / "settings"
+    file.write_text(f"partitions=3\n\n{line}\n")
+    with pytest.raises(UsageError, match="line 3 is no setting") as refused:
+        config_of([f"@{file}"])
+    assert "S3cr3t" not in str(refused.value)
+    if line != "S3cr3t":
+        with pytest.raises(UsageError, match="is no setting") as refused:
+            config_of([line])
+        assert "S3cr3t" not in str(refused.value)
+
+
 @pytest.mark.parametrize("address", ["127.0.0.1:99999", "²", "127.0.0.1:http"])
 def test_a_page_at_no_address_is_refused(address, capsys):
     pytest.importorskip("starlette")

@@ -148,6 +148,14 @@ def test_a_body_that_is_no_object_or_has_a_lone_surrogate_is_no_order(body):
         order_of(body)
 
 
+@pytest.mark.parametrize(
+    "body", [b'{"ids":[1],"ids":[2]}', b'{"set":{"a":{"level":"INFO","level":"DEBUG"}}}']
+)
+def test_a_name_that_is_given_twice_is_no_order(body):
+    with pytest.raises(ValueError, match="is given twice"):
+        order_of(body)
+
+
 WRONG = [
     ("trace", {"rate": "0.5"}, "no number"), ("trace", {"rate": True}, "no number"),
     ("trace", {"message_ids": ["\ud800"]}, "cannot be read"), ("trace", {"message_ids": "ab"}, "no list"),
