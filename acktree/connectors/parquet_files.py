@@ -179,8 +179,9 @@ def _reason(row: Mapping[str, object], schema: pa.Schema) -> Exception | None:
 def _as_column(values: Sequence[object], field: pa.Field) -> pa.Array:
     """A column of a declared type. Raises one of _UNFIT, also where a value would become another one."""
     try:
-        column = typed_array(values, field.type)
-        is_kept = holds(column, [_as_given_type(value, field.type) for value in values])
+        fitting = [_as_given_type(value, field.type) for value in values]
+        column = typed_array(fitting, field.type)
+        is_kept = holds(column, fitting)
     except _UNFIT:
         raise
     except Exception as error:

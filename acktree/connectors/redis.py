@@ -8,7 +8,8 @@ Rules of this file
    delivery.
 3. An answer that was lost may have held entries: after an error this consumer's pending entries are read
    again.
-4. Entries that were removed (MAXLEN, XTRIM, XDEL) before they were processed are reported, each once.
+4. Entries that were removed (MAXLEN, XTRIM, XDEL) before they were processed are reported, each once in a
+   run.
 
 Source: Redis's pages on streams, XREADGROUP, XAUTOCLAIM and XCLAIM.
 """
@@ -284,7 +285,7 @@ class RedisStreamSpout(Spout):
                 return
             removed = max(0, stream["entries-added"] - stream["length"] - group["entries-read"])
             self._report_removed(removed - self._removed, "not delivered yet")
-            self._removed = removed
+            self._removed = max(self._removed, removed)  # it is less while processed entries are kept
 
     def _group(self) -> dict[str, Any]:
         """What Redis knows of the group; empty where there is none."""

@@ -198,7 +198,10 @@ def test_a_failed_entry_that_was_trimmed_is_reported(stream: Stream) -> None:
         assert "1 entries that were pending were removed" in harness.reports[0].reason
 
 
-def test_entries_that_were_trimmed_before_they_were_delivered_are_reported(stream: Stream) -> None:
+def test_entries_that_were_trimmed_before_they_were_delivered_are_reported(
+    stream: Stream, monkeypatch
+) -> None:
+    monkeypatch.setattr(connector, "_LOOK_SECS", 0.01)
     stream.clear()
     stream.put([b"first"])
     with SpoutHarness(stream.make_spout()) as harness:
@@ -209,6 +212,8 @@ def test_entries_that_were_trimmed_before_they_were_delivered_are_reported(strea
     with SpoutHarness(stream.make_spout()) as harness:
         harness.until(lambda: len(harness.arrived) == 4, 10, "the others come")
         harness.ack(harness.arrived)
+        harness.rest(0.2)
+        stream.client.xtrim(STREAM, maxlen=0)  # of entries that are processed nothing is said
         harness.rest(0.2)
         [report] = harness.reports
     assert "6 entries that were not delivered yet were removed" in report.reason

@@ -516,6 +516,16 @@ def test_a_time_of_day_is_not_cut_off_for_a_column_of_days(cluster, tmp_path: Pa
     assert [message_id for message_id, _ in sink.feeder.failed] == [1]
 
 
+def test_a_day_is_midnight_in_a_column_of_times_but_not_where_they_have_a_zone(
+    cluster, tmp_path: Path
+) -> None:
+    schema = pa.schema([("at", pa.timestamp("us")), ("utc", pa.timestamp("us", "UTC"))])
+    sink = Sink(cluster, ParquetSink(tmp_path, schema=schema), schema.names)
+    sink.write((date(2020, 1, 1), None), (None, date(2020, 1, 1)))
+    assert sink.rows() == [(datetime(2020, 1, 1), None)]  # noqa: DTZ001
+    assert sink.feeder.acked == [0]
+
+
 def test_a_null_and_a_time_that_the_schema_cannot_hold_fail_alone(cluster, tmp_path: Path) -> None:
     sink = Sink(cluster, ParquetSink(tmp_path, schema=NARROW), ["id", "at"])
     whole, finer = (datetime(2020, 1, 1, microsecond=micros, tzinfo=UTC) for micros in (5000, 5))
