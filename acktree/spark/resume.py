@@ -108,15 +108,26 @@ def redrive_ordered(held: Checkpoint, letters: DeadLetters) -> None:
     waiting = [
         each for each, at_ms in ordered.items() if each in found and not _is_settled(found[each], at_ms)
     ]
-    sent = 0
-    for number in waiting:
-        try:
-            sent += letters.redrive([number])
-        except MisuseError as refused:
-            log.warning("dead letter %d is not sent again now, but at the next start: %s", number, refused)
+    sent = _redrive(letters, waiting)
     log.info("dead letters: %d are sent again, of %d that were ordered", sent, len(ordered))
     if not held.has_ended:
         held.keep_redrive(waiting)
+
+
+def _redrive(letters: DeadLetters, numbers: Sequence[int]) -> int:
+    """Send all that can be sent; returns how many. By halves: one letter that is refused refuses all."""
+    if not numbers:
+        return 0
+    try:
+        return letters.redrive(numbers)
+    except MisuseError as refused:
+        if len(numbers) == 1:
+            log.warning(
+                "dead letter %d is not sent again now, but at the next start: %s", numbers[0], refused
+            )
+            return 0
+        middle = len(numbers) // 2
+        return _redrive(letters, numbers[:middle]) + _redrive(letters, numbers[middle:])
 
 
 def _is_settled(letter: DeadLetter, ordered_ms: int) -> bool:

@@ -1,4 +1,4 @@
-"""Dead letters that the next run is to send again: one by one, and the order outlives an outage."""
+"""Dead letters that the next run is to send again: all that can be sent, and the order outlives an outage."""
 
 from __future__ import annotations
 
@@ -38,13 +38,32 @@ def test_one_letter_that_is_refused_keeps_no_other_back(held):
     sent = []
 
     def send(letters):
-        if letters[0].id == 2:
+        if any(letter.id == 2 for letter in letters):
             raise MisuseError("another topology's", "letter 2", "none")
         sent.extend(letter.id for letter in letters)
 
     redrive_ordered(held, store_of(send))
     assert sent == [1, 3]
     assert [*held.letters_to_redrive] == [1, 2, 3]  # 99 is gone
+
+
+def test_many_letters_are_sent_in_few_calls(held):
+    """Each call reads all orders, so one call for each letter would take the square of their number."""
+    calls, sent = [], []
+
+    def send(letters):
+        calls.append(len(letters))
+        if any(letter.id == 300 for letter in letters):
+            raise MisuseError("another topology's", "letter 300", "none")
+        sent.extend(letter.id for letter in letters)
+
+    letters = DeadLetters(IN_MEMORY, send=send)
+    letters.put([replace(LETTER, root=root) for root in range(1, 501)])
+    held.order_redrive(range(1, 501), ORDERED_MS)
+    redrive_ordered(held, letters)
+    assert sent == [number for number in range(1, 501) if number != 300]
+    assert len(calls) < 25
+    assert len(held.letters_to_redrive) == 500
 
 
 def test_an_order_stays_where_the_store_is_away(held, monkeypatch):
