@@ -5,8 +5,8 @@ Rules of this file
 1. A column is judged by its declared type, as SQLAlchemy reads it from the database, and by the dialect. If
    nothing is known of a type, all values pass, and the database decides.
 2. A value is compared as Python compares: 1 equals True and 1.0, and -0.0 equals 0. A day and midnight of it
-   are equal, as are a list and a tuple, a UUID and its text, and a number and a Decimal with the same
-   digits. A float may be rounded to a column of single precision.
+   are equal, as are a list and a tuple, a UUID and its text, a day or time and its text in ISO 8601, and a
+   number and a Decimal with the same digits. A float may be rounded to a column of single precision.
 3. Values are judged by their exact type. One that does not fit is made plain, with all that is in it, and
    judged again: a subclass, such as an enumeration's, or a value of numpy's.
 
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from math import isfinite, isnan
@@ -45,6 +46,11 @@ _MOST_PLACES: Final = 16_383
 """Digits behind the point of PostgreSQL's ``numeric``."""
 _NUMBER: Final = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
 """A text that SQLite takes for a number."""
+
+_ISO_TIME: Final = re.compile(
+    r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d([.]\d{1,6})?)?(Z|[+-]\d\d:\d\d)?)?", re.ASCII
+)
+_DAY_LETTERS: Final = 10
 
 _ZONE: Final = (
     "its zone would be lost",
@@ -84,9 +90,9 @@ def changes(rows: Sequence[dict[str, Any]], name: str, takes: Takes) -> Iterator
         change = None if check is None else _checked(value, check, takes)
         if change is None:
             continue
-        for plain in _plain_values(value):
+        for plain in filter(lambda plain: type(plain) in takes, _plain_values(value)):
             rows[number][name] = plain
-            check = takes.get(type(plain), _unfit)
+            check = takes[type(plain)]
             change = None if check is None else _checked(plain, check, takes)
             if change is None:
                 break
@@ -117,7 +123,7 @@ def _unfit(_: object) -> Change | None:
 
 
 def _plain_values(value: Any) -> Iterator[Any]:  # noqa: ANN401
-    """Equal values of Python's own types: the same one, if there is none; of a float also its digits."""
+    """Equal values of Python's own types: the same one, if there is none; then those of rule 2."""
     try:
         plain = _plain(value)
     except Exception:  # noqa: BLE001  # what methods of a value raise
@@ -125,6 +131,9 @@ def _plain_values(value: Any) -> Iterator[Any]:  # noqa: ANN401
     yield plain
     if isinstance(value, float):
         yield Decimal(repr(plain))
+    elif isinstance(value, str) and _ISO_TIME.fullmatch(value):
+        with suppress(ValueError):
+            yield date.fromisoformat(value) if len(value) == _DAY_LETTERS else datetime.fromisoformat(value)
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401

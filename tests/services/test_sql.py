@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from urllib.parse import quote
@@ -89,6 +89,9 @@ def test_rows_are_written_with_the_types_of_their_columns_and_a_second_run_leave
         ("numeric", 1 / 3, Decimal(repr(1 / 3))),
         ("numeric(20, 2)", 123456789012345.67, Decimal("123456789012345.67")),
         ("interval", pd.Timedelta(hours=3), timedelta(hours=3)),
+        ("timestamptz", "2024-05-01T12:00:00.5Z", datetime(2024, 5, 1, 12, 0, 0, 500_000, UTC)),
+        ("timestamp", "2024-05-01 12:00", datetime(2024, 5, 1, 12)),  # noqa: DTZ001  # it has no zone
+        ("date", "2024-05-01", date(2024, 5, 1)),
     ],
 )
 def test_values_of_numpy_pandas_and_enumerations_are_written_wherever_they_are(
