@@ -54,7 +54,7 @@ test-changed: java $(READY) ## make test, and the long parts of what has changed
 
 coverage: $(READY) ## How much of core its own tests reach
 	$(PYTEST) -q --hypothesis-profile=ci --cov --cov-report=term-missing:skip-covered --cov-fail-under=99 \
-	    acktree/core tests/unit/core tests/unit/tasks
+	    acktree/core tests/unit/core tests/unit/tasks --ignore=tests/unit/tasks/bolts/test_interruptions.py
 
 test-quick: java $(READY) ## A verdict in five minutes: small tests of each part, and the word count on Spark
 	$(PYTEST) -q -x -m "not spark and not slow" $(QUICK) $(ARGS)

@@ -44,6 +44,7 @@ SILENT_SECS = 2400
 ABORT_SECS = 10
 TOLD_EVERY_SECS = 30.0
 _MOST_SHOWN = 20_000
+_LARGE_BYTES = 15_000_000_000
 _MOST_NAMED = 200
 _PASSED, _FAILED, _NO_TEST = 0, 1, 5  # pytest's exit codes
 
@@ -142,11 +143,17 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--changed", action="store_true", help="the long parts of what has changed")
     parser.add_argument("--lanes", default="plain,spark", help="which lanes (default: %(default)s)")
     parser.add_argument("--plain-processes", type=int, default=max(1, (os.cpu_count() or 2) - 1))
+    parser.add_argument("--spark-processes", type=int, default=2 if _memory_bytes() > _LARGE_BYTES else 1)
     parser.add_argument(
         "--silent-secs", type=float, default=SILENT_SECS, help="for how long a lane may end no test"
     )
     parser.add_argument("rest", nargs="*", help="arguments of pytest, after --")
     return parser
+
+
+def _memory_bytes() -> int:
+    """The memory of this machine: a process with Spark takes about 3 GB."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 # --- the lanes ------------------------------------------------------------------------------------------
@@ -157,8 +164,10 @@ def _started(folder: Path, parts: Sequence[str], args: argparse.Namespace) -> li
     expressions = {"plain": "not spark", "spark": "spark"}
     lanes = []
     for name in args.lanes.split(","):
-        several = ["-n", str(args.plain_processes), "--dist", "loadfile", "--max-worker-restart", "0"]
-        processes = several if name == "plain" else ["-n", "0"]
+        count = args.plain_processes if name == "plain" else args.spark_processes
+        # Files in their order: the long parts come first, and no process is left alone with one at the end.
+        processes = ["-n", str(count), "--dist", "loadfile", "--no-loadscope-reorder"]
+        processes += ["--max-worker-restart", "0"]
         log, outcomes = folder / f"{name}.log", folder / f"{name}.jsonl"
         command = [
             *_pytest(outcomes),
