@@ -108,9 +108,22 @@ def _own(batch: pa.RecordBatch) -> pa.RecordBatch:
     copied: pa.RecordBatch = both.combine_chunks().to_batches()[0]
     for at, field in enumerate(copied.schema):
         if has_dictionary(field.type):  # the two have one, which is still the user's
-            alone = pa.RecordBatch.from_arrays([copied.column(at)], schema=pa.schema([field]))
-            copied = copied.set_column(at, field, batch_from_bytes(batch_to_bytes(alone)).column(0))
+            copied = copied.set_column(at, field, _written_and_read(field, copied.column(at)))
     return copied
+
+
+def _written_and_read(field: pa.Field, column: pa.Array) -> pa.Array:
+    """A copy of a column with its dictionary. MisuseError where Arrow does not write the type or read it."""
+    alone = pa.RecordBatch.from_arrays([column], schema=pa.schema([field]))
+    try:
+        read = batch_from_bytes(batch_to_bytes(alone)).column(0)
+        return pa.RecordBatch.from_arrays([read], schema=alone.schema).column(0)  # of the same type
+    except Exception as error:
+        raise MisuseError(
+            f"a column of type {field.type} cannot be written and read again: {error_text(error)}",
+            f"emit_batch(), field {field.name!r}",
+            "cast it to a plain Arrow type before: column.cast(pa.string()) and the like",
+        ) from error
 
 
 def _is_shared(column: Column) -> bool:
