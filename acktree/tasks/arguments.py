@@ -101,6 +101,13 @@ def _own(batch: pa.RecordBatch) -> pa.RecordBatch:
 
     Columns of an input batch are not copied.
     """
+    try:
+        return _copied(batch)
+    except Exception:  # noqa: BLE001  # a type that Arrow does not copy: admission judges the batch
+        return batch
+
+
+def _copied(batch: pa.RecordBatch) -> pa.RecordBatch:
     columns = columns_of(batch)
     if not batch.num_rows or not any(map(_is_shared, columns)):
         return batch
