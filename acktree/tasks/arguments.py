@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
@@ -73,7 +74,11 @@ def parts_of_stream(
     """
     chosen = _selected(batch, declaration, where)
     where = f"{where}, stream {declaration.name!r}"
-    is_admitted = is_plain(chosen.schema, where)
+    try:
+        is_admitted = is_plain(chosen.schema, where)
+    except MisuseError as error:  # of each of its rows, not of their neighbours in the input
+        yield from ((row, error) for row in range(chosen.num_rows))
+        return
     if is_admitted and declaration.schema is None:
         yield 0, _own(chosen)
         return
@@ -97,36 +102,25 @@ def _parts(
 
 
 def _own(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A copy of a batch over memory that is not Arrow's alone: an array made of numpy's is a view of it.
+    """A batch whose columns over memory that is not Arrow's alone are copied: numpy's, for example.
 
     Columns of an input batch are not copied.
     """
-    try:
-        return _copied(batch)
-    except Exception:  # noqa: BLE001  # a type that Arrow does not copy: admission judges the batch
+    if not batch.num_rows:
         return batch
+    for at, column in enumerate(columns_of(batch)):
+        with suppress(pa.ArrowException, KeyError):  # raised by pyarrow for a type that it does not copy
+            if _is_shared(column):
+                field = batch.schema.field(at)
+                batch = batch.set_column(at, field, _copy_of(batch.column(at), field))
+    return batch
 
 
-def _copied(batch: pa.RecordBatch) -> pa.RecordBatch:
-    columns = columns_of(batch)
-    if not batch.num_rows or not any(map(_is_shared, columns)):
-        return batch
-    both = pa.Table.from_batches([batch, batch.slice(0, 0)])
-    copied: pa.RecordBatch = both.combine_chunks().to_batches()[0]
-    for at, field in enumerate(copied.schema):
-        if has_dictionary(field.type):  # the two have one, which is still the user's
-            copied = copied.set_column(at, field, _written_and_read(field, copied.column(at)))
-    return copied
-
-
-def _written_and_read(field: pa.Field, column: pa.Array) -> pa.Array:
-    """A copy of a column with its dictionary; the same one where Arrow does not read what it writes."""
+def _copy_of(column: pa.Array, field: pa.Field) -> pa.Array:
     alone = pa.RecordBatch.from_arrays([column], schema=pa.schema([field]))
-    try:
-        read = batch_from_bytes(batch_to_bytes(alone)).column(0)
-        return pa.RecordBatch.from_arrays([read], schema=alone.schema).column(0)  # of the same type
-    except Exception:  # noqa: BLE001  # admission judges the column
-        return column
+    if has_dictionary(field.type):  # joined, the copy would have the dictionary of the original
+        return batch_from_bytes(batch_to_bytes(alone)).column(0)
+    return pa.Table.from_batches([alone, alone.slice(0, 0)]).combine_chunks().to_batches()[0].column(0)
 
 
 def _is_shared(column: Column) -> bool:

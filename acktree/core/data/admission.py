@@ -12,8 +12,8 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,6 +24,8 @@ from acktree.errors import MisuseError
 from acktree.texts import error_text
 
 __all__ = ["OURS", "admitted", "admitted_schema", "fitted", "is_plain"]
+
+_T = TypeVar("_T")
 
 OURS: Final = b"acktree"
 """The prefix of metadata keys that are reserved for the engine."""
@@ -49,11 +51,9 @@ def admitted(batch: pa.RecordBatch, where: str) -> pa.RecordBatch:
         if _needs_look(given.type) or field.metadata != given.metadata:
             batch = batch.set_column(at, field, _as(_column(batch, at, where), field, where))
     batch = batch.replace_schema_metadata(wanted.metadata)
-    try:
-        few = batch.slice(0, 2)
-        batch_from_bytes(batch_to_bytes(few.take(pa.array(range(few.num_rows), pa.int64()))))
-    except Exception as cause:  # noqa: BLE001  # a cause of another type is given
-        raise _refused(schema, cause, where) from NotImplementedError(error_text(cause))
+    few = batch.slice(0, 2)
+    rows = pa.array(range(few.num_rows), pa.int64())
+    _tried(lambda: batch_from_bytes(batch_to_bytes(few.take(rows))), schema, where)
     return batch
 
 
@@ -66,16 +66,15 @@ def _column(batch: pa.RecordBatch, at: int, where: str) -> pa.Array:
 
 def admitted_schema(schema: pa.Schema, where: str) -> pa.Schema:
     """A schema from outside, such as ``outputs``, by the same rules; raises as :func:`admitted`."""
-    if is_plain(schema, where):
-        return schema
-    try:
-        wanted = pa.schema([_field(field) for field in schema], metadata=_foreign(schema.metadata))
-        depth = max((depth_of(kind) for kind in wanted.types), default=0)
-        if depth > MOST_DEPTH:
-            raise ValueError(f"a type is nested {depth} deep, and Arrow reads at most {MOST_DEPTH}")  # noqa: TRY301
-        pa.ipc.read_schema(wanted.serialize())  # an extension type runs its own code here
-    except Exception as cause:  # noqa: BLE001  # a cause of another type is given
-        raise _refused(schema, cause, where) from NotImplementedError(error_text(cause))
+    return schema if is_plain(schema, where) else _tried(lambda: _wanted(schema), schema, where)
+
+
+def _wanted(schema: pa.Schema) -> pa.Schema:
+    wanted = pa.schema([_field(field) for field in schema], metadata=_foreign(schema.metadata))
+    depth = max((depth_of(kind) for kind in wanted.types), default=0)
+    if depth > MOST_DEPTH:
+        raise ValueError(f"a type is nested {depth} deep, and Arrow reads at most {MOST_DEPTH}")
+    pa.ipc.read_schema(wanted.serialize())  # an extension type runs its own code here
     return wanted
 
 
@@ -132,10 +131,29 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 def is_plain(schema: pa.Schema, where: str) -> bool:
     """Whether the schema needs no change: no metadata, and no nested types or views."""
+    return _tried(
+        lambda: not schema.metadata and not any(f.metadata or _needs_look(f.type) for f in schema),
+        schema,
+        where,
+    )
+
+
+def _tried(call: Callable[[], _T], schema: pa.Schema, where: str) -> _T:
+    """The result of a call that runs code of Arrow, or of a user's extension types.
+
+    What a type raises is raised each time. An exception from outside comes once, and is raised as it is.
+
+    Raises:
+        MisuseError: A type of the schema cannot be used.
+    """
     try:
-        return not schema.metadata and not any(f.metadata or _needs_look(f.type) for f in schema)
-    except Exception as cause:  # noqa: BLE001  # a type that pyarrow does not know
-        raise _refused(schema, cause, where) from NotImplementedError(error_text(cause))
+        return call()
+    except Exception:
+        try:
+            call()
+        except Exception as cause:  # noqa: BLE001  # a cause of another type is given
+            raise _refused(schema, cause, where) from NotImplementedError(error_text(cause))
+        raise
 
 
 def _needs_look(kind: pa.DataType) -> bool:
