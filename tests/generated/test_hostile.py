@@ -253,6 +253,8 @@ def texts_of(first: int, name: str) -> dict[int, str]:
     """The values of a column as text, as Python reads them from Arrow; none for what it cannot read."""
     texts = {}
     for at in range(3):
+        if (name, at) == ("dictionary_before", 1):  # pyarrow would read memory before the dictionary
+            continue
         with suppress(Exception):
             texts[first + at] = shown(column(name).slice(at, 1).column(0).to_pylist()[0])
     return texts
