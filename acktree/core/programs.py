@@ -179,8 +179,10 @@ class Program:
         for module in cloudpickle.list_registry_pickle_by_value():
             known |= _named_in(sys.modules.get(module))
         made: dict[_Key, dict[int, object]] = {}
-        for value in filter(is_named, seen):
-            made.setdefault((value.__module__, value.__qualname__), {})[id(value)] = value
+        others = filter(by_value, vars(main).values()) if main and is_imported else ()  # under another name
+        for value in filter(is_named, (*seen, *others)):
+            module = _MAIN if is_imported and value.__module__ == _name_of(main) else value.__module__
+            made.setdefault((module, value.__qualname__), {})[id(value)] = value
         alone = {key: value for key, values in made.items() if len(values) == 1 for value in values.values()}
         known = alone | known
         if is_imported:  # workers import it
@@ -193,7 +195,7 @@ class Program:
 
     def find(self, module: str, name: str, *, is_main: bool) -> object | None:
         """What has this name in the program; None for nothing."""
-        key = (_MAIN if is_main else module, name)
+        key = (_MAIN if is_main or module == self.main else module, name)
         if key not in self.known and key in self.definitions:
             self.known[key] = _defined(self.definitions[key])
         if key in self.known:
@@ -204,6 +206,7 @@ class Program:
 
     def definition(self, key: _Key, value: object) -> bytes | None:
         """The definition that the driver has sent of a class, if it is this class."""
+        key = (_MAIN if key[0] == self.main else key[0], key[1])
         known = key in self.definitions and self.find(*key, is_main=key[0] == _MAIN) is value
         return self.definitions[key] if known else None
 
