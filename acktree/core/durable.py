@@ -223,8 +223,6 @@ class Unpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401  # as above
         """What a pickle means by a name."""
-        if module == "cloudpickle.cloudpickle" and name in programs.OF_EARLIER_RELEASES:
-            return programs.OF_EARLIER_RELEASES[name]
         found = programs.main_named(module, name)
         return super().find_class(module, name) if found is None else found
 

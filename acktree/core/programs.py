@@ -21,9 +21,7 @@ Rules of this file
 1. Within one run a reference means the very class of its definition, as cloudpickle knows it again.
 2. In any later run it means the class that the program has under that name. Where there is none, it is
    refused. A function is code alone: one that is gone is read as it was written.
-3. An earlier acktree wrote a definition in the place of each class. It is read likewise, and as it was
-   written where the program has no class of that name.
-4. A process that runs no topology and has no class of that name reads the definition. It writes what it was
+3. A process that runs no topology and has no class of that name reads the definition. It writes what it was
    given: ``rebalance`` needs no program.
 """
 
@@ -47,7 +45,6 @@ import cloudpickle
 from acktree.errors import CheckpointError
 
 __all__ = [
-    "OF_EARLIER_RELEASES",
     "Program",
     "Reference",
     "by_value",
@@ -423,39 +420,3 @@ def _found_in(module: object, name: str) -> object | None:
         found: object = reduce(getattr, name.split("."), module)
         return found
     return None
-
-
-def _earlier_class(kind: type, name: str, bases: Any, given: Mapping[str, Any], *rest: Any) -> Any:  # noqa: ANN401
-    found = _of_earlier_name(given.get("__module__", _MAIN), name)
-    return found or cloudpickle.cloudpickle._make_skeleton_class(kind, name, bases, given, *rest)  # noqa: SLF001
-
-
-def _earlier_enum(*given: Any) -> Any:  # noqa: ANN401
-    _, _, qualname, _, module, *_ = given
-    found = _of_earlier_name(module, qualname)
-    return found or cloudpickle.cloudpickle._make_skeleton_enum(*given)  # noqa: SLF001
-
-
-def _earlier_state(kind: type, state: Any) -> type:  # noqa: ANN401
-    if _of_earlier_name(kind.__module__, kind.__qualname__) is not kind:
-        cloudpickle.cloudpickle._class_setstate(kind, state)  # noqa: SLF001
-    return kind
-
-
-def _of_earlier_name(module: str, name: str) -> object | None:
-    """The class of the program that an earlier release wrote under this name: without those around it."""
-    program, is_main = _Process.program, module == _MAIN
-    if program is None:
-        return None
-    found = program.find(program.main if is_main else module, name, is_main=is_main)
-    keys = {*program.known, *program.definitions}
-    nested = [key for key in keys if key[0] == module and key[1].endswith(f".{name}")]
-    return program.find(*nested[0], is_main=is_main) if found is None and len(nested) == 1 else found
-
-
-OF_EARLIER_RELEASES: Final[Mapping[str, Any]] = {
-    "_make_skeleton_class": _earlier_class,
-    "_make_skeleton_enum": _earlier_enum,
-    "_class_setstate": _earlier_state,
-}
-"""What reads a definition where earlier releases wrote one, by the name that it has in cloudpickle."""

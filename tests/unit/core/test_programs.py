@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import io
 import pickle
 import subprocess
 import sys
-import types
 from collections.abc import Callable
 from pathlib import Path
 
@@ -265,29 +263,6 @@ def test_a_process_without_a_topology_reads_what_was_written_and_writes_it_back(
     done = subprocess.run([sys.executable, "-c", code, str(stored)], check=True, stdout=subprocess.PIPE)
     assert done.stdout == b"Kind.A\n"
     assert durable.loads(stored.read_bytes()) == {kind.A: 1}
-
-
-def test_what_an_earlier_acktree_wrote_with_its_classes_is_of_the_present_class_where_there_is_one():
-    code = (
-        "import dataclasses, enum, sys, cloudpickle\n"
-        "class Holder:\n"
-        "    class Kind(enum.Enum):\n        A = 1\n"
-        "    @dataclasses.dataclass(frozen=True)\n    class Key:\n"
-        "        n: int\n        def old(self): pass\n"
-        "class Gone(Holder): pass\n"
-        "for kind in (Holder.Kind, Holder.Key): kind.__module__, kind.__qualname__ = 'made', kind.__name__\n"
-        "sys.stdout.buffer.write(b'\\xac\\x01' + cloudpickle.dumps([Holder.Kind.A, Holder.Key(3), Gone()]))"
-    )
-    written = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE).stdout
-    made = types.ModuleType("made")
-    made.Kind, made.Key = kind_of(), dataclasses.make_dataclass("Key", [("n", int)], frozen=True)
-    for kind in (made.Kind, made.Key):
-        kind.__module__, kind.__qualname__ = "made", kind.__name__
-    planned(made.Kind, made.Key)
-    kind, key, gone = durable.loads(written)
-    assert (kind, key) == (made.Kind.A, made.Key(3))
-    assert not hasattr(made.Key, "old")
-    assert type(gone).__name__ == "Gone"
 
 
 class Pinned:
