@@ -257,7 +257,7 @@ def _exact_decimal(value: Decimal) -> Change | None:
 
 
 def _scale(places: int) -> Check:
-    """Whether a number has at most so many digits behind the point, and a float as many as are kept of it."""
+    """A check of numbers: at most ``places`` digits behind the point; a float has at most 15 digits in all."""
 
     def check(value: float | Decimal) -> Change | None:
         exact = Decimal(repr(value)) if isinstance(value, float) else value
@@ -315,7 +315,7 @@ def _midnight(value: datetime) -> Change | None:
 
 
 def _time(digits: int | None, *, is_aware: bool) -> Check:
-    """Whether a time has a zone or has none, and its fraction of a second has so many digits; None: 6."""
+    """A check of times: with a zone or without one, and ``digits`` digits of a second (None: 6)."""
     step = 1 if digits is None else 10 ** (6 - min(digits, 6))
 
     def check(value: datetime | time) -> Change | None:
