@@ -8,7 +8,7 @@ passed).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,23 @@ def pytest_configure(config: pytest.Config) -> None:
     file = config.getoption("--outcomes")
     if file and not hasattr(config, "workerinput"):  # with pytest-xdist: in the controller alone
         config.pluginmanager.register(_Outcomes(Path(file)))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable() -> Generator[None, Any, Any]:
+    """A process of pytest-xdist ends if a report's text has half of a surrogate pair: it is escaped."""
+    return _escaped((yield))
+
+
+def _escaped(node: Any) -> Any:
+    """The same lists, tuples and dictionaries, with texts that UTF-8 can write."""
+    if isinstance(node, str):
+        return node.encode("utf-8", "backslashreplace").decode()
+    if isinstance(node, dict):
+        return {_escaped(key): _escaped(value) for key, value in node.items()}
+    if isinstance(node, list | tuple):
+        return type(node)(_escaped(each) for each in node)
+    return node
 
 
 class _Outcomes:

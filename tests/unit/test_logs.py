@@ -79,11 +79,11 @@ def test_every_logger_of_the_package_is_made_here():
         for file in folder.rglob("*.py")
         if re.search(r"getLogger|^import logging|^from logging", file.read_text(), re.MULTILINE)
     }
-    # Three connectors silence or pass on their client's own logger; a worker prints what user code logs, and
-    # the levels of users' loggers can be set.
+    # Three connectors and the page silence or pass on the own logger of their library; a worker prints what
+    # user code logs, and the levels of users' loggers can be set.
     assert users == {
         "log_levels.py", "log_lines.py", "logs.py", "connectors/kafka/client.py", "connectors/rabbitmq.py",
-        "connectors/sql.py", "spark/worker/printing.py",
+        "connectors/sql.py", "spark/worker/printing.py", "ui/web/connections.py",
     }  # fmt: skip
 
 
