@@ -176,7 +176,10 @@ def test_last(): pass
     assert code == 1
     assert "=== FAILED lane spark: it ended with exit code " in printed
     assert "\n  tests/test_alone.py::test_last\n" in printed  # it did not run
-    assert "FAILED tests/test_alone.py::test_dies" in printed or "\n  tests/test_alone.py::test_dies\n" in printed
+    assert (
+        "FAILED tests/test_alone.py::test_dies" in printed
+        or "\n  tests/test_alone.py::test_dies\n" in printed
+    )
     assert printed.endswith("1 passed, 2 failed, 0 skipped\n")
 
 

@@ -257,7 +257,7 @@ def _exact_decimal(value: Decimal) -> Change | None:
 
 
 def _scale(places: int) -> Check:
-    """A check of numbers: at most ``places`` digits behind the point; a float has at most 15 digits in all."""
+    """A check of numbers: at most ``places`` digits behind the point; of a float also 15 digits in all."""
 
     def check(value: float | Decimal) -> Change | None:
         exact = Decimal(repr(value)) if isinstance(value, float) else value

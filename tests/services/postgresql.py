@@ -94,7 +94,7 @@ class PostgreSQL:
             str(self.bin / "postgres"), "-D", self._data, "-p", str(self.port),
             "-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=",
             "-c", "fsync=off", "-c", "full_page_writes=off",
-            "-c", "max_connections=40", "-c", "shared_buffers=16MB",
+            "-c", "max_connections=400", "-c", "shared_buffers=16MB",
         ]  # fmt: skip
         log = (self.folder / "log").open("ab")
         with log:

@@ -12,7 +12,7 @@ import pytest
 
 from acktree import BasicBolt, Config, IterableSpout, Retry, Spout, TopologyBuilder, submit
 from acktree.errors import CheckpointError, MisuseError, SpoutError
-from acktree.spark.session.settings import _HDFS_WAITS, prepare_session
+from acktree.spark.session.settings import _HDFS_WAITS, _set_short_waits, prepare_session
 from acktree.testing import FeederSpout
 from tests.scenarios.running_calls import make_all_calls, watched
 from tests.spark.topologies import BatchSink, Hoard, Notebook, PoisonedEvery, Tally, counted, notes
@@ -56,16 +56,11 @@ def test_a_child_that_user_code_forks_does_not_keep_the_jvm(spark: SparkSession)
 
 
 def test_files_at_hdfs_are_closed_soon_and_what_the_user_set_stays(spark: SparkSession) -> None:
-    conf = spark.sparkContext._jsc.hadoopConfiguration()
+    conf = spark._jvm.org.apache.hadoop.conf.Configuration()  # the session's remembers what was set before
     delay, retries = _HDFS_WAITS
-    conf.unset(delay)
     conf.set(retries, "5")  # what Hadoop ships, but the user's
-    try:
-        prepare_session(spark, is_folder=False)
-        assert (conf.get(delay), conf.get(retries)) == (_HDFS_WAITS[delay], "5")
-    finally:
-        conf.unset(retries)
-        prepare_session(spark)
+    _set_short_waits(conf)
+    assert (conf.get(delay), conf.get(retries)) == (_HDFS_WAITS[delay], "5")
 
 
 class Environment(BasicBolt):

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from acktree.spark.session.gateway import end_with_driver, java_that_ended, launch, show_stderr
 
@@ -242,8 +242,9 @@ def prepare_session(session: SparkSession, *, is_folder: bool = True) -> None:
                 stacklevel=3,
             )
     _without_checksums(session)
-    if not is_folder:
-        _with_short_waits(session)
+    context = getattr(session, "_jsc", None)
+    if not is_folder and context is not None:  # None: Spark Connect
+        _set_short_waits(context.hadoopConfiguration())
 
 
 @contextmanager
@@ -308,12 +309,12 @@ def _without_checksums(session: SparkSession) -> None:
     local.setVerifyChecksum(False)
 
 
-def _with_short_waits(session: SparkSession) -> None:
-    """Let files at HDFS be closed soon after their last block is stored; what the user set stays."""
-    context = getattr(session, "_jsc", None)
-    if context is None:
-        return  # Spark Connect
-    conf = context.hadoopConfiguration()
+def _set_short_waits(conf: Any) -> None:  # noqa: ANN401  # py4j has no types
+    """Let files at HDFS be closed soon after their last block is stored; what the user set stays.
+
+    Args:
+        conf: Hadoop's configuration, in the JVM.
+    """
     for name, value in _HDFS_WAITS.items():
         sources = conf.getPropertySources(name)
         if sources is None or list(sources)[-1] == _HDFS_DEFAULTS:
