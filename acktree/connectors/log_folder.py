@@ -49,6 +49,8 @@ SIGN_BYTES: Final = 256
 """A file is identified by at most this number of its first bytes, and of the last bytes that were read."""
 DAMAGES: Final = (gzip.BadGzipFile, EOFError, zlib.error)
 """What a truncated or damaged compressed file raises."""
+_UNREADABLE: Final = (FileNotFoundError, PermissionError, *DAMAGES)
+"""Then a file is not the one of a mark. After another error (of a disk, say) it may be: that is raised."""
 _ROTATED: Final = r"[._-]\d[\d._:T-]*(\.gz)?"
 """What logrotate and others append: ``.1``, ``-20240501``, ``.2024-05-01_12``, ``.2.gz``."""
 _NUMBER: Final = re.compile(r"[._-](\d{1,3})")
@@ -75,7 +77,7 @@ class Mark(NamedTuple):
 
     def is_in(self, path: Path) -> bool:
         """Whether a file begins with the bytes that were read."""
-        with suppress(OSError, *DAMAGES), open_log_file(path) as file:
+        with suppress(*_UNREADABLE), open_log_file(path) as file:
             head, tail = ends_of(file, self.size)
             length = min(self.size, SIGN_BYTES)
             if (len(head), len(tail)) == (length, length):
@@ -322,7 +324,7 @@ def head_of(path: Path) -> bytes:
 
 
 def _holds(file: LogFile, mark: Mark) -> bool:
-    with suppress(OSError, *DAMAGES):
+    with suppress(*_UNREADABLE):
         return file.holds(mark)
     return False
 

@@ -474,3 +474,28 @@ def test_a_damaged_rotated_file_is_reported_and_what_comes_after_it_is_read(log:
     assert [report.what.split(",")[0][-10:] for report in reader.reports] == ["is damaged"]
     assert all_of(reader) == []
     reader.close()
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/mem").exists(), reason="no file whose bytes cannot be read (Linux has one)"
+)
+def test_a_disk_that_cannot_be_read_for_a_while_is_an_error_and_no_line_comes_again(log: Log) -> None:
+    log.write(b"one\n")
+    reader = reader_of(log)
+    assert all_of(reader) == [b"one"]
+    position = reader.position
+    reader.close()
+    log.rotate()
+    rotated = log.path.with_name("app.log.1")
+    packed = rotated.with_name("app.log.1.gz")
+    packed.symlink_to("/proc/self/mem")  # a regular file; to read it fails with EIO
+    content = rotated.read_bytes()
+    rotated.unlink()
+    log.write(b"two\n")
+    reader = reader_of(log, position)
+    with pytest.raises(OSError, match="Input/output"):
+        all_of(reader)
+    packed.unlink()
+    packed.write_bytes(gzip.compress(content + b"last\n"))
+    assert all_of(reader) == [b"last", b"two"]
+    reader.close()
