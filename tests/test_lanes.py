@@ -149,16 +149,18 @@ def test_a_test_that_fails_twice_and_a_file_that_cannot_be_imported_fail_the_run
 
 
 DEATHS = {
-    "a crash": "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)",
-    "pytest.exit": "import pytest; pytest.exit('enough', returncode=0)",
-    "a timeout by a thread": "import time; time.sleep(1000)",
+    "a crash": ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", 1),
+    "pytest.exit": ("import pytest; pytest.exit('enough', returncode=0)", 2),
+    "a timeout by a thread": ("import time; time.sleep(1000)", 1),
 }
+"""What a test does, and how many of the tests have no outcome then."""
 
 
 @pytest.mark.parametrize("death", DEATHS)
 def test_tests_that_did_not_run_since_their_process_ended_fail_the_run_and_are_named(
     tree: Path, death: str
 ) -> None:
+    call, not_run = DEATHS[death]
     (tree / "tests" / "test_alone.py").write_text(
         f"""
 import pytest
@@ -167,7 +169,7 @@ pytestmark = pytest.mark.spark
 def test_first(): pass
 
 @pytest.mark.timeout({1 if "timeout" in death else 0}, method="thread")
-def test_dies(): {DEATHS[death]}
+def test_dies(): {call}
 
 def test_last(): pass
 """
@@ -175,11 +177,9 @@ def test_last(): pass
     code, printed = run(tree, "--lanes", "spark")
     assert code == 1
     assert "=== FAILED lane spark: it ended with exit code " in printed
-    assert "\n  tests/test_alone.py::test_last\n" in printed  # it did not run
-    assert (
-        "FAILED tests/test_alone.py::test_dies" in printed
-        or "\n  tests/test_alone.py::test_dies\n" in printed
-    )
+    names = [f"  tests/test_alone.py::{name}\n" for name in ("test_dies", "test_last")[-not_run:]]
+    assert f"\n{not_run} of its tests did not run:\n{''.join(names)}" in printed
+    assert ("FAILED tests/test_alone.py::test_dies\n" in printed) == (not_run == 1)
     assert printed.endswith("1 passed, 2 failed, 0 skipped\n")
 
 

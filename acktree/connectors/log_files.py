@@ -30,6 +30,7 @@ from acktree.connectors.log_folder import (
     DAMAGES,
     NOTHING,
     SIGN_BYTES,
+    UNREADABLE,
     LogFile,
     LogFolder,
     Look,
@@ -320,7 +321,7 @@ class LogReader:
         if folder.log is None:
             raise _missing(self.path)
         for file in folder.unread():
-            with suppress(OSError, *DAMAGES):
+            with suppress(*UNREADABLE):
                 folder.known[file] = file.whole()
         self._open(folder.log, NOTHING, folder)
 
@@ -343,7 +344,7 @@ class LogReader:
     def _is_beginning(self, file: LogFile) -> bool:
         """Whether a file is a copy of the beginning of what was read, as far as the first bytes show it."""
         place = self._place
-        with suppress(OSError, *DAMAGES):
+        with suppress(*UNREADABLE):
             head = head_of(file.path)
             return bool(head) and file.length <= place.mark.size and place.head.startswith(head)
         return False

@@ -34,6 +34,7 @@ __all__ = [
     "DAMAGES",
     "NOTHING",
     "SIGN_BYTES",
+    "UNREADABLE",
     "LogFile",
     "LogFolder",
     "Look",
@@ -49,8 +50,9 @@ SIGN_BYTES: Final = 256
 """A file is identified by at most this number of its first bytes, and of the last bytes that were read."""
 DAMAGES: Final = (gzip.BadGzipFile, EOFError, zlib.error)
 """What a truncated or damaged compressed file raises."""
-_UNREADABLE: Final = (FileNotFoundError, PermissionError, *DAMAGES)
-"""Then a file is not the one of a mark. After another error (of a disk, say) it may be: that is raised."""
+UNREADABLE: Final = (FileNotFoundError, PermissionError, *DAMAGES)
+"""Errors for which a file is left out. Any other error, of a disk for example, is raised: the file may hold
+what was read, and to leave it out would bring its lines again."""
 _ROTATED: Final = r"[._-]\d[\d._:T-]*(\.gz)?"
 """What logrotate and others append: ``.1``, ``-20240501``, ``.2024-05-01_12``, ``.2.gz``."""
 _NUMBER: Final = re.compile(r"[._-](\d{1,3})")
@@ -77,12 +79,11 @@ class Mark(NamedTuple):
 
     def is_in(self, path: Path) -> bool:
         """Whether a file begins with the bytes that were read."""
-        with suppress(*_UNREADABLE), open_log_file(path) as file:
+        with open_log_file(path) as file:
             head, tail = ends_of(file, self.size)
-            length = min(self.size, SIGN_BYTES)
-            if (len(head), len(tail)) == (length, length):
-                return zlib.crc32(head) == self.head and self.tail in (0, zlib.crc32(tail))
-        return False
+        length = min(self.size, SIGN_BYTES)
+        is_whole = (len(head), len(tail)) == (length, length)
+        return is_whole and zlib.crc32(head) == self.head and self.tail in (0, zlib.crc32(tail))
 
 
 NOTHING: Final = Mark()
@@ -324,7 +325,7 @@ def head_of(path: Path) -> bytes:
 
 
 def _holds(file: LogFile, mark: Mark) -> bool:
-    with suppress(*_UNREADABLE):
+    with suppress(*UNREADABLE):
         return file.holds(mark)
     return False
 

@@ -175,7 +175,13 @@ def dumps_by_value(value: object) -> bytes:
 
 
 def must_be_rewritten(plain: bytes) -> bool:
-    """Whether a pickle, or several in a row, may name a class of ours or one that others cannot import."""
+    """Whether a pickle, or several in a row, may name a class of ours or one that others cannot import.
+
+    Args:
+        plain: Of protocol 4 or later.
+    """
+    if pickle.STACK_GLOBAL not in plain:  # it names no class
+        return False
     if _OURS in plain or _MAIN in plain:
         return True
     by_value = cloudpickle.list_registry_pickle_by_value()

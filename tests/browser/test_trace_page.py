@@ -56,7 +56,7 @@ def address_of(page, shown, name):
 def draw_whole(page, shown, name, root, lines, record_property):
     """Open a trace and all of its tree, with so many lines at least, for little and within the page's width.
 
-    Of time only the CPU of the tab is asserted, with room: on a busy machine a CPU second does less.
+    Of time only the CPU of the tab is asserted, in units of a plain list that is drawn on the same machine.
     """
     address, costs = address_of(page, shown, name), Costs(page)
     tree = costs.of(f"location.hash = '{address}/trace/{root}'", "ul.tree li", 1)
@@ -66,13 +66,13 @@ def draw_whole(page, shown, name, root, lines, record_property):
     for what, cost in {"tree": tree, "whole tree": whole}.items():
         record_property(what, cost)
         assert cost["elements"] < 15_000, (what, cost)
-        assert cost["cpu_secs"] < 4, (what, cost)
+        assert cost["lists"] < 6, (what, cost)
         assert cost["layouts"] < 20, (what, cost)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 @pytest.mark.parametrize("form", TREES)
-def test_the_largest_tree_is_opened_within_a_second_and_stays_readable(
+def test_the_largest_tree_is_opened_for_little_cpu_and_stays_readable(
     browser, shown, tmp_path, record_property, form
 ):
     """All of its branches at once. Readable: nothing is wider than the page, on a telephone too."""
@@ -160,7 +160,7 @@ def many_tuples(name):
 
 
 @pytest.mark.parametrize("look", ["light", "phone"])
-def test_a_message_of_100_000_tuples_is_shown_within_a_second_and_stays_readable(
+def test_a_message_of_100_000_tuples_is_shown_for_little_cpu_and_stays_readable(
     browser, shown, tmp_path, record_property, look
 ):
     """Really executed and recorded: 1,000 of them are stored, those that failed among them, and the others

@@ -90,6 +90,7 @@ class PostgreSQL:
 
     def start(self) -> None:
         """Run it until :meth:`stop`, and wait until it takes connections."""
+        # Sinks keep a connection for each URL until the process ends, and each test has a URL of its own.
         command = [
             str(self.bin / "postgres"), "-D", self._data, "-p", str(self.port),
             "-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=",

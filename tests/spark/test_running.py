@@ -61,6 +61,9 @@ def test_files_at_hdfs_are_closed_soon_and_what_the_user_set_stays(spark: SparkS
     conf.set(retries, "5")  # what Hadoop ships, but the user's
     _set_short_waits(conf)
     assert (conf.get(delay), conf.get(retries)) == (_HDFS_WAITS[delay], "5")
+    prepare_session(spark, is_folder=False)
+    assert spark.sparkContext._jsc.hadoopConfiguration().get(delay) == _HDFS_WAITS[delay]
+    prepare_session(spark)
 
 
 class Environment(BasicBolt):

@@ -102,7 +102,7 @@ UNCHANGING: Final = IMMUTABLE | {Frozen}
 def frozen(fields: Sequence[str], values: Sequence[object]) -> list[object]:
     """The values of a tuple without a schema; each that can change as it is now.
 
-    Such a value is pickled here instead of in :func:`encode_rows`: 2 to 3 us more for a small list.
+    Such a value is pickled here instead of in :func:`encode_rows`: about 2 us more for a small list.
     """
     kept = [*values]
     for at, value in enumerate(kept):

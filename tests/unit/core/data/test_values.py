@@ -19,6 +19,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from acktree import Config
+from acktree.core import durable
 from acktree.core.data.row_hashes import hash_rows
 from acktree.core.data.values import (
     LOOKED_AT,
@@ -492,3 +494,16 @@ def test_a_value_of_more_than_arrow_has_room_for_is_refused():
 def test_a_quick_look_says_nothing_of_a_large_value(value):
     assert not quick_look(None)([value])
     assert not quick_look(pa.schema([("v", pa.string())]))([value])
+
+
+@pytest.mark.parametrize(
+    ("value", "is_rewritten"),
+    [
+        ("acktree and __main__", False),
+        ({"__main__": [1, (2.5, None)]}, False),
+        (b"\x93", False),
+        (Config(), True),
+    ],
+)
+def test_a_pickle_is_rewritten_only_if_it_names_a_class(value, is_rewritten):
+    assert durable.must_be_rewritten(pickle.dumps(value, 5)) is is_rewritten

@@ -306,7 +306,7 @@ def test_a_slow_reader_with_the_token_gets_the_whole_answer(page, monkeypatch):
 
 
 def page_of_its_own(stack, tmp_path, files):
-    """A page whose process may open ``limit`` files, and the text of its stderr."""
+    """A page whose process may open ``files`` files, and the text of its stderr."""
     errors = stack.enter_context((tmp_path / "errors").open("w+"))
     process = subprocess.Popen(
         ["sh", "-c", f"ulimit -n {files}; exec {sys.executable} -m acktree ui --listen 127.0.0.1:0"],
