@@ -5,9 +5,11 @@ What a user needs is here; ``acktree.testing`` has what a user's tests need.
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
+from acktree import errors
 from acktree.acknowledger import Acknowledger
 from acktree.bolt import (
     AnyBolt,
@@ -111,6 +113,8 @@ if TYPE_CHECKING:
     from acktree.traces.trace import Trace, TracedMessage, TracedTuple
     from acktree.traces.traces import Traces
     from acktree.ui.page import Page, serve_page
+
+errors.full_tracebacks = os.environ.get("ACKTREE_TRACEBACK") == "full"
 
 _LAZY: Final = {
     "AckerNumbers": "acktree.core.stats.numbers",

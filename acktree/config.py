@@ -25,7 +25,7 @@ from typing import Any, Final, Literal, NoReturn, TypeVar
 
 from acktree.core.data.context import TaskHook
 from acktree.core.data.hooks import WorkerHook
-from acktree.errors import ConfigError
+from acktree.errors import ConfigError, ending_at_caller
 from acktree.log_lines import LogFormat
 from acktree.metrics_consumer import MetricsConsumer
 from acktree.named_objects import named_objects, names_of_classes
@@ -91,6 +91,7 @@ def _refusing_unknown(config: _Class) -> _Class:
     """Raise ConfigError for an unknown keyword; type checkers still see the dataclass constructor."""
     construct = config.__init__
 
+    @ending_at_caller
     @functools.wraps(construct)
     def checked(self: object, **settings: Any) -> None:  # noqa: ANN401  # checked by what it wraps
         known = {setting.name for setting in fields(config)}

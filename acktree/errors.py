@@ -23,8 +23,11 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+import sysconfig
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar, cast
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, TypeVar, cast
 
 __all__ = [
     "AcktreeError",
@@ -41,6 +44,7 @@ __all__ = [
     "SpoutError",
     "TopologyError",
     "closest",
+    "ending_at_caller",
     "name_keywords_of_connector",
     "naming_keywords",
     "nearest",
@@ -48,6 +52,11 @@ __all__ = [
 
 
 _Call = TypeVar("_Call", bound=Callable[..., Any])
+full_tracebacks = False
+"""Whether errors show the lines of acktree, too: ``ACKTREE_TRACEBACK=full`` in the environment sets it."""
+_OURS: Final = __name__.partition(".")[0]
+_OF_PYTHON: Final = Path(sysconfig.get_paths()["stdlib"])
+_PACKAGES: Final = frozenset({"site-packages", "dist-packages"})
 
 
 class AcktreeError(Exception):
@@ -207,10 +216,51 @@ def nearest(name: object, known: Iterable[str]) -> str:
     return f"there are {', '.join(map(repr, names[:-1]))} and {names[-1]!r}"
 
 
+def ending_at_caller(call: _Call) -> _Call:
+    """Let the traceback of an AcktreeError of a public call end at the user's line.
+
+    That of a ProtocolError is left whole, and so are all with :data:`full_tracebacks`.
+    """
+
+    @functools.wraps(call)
+    def called(*arguments: Any, **keywords: Any) -> Any:  # noqa: ANN401  # as what it wraps
+        try:
+            return call(*arguments, **keywords)
+        except AcktreeError as error:
+            if not isinstance(error, ProtocolError) and not full_tracebacks:
+                _end_at_user(error)
+            raise
+
+    return cast("_Call", called)
+
+
+def _end_at_user(error: BaseException | None) -> None:
+    """Leave out the frames after the last one of a user's file, also of the error's causes."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        last, frame = None, error.__traceback__
+        while frame is not None:
+            last, frame = frame if _is_of_user(frame) else last, frame.tb_next
+        if last is None:
+            error.__traceback__ = None
+        else:
+            last.tb_next = None
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def _is_of_user(place: TracebackType) -> bool:
+    frame = place.tb_frame
+    file = Path(frame.f_code.co_filename)
+    is_ours = str(frame.f_globals.get("__name__")).partition(".")[0] == _OURS
+    is_of_python = _OF_PYTHON in file.parents and _PACKAGES.isdisjoint(file.parts)
+    return not (is_ours or is_of_python or str(file).startswith("<frozen "))
+
+
 def naming_keywords(call: _Call) -> _Call:
     """Let a call refuse an unknown keyword with the nearest known one, and name an argument that is missing.
 
-    For set-up; it costs a microsecond.
+    For set-up; it costs a microsecond. Its errors end at the user's line: :func:`ending_at_caller`.
 
     Raises:
         ConfigError: A keyword is unknown, or an argument without a default is not given.
@@ -250,7 +300,7 @@ def naming_keywords(call: _Call) -> _Call:
                 raise ConfigError(what, f"{shown}({where})", fix)
         return call(*arguments, **keywords)
 
-    return cast("_Call", checked)
+    return cast("_Call", ending_at_caller(checked))
 
 
 def name_keywords_of_connector(made: type) -> None:

@@ -26,7 +26,7 @@ from acktree.dead_letters.export import export_to
 from acktree.dead_letters.letter import DeadLetter
 from acktree.dead_letters.sqlite import IN_MEMORY, SqliteTable
 from acktree.dead_letters.table import Filters, Table, Which, letter_of_row, parts_of, row_of
-from acktree.errors import AcktreeError, ConfigError, ConnectorError, MisuseError
+from acktree.errors import AcktreeError, ConfigError, ConnectorError, MisuseError, ending_at_caller
 from acktree.private_urls import is_url, masked_place
 from acktree.texts import bounded
 
@@ -182,6 +182,7 @@ class DeadLetters:
         """The number of letters that match; all letters without a filter."""
         return self._table.count(Which.of(filters, self._scope))
 
+    @ending_at_caller
     def get(self, ids: Iterable[int]) -> list[DeadLetter]:
         """The letters with these ids, in this order.
 
@@ -199,6 +200,7 @@ class DeadLetters:
                 )
         return [found[number] for number in asked]
 
+    @ending_at_caller
     def redrive(self, ids: Iterable[int]) -> int:
         """Send letters again, as new messages at attempt 1; returns how many were sent.
 
@@ -253,6 +255,7 @@ class DeadLetters:
         """Record that the messages of redriven letters have a final verdict; purged letters are ignored."""
         self._table.mark(list(ids), {"settled_ms": now_ms})
 
+    @ending_at_caller
     def purge(self, **filters: Unpack[Filters]) -> int:
         """Delete the letters that match; returns how many. They cannot be restored.
 
@@ -274,6 +277,7 @@ class DeadLetters:
             which = Which.of({**filters, "ids": asked}, self._scope)
         return self._table.delete(which)
 
+    @ending_at_caller
     def export(self, path: Path | str, **filters: Unpack[Filters]) -> int:
         """Write the letters that match to a new file for other programs; returns how many.
 

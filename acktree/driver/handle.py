@@ -21,7 +21,7 @@ from acktree.driver.running import RunningTopology
 from acktree.driver.shutdown import stop_on_signal, stop_on_signals
 from acktree.driver.spout_threads import now_ms
 from acktree.driver.supervisor import Supervisor
-from acktree.errors import MisuseError
+from acktree.errors import MisuseError, ending_at_caller
 from acktree.stopped_by import StoppedBySignal
 from acktree.topology.describe import Description
 from acktree.traces.events import Event
@@ -124,6 +124,7 @@ class SubmittedTopology(RunningTopology):
             next_deadline_ms=run.results.progress.next_deadline_ms,
         )
 
+    @ending_at_caller
     def debug(self, *, on: bool = True, component: str | None = None, percent: float = 100) -> None:
         """Log the tuples that components emit, from the next micro-batches on: see ``RunningTopology``."""
         self._run.watch.set_debug(on=on, component=component, percent=percent)
@@ -140,6 +141,7 @@ class SubmittedTopology(RunningTopology):
         """Stop asking the spouts for messages; what is open goes on, and verdicts arrive."""
         self._run.set_active(active=False)
 
+    @ending_at_caller
     def rebalance(
         self,
         *,
@@ -170,6 +172,7 @@ class SubmittedTopology(RunningTopology):
         how = ("warm" if self.is_warm else "warming up") if self.is_running else "over"
         return markup.block(f"topology {self.name}, {how}", html_of(self.stats()))
 
+    @ending_at_caller
     def await_termination(self, timeout_secs: float | None = None, *, progress: bool = False) -> bool:
         """Wait until the topology has ended or was stopped.
 
@@ -197,6 +200,7 @@ class SubmittedTopology(RunningTopology):
             return f"{self.name}: warming up for {warming_secs:.0f} s"
         return f"{self.name}: {self._run.account()} micro_batch={batch_id}"
 
+    @ending_at_caller
     def await_idle(self, timeout_secs: float) -> bool:
         """Wait until no message is open, and all that was emitted has run through a committed micro-batch.
 
@@ -205,6 +209,7 @@ class SubmittedTopology(RunningTopology):
         """
         return self._await(self._is_idle, timeout_secs)
 
+    @ending_at_caller
     def kill(self, wait_secs: float | None = None) -> None:
         """Deactivate, wait for open messages, stop between two micro-batches.
 
@@ -238,6 +243,7 @@ class SubmittedTopology(RunningTopology):
         self._in_block = True
         return self
 
+    @ending_at_caller
     def __exit__(
         self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
     ) -> None:

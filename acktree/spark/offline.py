@@ -25,7 +25,7 @@ from acktree.checkpoint.memory_log import stored_blobs
 from acktree.checkpoint.migrated_state import TAKEN_IN, Memories, read_memory, tasks_in, write_memories
 from acktree.config import MOST_PARTITIONS
 from acktree.core.state.store import MemoryStore
-from acktree.errors import CheckpointError, ConfigError, nearest
+from acktree.errors import CheckpointError, ConfigError, ending_at_caller, nearest
 from acktree.spark.session.settings import lend_session, prepare_session
 from acktree.tasks.bolts.moved_memory import moved
 from acktree.topology.shape import Part, Shape
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["rebalance", "reset_state"]
 
 
+@ending_at_caller
 def rebalance(
     checkpoint: str | Path,
     *,
@@ -83,6 +84,7 @@ def rebalance(
         _begin(held, now, partitions or held.partitions, memories)
 
 
+@ending_at_caller
 def reset_state(
     checkpoint: str | Path, *, component: str | None = None, spark: SparkSession | None = None
 ) -> None:

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from acktree.config import Config
-from acktree.errors import MisuseError, naming_keywords
+from acktree.errors import MisuseError, ending_at_caller, naming_keywords
 from acktree.testing.local_topology import LocalTopology
 from acktree.topology.model import Topology, refuse_other_than_topology
 from acktree.traces.events import EventLogger
@@ -71,6 +71,7 @@ class LocalCluster:
         self._running.append(running)
         return running
 
+    @ending_at_caller
     def advance(self, secs: float = 0) -> None:
         """Run until nothing moves, then step the clock through every deadline on the way, running at each.
 
@@ -84,6 +85,7 @@ class LocalCluster:
         """
         self._advance_until(lambda: False, self.now_ms + round(secs * 1000))
 
+    @ending_at_caller
     def tuples(self, component: str, stream: str = "default") -> list[list[Any]]:
         """All that a component emitted on a stream, in the order it did, each tuple once."""
         found = [topology for topology in self._running if component in topology.plan.topology.components]

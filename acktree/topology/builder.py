@@ -18,7 +18,7 @@ from acktree.bolt import AnyBolt
 from acktree.core.data.fields import DEFAULT_STREAM
 from acktree.core.data.groupings import CustomGrouping
 from acktree.core.spouts.retry import Retry
-from acktree.errors import TopologyError, naming_keywords
+from acktree.errors import TopologyError, ending_at_caller, naming_keywords
 from acktree.spout import Spout
 from acktree.topology.declared import Declared, Input
 from acktree.topology.model import Topology
@@ -96,6 +96,7 @@ class TopologyBuilder:
         self._declared.append(declared)
         return BoltDeclarer(declared)
 
+    @ending_at_caller
     def create_topology(self) -> Topology:
         """Validate the topology, number its tasks, and return it.
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from graphlib import TopologicalSorter
 
-from acktree.errors import TopologyError
+from acktree.errors import TopologyError, ending_at_caller
 from acktree.topology.component import Component, Kind, Subscription
 from acktree.topology.describe import Description, describe
 from acktree.topology.drawing import html_of
@@ -68,6 +68,7 @@ class Topology:
         """The component of a task. KeyError for an unknown task id."""
         return self._by_task[task_id]
 
+    @ending_at_caller
     def levels(self, partitions: int) -> tuple[Level, ...]:
         """The levels of this topology on that number of partitions, source first; see ``levels.py``.
 
@@ -76,6 +77,7 @@ class Topology:
         """
         return levels_of(self._sources_first, partitions)
 
+    @ending_at_caller
     def describe(self, partitions: int = 2) -> Description:
         """A description of components, tasks and levels: print it, compare it, draw it (``.mermaid()``)."""
         return describe(self.name, self.components, self.levels(partitions), partitions)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING, Final, Self
 
-from acktree.errors import ConfigError
+from acktree.errors import ConfigError, ending_at_caller
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -78,6 +78,7 @@ def _close_all() -> None:
         page.close()
 
 
+@ending_at_caller
 def serve_page(
     *,
     host: str = "127.0.0.1",
