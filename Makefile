@@ -43,7 +43,7 @@ orders: java $(READY) ## RabbitMQ to PostgreSQL, with poison and redrive; starts
 page: java $(READY) ## The page with two topologies on Spark, until Ctrl-C (ARGS="--listen 8080")
 	@$(BIN)/python -m examples.page.page $(ARGS)
 
-test: java $(READY) ## What states a guarantee, in two lanes: without Spark and with it
+test: java $(READY) ## What states a guarantee, in three lanes: with Spark, units, all else
 	$(LANES) $(ARGS)
 
 test-all: java $(READY) ## The long parts, too: chaos, clusters, simulators, every opcode

@@ -15,13 +15,14 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# A JVM that writes an archive of its classes outlives its driver by seconds.
-os.environ.setdefault("ACKTREE_CLASS_ARCHIVE", "off")
+# A JVM that writes an archive of its classes outlives its driver by seconds. run_tests.py lets one do it.
+os.environ.setdefault("ACKTREE_CLASS_ARCHIVE", "use")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background: children would ignore it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 HERE = Path(__file__).parent
 SPARK_TESTS = HERE / "tests" / "spark"
+UNIT_TESTS = {HERE / "tests" / "unit", HERE / "acktree"}
 PARTS = tomllib.loads((HERE / "tests" / "parts.toml").read_text())["part"]
 """The long parts of the tests, by name."""
 
@@ -37,6 +38,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if SPARK_TESTS in item.path.parents or "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
+        if not UNIT_TESTS.isdisjoint(item.path.parents):
+            item.add_marker(pytest.mark.unit)
     if config.args_source is pytest.Config.ArgsSource.TESTPATHS:
         chosen = _chosen(config)
         left_out = [item for item in items if not _parts_of(item, "tests") <= chosen]

@@ -18,7 +18,7 @@ INI = """
 [tool.pytest.ini_options]
 testpaths = ["tests"]
 addopts = ["--import-mode=importlib"]
-markers = ["spark: on Spark"]
+markers = ["spark: on Spark", "unit: in tests/unit"]
 filterwarnings = ["error"]
 """
 STEADY = """
@@ -251,6 +251,17 @@ def test_leaves_a_thread_behind(): threading.Thread(target=waits_for_ever).start
     assert "=== FAILED lane plain: it was ended: no test ended for 10 s" in printed
     assert "in waits_for_ever" in printed
     assert printed.endswith("2 passed, 1 failed, 1 skipped\n")
+
+
+def test_each_test_is_in_one_lane(tree: Path) -> None:
+    (tree / "tests" / "unit").mkdir()
+    (tree / "tests" / "unit" / "test_unit.py").write_text("def test_of_a_unit(): pass\n")
+    (tree / "tests" / "test_on_spark.py").write_text("def test_on_spark(spark): pass\n")
+    (tree / "tests" / "conftest.py").write_text("import pytest\n@pytest.fixture\ndef spark(): pass\n")
+    for lanes, passed in {"unit": 1, "spark": 1, "plain": 1, "plain,unit,spark": 3}.items():
+        code, printed = run(tree, "--lanes", lanes)
+        assert code == 0
+        assert f"\n{passed} passed, 0 failed, " in printed
 
 
 def test_a_lane_without_tests_fails_the_run_unless_tests_are_chosen(tree: Path) -> None:

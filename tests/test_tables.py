@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,12 +15,16 @@ from tests.unit.checkpoint.points import POINTS
 from tests.unit.topology.test_changes import GOES_ON, REFUSED
 
 ROOT = Path(__file__).parents[1]
+PARTS = tomllib.loads((ROOT / "tests" / "parts.toml").read_text())["part"]
+LONG = tuple(name for part in PARTS.values() for name in part.get("tests", []))
 TESTS = frozenset(
     node.name
     for file in (ROOT / "tests").rglob("test_*.py")
+    if not str(file.relative_to(ROOT)).startswith(LONG)
     for node in ast.walk(ast.parse(file.read_text()))
     if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
 )
+"""The tests that ``make test`` runs: a page that promises something names one of these."""
 NAMED = re.compile(r"`(test_\w+)`")
 DIES = re.compile(r"dies at `([a-z ]+)`")
 
@@ -77,6 +82,13 @@ def test_each_crash_window_is_tested(row: list[str]) -> None:
 def test_a_driver_dies_at_no_step_that_the_page_does_not_know() -> None:
     known = {point for row in WINDOWS for point in DIES.findall(row[-1])}
     assert known == set(POINTS)
+
+
+def test_the_long_parts_name_tests_and_rooms_that_there_are() -> None:
+    names = [
+        name for part in PARTS.values() for key in ("tests", "more", "rooms") for name in part.get(key, [])
+    ]
+    assert [name for name in names if not (ROOT / name.partition("::")[0]).exists()] == []
 
 
 def test_what_may_change_between_two_runs_is_in_the_table_as_it_is_tested():

@@ -198,7 +198,7 @@ class Conductor:
         """Start the next driver."""
         number = len(self._sessions) + 1
         # A JVM that writes an archive of its classes outlives its driver.
-        asked = {"PYTHONPATH": str(ROOT), RUN: str(number), "ACKTREE_CLASS_ARCHIVE": "off"}
+        asked = {"PYTHONPATH": str(ROOT), RUN: str(number), "ACKTREE_CLASS_ARCHIVE": "use"}
         environment = {**os.environ, **asked}
         with (self.folder / "logs" / f"{number}.log").open("wb") as log:
             self._driver = subprocess.Popen(

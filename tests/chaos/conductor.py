@@ -152,7 +152,7 @@ class Conductor:
         """What the next driver's environment has besides ours."""
         return {
             **self.clock.environment(),
-            "ACKTREE_CLASS_ARCHIVE": "off",  # a JVM that writes one outlives its driver
+            "ACKTREE_CLASS_ARCHIVE": "use",  # a JVM that writes one outlives its driver
             "PYTHONPATH": str(ROOT),
             RUN: str(self.story.starts),
         }

@@ -53,7 +53,7 @@ _OPTIONS: Final = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "SP
 """Variables with options for the JVM. Spark's start script adds the last one."""
 _OWN_WISHES: Final = re.compile(r"-Xshare|SharedArchiveFile|ArchiveClassesAtExit|SharedClassList|AOT")
 _SWITCH: Final = "ACKTREE_CLASS_ARCHIVE"
-"""With ``off`` in this variable the JVM neither uses nor writes an archive."""
+"""With ``off`` in this variable the JVM neither uses nor writes an archive; with ``use`` it writes none."""
 _PLAIN_PATH: Final = re.compile(r"[\w./+@-]+")
 """Spark splits options at blanks, and the JVM splits the path of an archive at colons."""
 
@@ -82,7 +82,7 @@ def archive_options(home: Path, java: Path | None, cache: Path, variant: str) ->
         if found is not None:
             # With the sums of its content checked: 0.1 s.
             return f"-XX:SharedArchiveFile={found} -XX:+VerifySharedSpaces {_QUIET}"
-        ordered = archive.ordered()
+        ordered = None if os.environ.get(_SWITCH) == "use" else archive.ordered()
     except OSError as error:
         log.debug("no archive of classes in %s: %s", cache, error)
         return ""

@@ -279,6 +279,19 @@ def test_options_and_class_paths_of_the_users_stay_his(home, java, tmp_path, mon
     assert not (tmp_path / "cache").exists()
 
 
+def test_a_jvm_that_may_only_use_an_archive_writes_none(home, bare_java, tmp_path, monkeypatch):
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("ACKTREE_CLASS_ARCHIVE", "use")
+    assert archive_options(home, bare_java, cache, "") == ""
+    assert not cache.exists()
+    monkeypatch.delenv("ACKTREE_CLASS_ARCHIVE")
+    asked = archive_options(home, bare_java, cache, "")
+    note_micro_batch()
+    Path(asked.removeprefix("-XX:ArchiveClassesAtExit=").split()[0]).write_bytes(WHOLE)
+    monkeypatch.setenv("ACKTREE_CLASS_ARCHIVE", "use")
+    assert archive_options(home, bare_java, cache, "").startswith("-XX:SharedArchiveFile=")
+
+
 def test_a_folder_whose_name_java_would_misread_means_no_archive(home, java, tmp_path):
     for name in ("a b", "a:b"):
         assert archive_options(home, java, tmp_path / name, "") == ""
