@@ -48,11 +48,14 @@ _SHOWN_AGAIN: Final = "acktree passes on what Spark prints after this line"
 """Written into the JVM's stderr, and read from there: what comes before it was printed before it."""
 _readers: Final[list[Thread]] = []
 """The thread that reads the stderr of the JVM that was started here."""
-_PIPE_GONE: Final = re.compile(r"BrokenPipeError: |ConnectionResetError: |EOFError")
+_PIPE_GONE: Final = re.compile(
+    r"BrokenPipeError: |ConnectionResetError: |EOFError|FileNotFoundError: "
+    r"|pyspark[.\w]*[.]PySparkRuntimeError: \[CANNOT_OPEN_SOCKET\]"
+)
 _OF_SPARK: Final = re.compile(
-    '  File ".*/('
-    "pyspark/(daemon|serializers|util|sql/streaming/python_streaming_source_runner)"
-    '|python3[^/]*/socket)[.]py"'
+    '  File "(<frozen runpy>|.*/('
+    "pyspark/(daemon|serializers|util|worker_util|sql/streaming/python_streaming_source_runner)"
+    '|python3[^/]*/(socket|contextlib))[.]py)"'
 )
 """Where Spark's own Python code speaks to the JVM: idle workers, and the process that reads the inbox."""
 _NOTHING: Final = re.compile(r"(?!)")

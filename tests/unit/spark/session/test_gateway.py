@@ -65,6 +65,29 @@ def test_the_inboxs_reader_that_finds_its_socket_reset_says_nothing_however_far_
     assert list(worth_reading(lines))[1:] == ["said by a bolt\n", "\n", "and more\n"]
 
 
+NO_SOCKET = """Traceback (most recent call last):
+  File "/site-packages/pyspark/util.py", line 822, in local_connect_and_auth
+    sock.connect(sock_path)
+FileNotFoundError: [Errno 2] No such file or directory
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "<frozen runpy>", line 198, in _run_module_as_main
+  File "/site-packages/pyspark/sql/streaming/python_streaming_source_runner.py", line 313, in <module>
+    with get_sock_file_to_executor(timeout=None) as sock_file:
+  File "/lib/python3.11/contextlib.py", line 137, in __enter__
+    return next(self.gen)
+  File "/site-packages/pyspark/worker_util.py", line 246, in get_sock_file_to_executor
+    sock_file, sock = local_connect_and_auth(conn_info, auth_secret)
+pyspark.errors.exceptions.base.PySparkRuntimeError: [CANNOT_OPEN_SOCKET] Can not open socket: tried to connect
+"""
+
+
+def test_a_reader_of_the_inbox_that_begins_when_its_jvm_has_ended_says_nothing():
+    assert list(worth_reading([*NO_SOCKET.splitlines(keepends=True), "after\n"])) == ["after\n"]
+
+
 def test_what_user_code_raises_after_a_reset_is_said():
     mine = ["Traceback (most recent call last):\n", '  File "topology.py", line 3\n', "ValueError: no\n"]
     assert list(worth_reading([*RESET.splitlines(keepends=True), *mine]))[1:] == mine
