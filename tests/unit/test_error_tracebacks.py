@@ -68,6 +68,8 @@ def files_of(error: BaseException) -> set[str]:
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_the_traceback_of_a_mistake_ends_at_the_users_line(mistake: str, monkeypatch) -> None:
+    if mistake == "submit":
+        pytest.importorskip("pyspark")
     with pytest.raises(AcktreeError) as raised:
         MISTAKES[mistake]()
     assert files_of(raised.value) == {__file__}
