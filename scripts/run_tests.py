@@ -29,7 +29,6 @@ import time
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,6 +44,7 @@ TEST_SECS = 600
 SILENT_SECS = 2400
 """A lane in which no test ends for so long hangs where no timeout of a test reaches: it is ended."""
 ABORT_SECS = 10
+ARCHIVE_SECS = 300
 TOLD_EVERY_SECS = 30.0
 EXPRESSIONS = {"plain": "not spark and not unit", "unit": "unit and not spark", "spark": "spark"}
 """Which tests a lane has, by pytest's marks."""
@@ -167,17 +167,21 @@ def _let_java_write_its_archive() -> None:
     """Run a topology whose JVM writes an archive of its classes: JVMs that use it take a third less CPU."""
     environment = {name: value for name, value in os.environ.items() if name != "ACKTREE_CLASS_ARCHIVE"}
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="acktree-tests-") as folder, suppress(subprocess.TimeoutExpired):
+    with tempfile.TemporaryDirectory(prefix="acktree-tests-") as folder:
         text = Path(folder, "text")
         text.write_text("one two two")
         command = [sys.executable, str(EXAMPLE), str(text), "--checkpoint", f"{folder}/checkpoint"]
         # The output ends when the JVM does, after it has written the archive.
-        done = subprocess.run(
-            command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, check=False, timeout=300,
-        )  # fmt: skip
-        if done.returncode:
-            print(f"the first topology ended with exit code {done.returncode}:\n{done.stdout}")
+        try:
+            done = subprocess.run(
+                command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT, text=True, check=False, timeout=ARCHIVE_SECS,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired as error:
+            print(f"the first topology was ended after {ARCHIVE_SECS} s:\n{error.stdout}")
+        else:
+            if done.returncode:
+                print(f"the first topology ended with exit code {done.returncode}:\n{done.stdout}")
     print(
         f"the first topology, and the archive of its JVM's classes: {time.monotonic() - began:.0f} s",
         flush=True,

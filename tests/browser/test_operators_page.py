@@ -289,6 +289,7 @@ def test_a_spout_s_page_says_why_messages_failed_and_which_partitions_they_wait_
     causes.first.wait_for()
     assert causes.all_inner_texts() == [f"default\t{NASTY}\t1", "default\tEXCEPTION\t1,200"]
     lags = tab.locator("tbody[aria-label=Lag] tr")
+    lags.first.wait_for()
     assert lags.all_inner_texts() == [f"{NASTY}\t4", "orders-0\t3"]
     assert tab.locator("img").count() == 0
 
