@@ -178,7 +178,8 @@ def _let_java_write_its_archive() -> None:
                 stderr=subprocess.STDOUT, text=True, check=False, timeout=ARCHIVE_SECS,
             )  # fmt: skip
         except subprocess.TimeoutExpired as error:
-            print(f"the first topology was ended after {ARCHIVE_SECS} s:\n{error.stdout}")
+            printed = (error.stdout or b"").decode(errors="replace")  # bytes, with text=True too
+            print(f"the first topology was ended after {ARCHIVE_SECS} s:\n{printed}")
         else:
             if done.returncode:
                 print(f"the first topology ended with exit code {done.returncode}:\n{done.stdout}")
