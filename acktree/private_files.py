@@ -7,6 +7,7 @@ the user's driver. So each new folder has mode 0700 and each new file 0600. Exis
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import mmap
 import os
@@ -15,6 +16,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from io import FileIO
 from pathlib import Path
 from threading import Lock
 from typing import Final
@@ -116,7 +118,7 @@ def mapped(path: Path, at: int = 0, length: int | None = None, flags: int = 0) -
         length: Its bytes; None for all that follow.
         flags: More flags of ``mmap``.
     """
-    with path.open("rb") as file:
+    with _open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size - at if length is None else length
         if not size:
             return memoryview(b"")
@@ -125,6 +127,21 @@ def mapped(path: Path, at: int = 0, length: int | None = None, flags: int = 0) -
             file.fileno(), before + size, mmap.MAP_SHARED | flags, mmap.PROT_READ, offset=at - before
         )
     return memoryview(pages)[before:]
+
+
+def _open_regular(path: Path) -> FileIO:
+    """Open a file to be read. A FIFO in its place is refused: it would wait for its writer.
+
+    Raises:
+        OSError: There is no such file, or it is something else.
+    """
+    opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if stat.S_ISREG(mode := os.fstat(opened).st_mode):
+        return open(opened, "rb", buffering=0)  # noqa: PTH123  # of a descriptor
+    os.close(opened)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    raise OSError(errno.EINVAL, "it is not a file but a FIFO, a socket or a device", str(path))
 
 
 class Disk:
@@ -178,7 +195,8 @@ class Disk:
 
     def read(self, file: Path) -> bytes:
         """A file's content; FileNotFoundError where there is none."""
-        return file.read_bytes()
+        with _open_regular(file) as opened:
+            return opened.readall()
 
     def mapped(self, file: Path) -> memoryview:
         """A file's content, read when it is looked at; the file may be deleted meanwhile."""

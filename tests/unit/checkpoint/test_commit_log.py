@@ -1,0 +1,211 @@
+"""The commit log: a participant resumes as of the last commit, whatever happens, and damage is told."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from acktree.checkpoint.commit_log import Commit, CommitLog, Participant, Section
+from acktree.errors import CheckpointError
+
+
+class Sum(Participant):
+    """A toy: the sum of all outcomes. It writes changes, and its whole state after each third."""
+
+    def __init__(self, name: str, every: int = 3) -> None:
+        self.name, self.every = name, every
+        self.total = self.changes = 0
+
+    def recover(self, sections):
+        for _, content in sections:
+            kind, number = json.loads(bytes(content))
+            self.total = number if kind == "whole" else self.total + number
+
+    def write(self, commit, outcome):
+        added = outcome.get(self.name, 0)
+        if not added:
+            return None
+        self.total += added
+        self.changes += 1
+        if self.changes % self.every == 0:
+            return Section(json.dumps(["whole", self.total]).encode(), is_whole=True)
+        return Section(json.dumps(["change", added]).encode())
+
+
+class Notes(Participant):
+    """A toy that never writes its whole state, and forgets sections; as the journal of verdicts does."""
+
+    name = "notes"
+
+    def __init__(self) -> None:
+        self.notes: dict[int, str] = {}
+        self.forgotten = 0
+
+    def recover(self, sections):
+        self.notes = {number: bytes(content).decode() for number, content in sections}
+
+    def write(self, commit, outcome):
+        note = outcome.get(self.name)
+        return None if note is None else Section(note.encode())
+
+    @property
+    def oldest(self):
+        return self.forgotten
+
+
+def log_of(folder: Path) -> tuple[CommitLog, list]:
+    participants = [Sum("often"), Sum("rare", every=1), Notes()]
+    return CommitLog(folder, participants), participants
+
+
+def started(folder: Path, last_committed: int) -> tuple[CommitLog, list]:
+    log, participants = log_of(folder)
+    log.recover(last_committed)
+    return log, participants
+
+
+outcomes = st.fixed_dictionaries(
+    {
+        "often": st.integers(0, 3),
+        "rare": st.sampled_from([0, 0, 0, 0, 5]),
+        "notes": st.none() | st.text(max_size=3),
+    }
+)
+steps = st.lists(
+    st.one_of(st.tuples(st.just("commit"), outcomes), st.tuples(st.just("die before the commit"), outcomes),
+              st.tuples(st.just("die"), st.none()), st.tuples(st.just("forget"), st.integers(0, 3))),
+    max_size=25,
+)  # fmt: skip
+
+
+@given(steps)
+def test_after_any_death_participants_resume_as_of_the_last_commit(tmp_path_factory, steps) -> None:
+    folder = tmp_path_factory.mktemp("log") / "commits"
+    log, participants = started(folder, -1)
+    often = rare = 0
+    notes: dict[int, str] = {}
+    forgotten, number = 0, 0
+
+    def check() -> None:
+        assert [each.total for each in participants[:2]] == [often, rare]
+        kept = {at: note for at, note in notes.items() if at >= forgotten}
+        assert kept.items() <= participants[2].notes.items() <= notes.items()
+
+    for what, value in steps:
+        if what == "forget":
+            participants[2].forgotten = forgotten = min(number, max(forgotten, number - value))
+            continue
+        if what != "die":
+            log.write(Commit(number, 1000 * number, number), value)
+        if what != "commit":
+            log, participants = started(folder, number - 1)
+            check()
+            participants[2].forgotten = forgotten
+            continue
+        often, rare = often + value["often"], rare + value["rare"]
+        if value["notes"] is not None:
+            notes[number] = value["notes"]
+        number += 1
+    log, participants = started(folder, number - 1)
+    check()
+
+
+def written(folder: Path, count: int = 8) -> None:
+    log, _ = started(folder, -1)
+    for number in range(count):
+        log.write(Commit(number, number, number), {"often": 1, "rare": 7 if number == 4 else 0})
+
+
+def test_files_that_nobody_needs_are_deleted(tmp_path: Path) -> None:
+    written(tmp_path, 8)
+    # 4: the last of "rare"; 5: the last whole one of "often"; 6 and 7 after it.
+    assert sorted(int(file.name) for file in tmp_path.iterdir()) == [4, 5, 6, 7]
+    _, participants = started(tmp_path, 7)
+    assert [each.total for each in participants[:2]] == [8, 7]
+    assert sorted(int(file.name) for file in tmp_path.iterdir()) == [4, 5, 6, 7]
+
+
+def flip(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+def replace_by_folder(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
+def replace_by_link(file: Path) -> None:
+    file.rename(file.with_name("elsewhere"))
+    file.symlink_to("nowhere")
+
+
+def replace_by_fifo(file: Path) -> None:
+    file.unlink()
+    os.mkfifo(file)
+
+
+def take_neighbour(file: Path) -> None:
+    shutil.copy(file.with_name(f"{int(file.name) - 1:012d}"), file)
+
+
+DAMAGES = {
+    "missing": Path.unlink,
+    "empty": lambda file: file.write_bytes(b""),
+    "torn": lambda file: file.write_bytes(file.read_bytes()[:-7]),
+    "cut to its head": lambda file: file.write_bytes(file.read_bytes()[:20]),
+    "longer": lambda file: file.write_bytes(file.read_bytes() + b"\0"),
+    "a flipped bit": flip,
+    "foreign": lambda file: file.write_text("an editor's file, of some length and more"),
+    "its neighbour": take_neighbour,
+    "a folder": replace_by_folder,
+    "a link to nothing": replace_by_link,
+    "a fifo": replace_by_fifo,
+}
+
+
+@pytest.mark.parametrize("number", [5, 6, 7])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_each_damage_of_a_file_is_an_error_that_names_it_and_deletes_nothing(
+    tmp_path: Path, number: int, damage: str
+) -> None:
+    written(tmp_path)
+    file = tmp_path / f"{number:012d}"
+    DAMAGES[damage](file)
+    names = {each.name for each in tmp_path.iterdir()}
+    log, _ = log_of(tmp_path)
+    with pytest.raises(CheckpointError) as raised:
+        log.recover(7)
+    assert raised.value.where == str(file)
+    assert "nothing was deleted" in raised.value.fix
+    assert {each.name for each in tmp_path.iterdir()} == names
+
+
+def test_an_older_copy_of_a_file_is_told_by_its_successor(tmp_path: Path) -> None:
+    log, _ = started(tmp_path, -1)
+    log.write(Commit(0, 0, 0), {"often": 1})
+    log.write(Commit(1, 1, 1), {"often": 1})
+    older = (tmp_path / "000000000001").read_bytes()
+    log, _ = started(tmp_path, 0)  # the driver died, and the micro-batch runs again
+    log.write(Commit(1, 1, 1), {"often": 2})
+    log.write(Commit(2, 2, 2), {"often": 1})
+    (tmp_path / "000000000001").write_bytes(older)
+    with pytest.raises(CheckpointError, match="an older copy") as raised:
+        started(tmp_path, 2)
+    assert raised.value.where.endswith("000000000001")
+
+
+def test_what_a_dead_driver_left_unpublished_is_deleted_and_other_files_stay(tmp_path: Path) -> None:
+    written(tmp_path)
+    (tmp_path / "new-000000000008").write_bytes(b"half")
+    (tmp_path / "notes.txt").touch()
+    started(tmp_path, 7)
+    assert not (tmp_path / "new-000000000008").exists()
+    assert (tmp_path / "notes.txt").exists()
