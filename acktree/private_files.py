@@ -166,29 +166,13 @@ class Disk:
                     self.remove(new)
                 raise
 
-    def write_pieces(
-        self,
-        file: Path,
-        pieces: Iterable[bytes | memoryview],
-        head: Callable[[int], bytes],
-        *,
-        sync: bool = False,
-    ) -> None:
-        """Write a whole file piece by piece, as :meth:`write` does.
-
-        Args:
-            head: Gives what the file begins with from the number of pieces; always of one length.
-        """
+    def write_pieces(self, file: Path, pieces: Iterable[bytes | memoryview], *, sync: bool = False) -> None:
+        """Write a whole file piece by piece, as :meth:`write` does."""
         opened = os.open(file, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, PRIVATE_FILE)
         with os.fdopen(opened, "wb") as stream:
             os.fchmod(opened, PRIVATE_FILE)
-            stream.write(head(0))  # the number of pieces is known at the end
-            count = 0
             for piece in pieces:
                 stream.write(piece)
-                count += 1
-            stream.seek(0)
-            stream.write(head(count))
             if sync:
                 stream.flush()
                 os.fsync(opened)

@@ -1,25 +1,19 @@
-"""The acker's log: what each micro-batch changed in the ledger, on disk; and the acker that writes it.
-
-The log is written before the sink returns, so before Spark commits the micro-batch. A restart discards what
-it holds of a micro-batch that was never committed, and that micro-batch runs again on the acker's earlier
-state.
+"""The acker of a checkpoint: what each micro-batch changed in the ledger is its section of the commit log.
 
 ::
 
-    acker/000000000042.change    what a micro-batch changed in the ledger; none where nothing was or is open
-    acker/000000000040.whole     the ledger after a micro-batch; the next write deletes older files
-    payloads/000000000042        payloads of rows of DataFrames that a micro-batch left open, with a retry
-    payloads/000000000042.1      more of them: a file has some 16 MB
-    ids/000000000042             the message ids of such rows, with an acknowledger
-
-A file is written under a name that begins with ``new-``, and renamed. One that still has that name is
-incomplete, and is deleted.
+    in the log                 what a micro-batch changed in the ledger, or the ledger after it; and which
+                               files count
+    payloads/000000000042      payloads of rows of DataFrames that a micro-batch left open, with a retry
+    payloads/000000000042.1    more of them: a file has some 16 MB
+    ids/000000000042           the message ids of such rows, with an acknowledger
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Final
@@ -27,15 +21,15 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from acktree.checkpoint.files import FOLDER, Files, committed_files
-from acktree.checkpoint.row_files import payloads_in
+from acktree.checkpoint.commit_log import Commit, Outcome, Participant, Section
+from acktree.checkpoint.files import FOLDER, Files, explaining
+from acktree.checkpoint.row_files import RowFile, rows_in, write_rows
 from acktree.core.data.frames import WireRow
-from acktree.core.data.values import batch_to_bytes
 from acktree.core.ids import Int64s
 from acktree.core.micro_batch import MicroBatch
-from acktree.core.packing import pack
+from acktree.core.packing import pack, unpack
 from acktree.core.tracking.ledger import Judged, Ledger
-from acktree.errors import CheckpointError
+from acktree.private_files import UNPUBLISHED
 from acktree.tasks.acker import Acker, Verdicts
 from acktree.tasks.chunk import in_parts
 from acktree.tasks.payloads import Payload, RowIds, TakePayloads, is_among, no_payloads
@@ -47,31 +41,32 @@ _FILE_BYTES: Final = 16 << 20
 """The usual size of a file of payloads. It is written in one go, and deleted with its last open row."""
 _SPARSE: Final = 4
 """When fewer than one row in this number is still open, the open rows of a payload file move to a new one."""
-_MOST_CHANGES: Final = 1024
+_MOST_CHANGES: Final = 256
 """After this number of changes a new whole ledger is written in any case: a restart reads every change."""
-_OF_ACKER: Final = r"\.(?:change|whole)"
-_OF_PAYLOADS: Final = r"(?:\.\d+)?"
+_OURS: Final = re.compile(rf"(?:{UNPUBLISHED})?\d{{12,}}(?:\.\d+)?", re.ASCII)
+_Names = Mapping[str, Mapping[str, Sequence[int]]]
+"""By kind the files of rows that count; of each what :class:`RowFile` has."""
 
 
-class DurableAcker:
+class DurableAcker(Participant):
     """The acker of a checkpoint."""
 
-    def __init__(
-        self, plan: Plan, folder: Path, last_committed: int, first_batch: int = 0, files: Files = FOLDER
-    ) -> None:
-        """Recover what an earlier driver left.
+    name = "acker"
+
+    def __init__(self, plan: Plan, folder: Path, first: int = 0, files: Files = FOLDER) -> None:
+        """Begin with nothing open, until :meth:`recover`.
 
         Args:
             folder: The checkpoint's folder.
-            last_committed: The last micro-batch that Spark has committed; the one after it runs again.
-            first_batch: Earlier micro-batches are forgotten.
+            first: Sections of commits before this one are forgotten.
             files: How files are written.
         """
-        self._log = _Log(folder / "acker", last_committed, first_batch, files)
-        self._acker = Acker(plan, self._log.recover(plan))
-        ledger = self._acker.ledger
-        self._payloads = _Payloads(folder / "payloads", last_committed, ledger, files)
-        self._ids = _Payloads(folder / "ids", last_committed, ledger, files) if plan.tells_rows else None
+        self._plan, self._first = plan, first
+        self._acker = Acker(plan)
+        self._payloads = _RowFiles(folder / "payloads", files)
+        self._ids = _RowFiles(folder / "ids", files) if plan.tells_rows else None
+        self._change = b""
+        self._written = self._changes = 0  # since the last whole ledger: bytes, sections
         self.row_ids = RowIds()
         """Message ids of the last micro-batch's rows; to be read before the next micro-batch."""
 
@@ -109,73 +104,117 @@ class DurableAcker:
             judged = np.sort(judged)
             judged_ids = self._ids.update(batch.batch_id, ids, judged, judged, left.roots)
             self.row_ids = RowIds(judged_ids, list(_by_task(ids(left.roots), left)))
-        if change:
-            self._log.write(batch.batch_id, change, self._acker.ledger)
+        self._change = change
         return verdicts, failed
 
+    # ---- a participant of the commit log ----------------------------------------------------------------
 
-class _Log:
-    """Changes since the last whole ledger, a file for each micro-batch that changed something."""
+    def recover(self, sections: Sequence[tuple[int, Section]]) -> None:
+        ledger = Ledger(self._plan.timeout_ms, timeout_of=self._plan.timeout_of)
+        names: _Names = {}
+        next_number = sections[-1][0] + 1 if sections else 0
+        for number, section in sections:
+            if number < self._first:
+                continue
+            files, changed = unpack(section.content)
+            names = json.loads(bytes(files))
+            if section.is_whole:
+                ledger = Ledger(self._plan.timeout_ms, changed, timeout_of=self._plan.timeout_of)
+            elif len(changed):
+                ledger.replay(changed)
+                self._written += len(changed)
+                self._changes += 1
+        self._acker = Acker(self._plan, ledger)
+        for rows, kind in self._row_files():
+            rows.recover(names.get(kind, {}), ledger, next_number)
 
-    def __init__(self, folder: Path, last_committed: int, first_batch: int, files: Files) -> None:
-        self._folder, self._disk = folder, files
-        found = _committed(files, folder, last_committed, _OF_ACKER, first_batch)
-        whole = max((at for at, file in enumerate(found) if file.suffix == ".whole"), default=0)
-        self._superseded, self._files = found[:whole], found[whole:]
-        self._written = 0
-
-    def recover(self, plan: Plan) -> Ledger:
-        ledger = Ledger(plan.timeout_ms, timeout_of=plan.timeout_of)
-        for file in self._files:
-            with _explained(self._folder):
-                blob = self._disk.read(file)
-            if file.suffix == ".whole":
-                ledger = Ledger(plan.timeout_ms, blob, timeout_of=plan.timeout_of)
-            else:
-                ledger.replay(blob)
-                self._written += len(blob)
-        return ledger
-
-    def write(self, batch_id: int, change: bytes, ledger: Ledger) -> None:
-        for file in self._superseded:  # by a micro-batch before this one, which is committed by now
-            self._disk.remove(file)
-        self._superseded = []
+    def write(self, commit: Commit, outcome: Outcome) -> Section | None:  # noqa: ARG002  # it has judged
+        change, self._change = self._change, b""
+        has_moved = [rows.take_changed() for rows, _ in self._row_files()]
+        if not change and not any(has_moved):
+            return None
+        names = json.dumps({kind: rows.names for rows, kind in self._row_files()}).encode()
         self._written += len(change)
-        is_large = self._written > max(_SMALL, 2 * ledger.nbytes)
-        if is_large or len(self._files) > _MOST_CHANGES:
-            self._superseded, self._files, self._written = self._files, [], 0
-            file = self._disk.write(self._folder / f"{batch_id:012d}.whole", ledger.to_bytes())
-        else:
-            file = self._disk.write(self._folder / f"{batch_id:012d}.change", change)
-        self._files.append(file)
+        self._changes += 1
+        ledger = self._acker.ledger
+        if self._written > max(_SMALL, 2 * ledger.nbytes) or self._changes > _MOST_CHANGES:
+            self._written = self._changes = 0
+            return Section(pack(names, ledger.to_bytes()), is_whole=True)
+        return Section(pack(names, change))
+
+    def committed(self, number: int) -> None:
+        for rows, _ in self._row_files():
+            rows.delete_closed(number)
+
+    @property
+    def oldest(self) -> int:
+        return self._first
+
+    def _row_files(self) -> Iterator[tuple[_RowFiles, str]]:
+        yield self._payloads, "payloads"
+        if self._ids is not None:
+            yield self._ids, "ids"
 
 
-class _Payloads:
-    """The payloads of open rows of DataFrames, whose source does not read them again.
+class _RowFiles:
+    """The payloads of open rows of DataFrames, whose source does not read them again; or their message ids.
 
     A row is in one file. When three quarters of a file's rows have their verdict, the others move to a new
     file. So the size on disk is proportional to the open rows.
     """
 
-    def __init__(self, folder: Path, last_committed: int, ledger: Ledger, files: Files) -> None:
+    def __init__(self, folder: Path, files: Files) -> None:
+        with explaining(folder):
+            files.disk.make_folder(folder)
         self._folder, self._disk = folder, files
         self._open: dict[Path, Int64s] = {}
         self._sizes: dict[Path, int] = {}
-        self._closed: list[Path] = []
+        self._written: dict[Path, RowFile] = {}
+        self._closed: list[tuple[int, Path]] = []
+        self._number = -1
+        self._has_changed = False
+
+    def recover(self, written: Mapping[str, Sequence[int]], ledger: Ledger, next_number: int) -> None:
+        """Take up the files that count. The others are of micro-batches that were never committed."""
+        self._number = next_number
         seen = np.zeros(0, dtype=np.int64)
         # The newest first: after a crash rows may also be in the file from which they have moved.
-        for file in reversed(_committed(files, folder, last_committed, _OF_PAYLOADS)):
-            with _explained(folder):
-                roots = np.concatenate([seen[:0], *(roots for roots, _ in payloads_in(file, files))])
+        for name in sorted(written, reverse=True):
+            file = self._folder / name
+            self._written[file] = RowFile(*written[name])
+            roots = np.concatenate([seen[:0], *(roots for roots, _ in self._rows_in(file))])
             self._sizes[file] = len(roots)
             still_open = ledger.still_open(roots)
             still_open = still_open[~is_among(still_open, seen)]
             seen = np.union1d(seen, still_open)
             self._keep(file, still_open)
+        with explaining(self._folder):
+            for name in self._disk.disk.names(self._folder):
+                if _OURS.fullmatch(name) and name not in written:
+                    self._disk.remove(self._folder / name)
+
+    @property
+    def names(self) -> dict[str, RowFile]:
+        """The files that count."""
+        return {file.name: self._written[file] for file in self._open}
+
+    def take_changed(self) -> bool:
+        """Whether :attr:`names` has changed since the last call."""
+        has_changed, self._has_changed = self._has_changed, False
+        return has_changed
+
+    def delete_closed(self, committed: int) -> None:
+        """Delete the files that a commit, or one before it, has closed."""
+        for number, file in self._closed:
+            if number <= committed:
+                self._disk.remove(file)
+                self._sizes.pop(file, None)
+                self._written.pop(file, None)
+        self._closed = [(number, file) for number, file in self._closed if number > committed]
 
     def still_open(self) -> Iterator[Payload]:
         """The payloads of all open rows."""
-        return _in_files(self._disk, list(self._open.items()))
+        return self._in_files(list(self._open.items()))
 
     def update(
         self, batch_id: int, payloads: TakePayloads, wanted: Int64s, judged: Int64s, left: Int64s
@@ -192,10 +231,7 @@ class _Payloads:
         Returns:
             The payloads of ``wanted``, in pieces.
         """
-        for file in self._closed:  # by a micro-batch before this one, which is committed by now
-            self._disk.remove(file)
-            self._sizes.pop(file, None)
-        self._closed = []
+        self._number = batch_id
         given: list[tuple[Path, Int64s]] = []
         moving: list[tuple[Path, Int64s]] = []
         held = list(self._open.items()) if len(judged) else []
@@ -210,19 +246,19 @@ class _Payloads:
                 moving.append((file, stays))
                 stays = stays[:0]
             self._keep(file, stays)
-        self._write(batch_id, chain(payloads(left), _in_files(self._disk, moving)))
+        self._write(batch_id, chain(payloads(left), self._in_files(moving)))
         old = np.sort(np.concatenate([wanted[:0], *(roots for _, roots in given)]))
-        return chain(_in_files(self._disk, given), payloads(wanted[~is_among(wanted, old)]))
+        return chain(self._in_files(given), payloads(wanted[~is_among(wanted, old)]))
 
     def _write(self, batch_id: int, payloads: Iterable[Payload]) -> None:
         """Write payloads, into files of a bounded size."""
         for number, part in enumerate(in_parts(payloads, lambda each: each[1].nbytes, _FILE_BYTES)):
             name = f"{batch_id:012d}.{number}" if number else f"{batch_id:012d}"
-            # One by one: the rows of two DataFrames do not fit into one table.
-            parts = (half for roots, values in part for half in (roots, batch_to_bytes(values)))
-            file = self._disk.write(self._folder / name, pack(*parts))
+            file = self._folder / name
+            self._written[file] = write_rows(file, part, self._disk)
             roots = np.concatenate([roots for roots, _ in part])
             self._sizes[file] = len(roots)
+            self._has_changed = True
             self._keep(file, roots)
 
     def _keep(self, file: Path, roots: Int64s) -> None:
@@ -230,7 +266,20 @@ class _Payloads:
         if len(roots):
             self._open[file] = roots
         else:
-            self._closed.append(file)
+            self._has_changed = True
+            self._closed.append((self._number, file))
+
+    def _in_files(self, wanted: Sequence[tuple[Path, Int64s]]) -> Iterator[Payload]:
+        """The payloads of some rows in some files."""
+        for file, roots in wanted:
+            ascending = np.sort(roots)
+            for stored, values in self._rows_in(file) if len(roots) else ():
+                which = np.flatnonzero(is_among(stored, ascending))
+                if len(which):
+                    yield stored[which], values.take(pa.array(which))
+
+    def _rows_in(self, file: Path) -> Iterator[Payload]:
+        return rows_in(file, self._written[file], self._disk)
 
 
 def _lost(verdicts: Verdicts) -> Int64s:
@@ -249,35 +298,3 @@ def _by_task(ids: Iterable[Payload], rows: Judged) -> Iterator[tuple[int, pa.Rec
 def _rows(judged: Judged) -> Int64s:
     """Those of judged roots that are rows of DataFrames."""
     return judged.roots[judged.owners < 0]
-
-
-def _in_files(files: Files, wanted: Sequence[tuple[Path, Int64s]]) -> Iterator[Payload]:
-    """The payloads of some rows in some files."""
-    for file, roots in wanted:
-        ascending = np.sort(roots)
-        for held, values in payloads_in(file, files) if len(roots) else ():
-            which = np.flatnonzero(is_among(held, ascending))
-            if len(which):
-                yield held[which], values.take(pa.array(which))
-
-
-def _committed(
-    files: Files, folder: Path, last_committed: int, suffix: str, first_batch: int = 0
-) -> list[Path]:
-    """The files of micro-batches that count, ascending; deletes the others."""
-    with _explained(folder):
-        files.disk.make_folder(folder)
-        return committed_files(files, folder, last_committed, first_batch=first_batch, suffix=suffix)
-
-
-@contextmanager
-def _explained(folder: Path) -> Iterator[None]:
-    """Say what to do about a folder in the place of a file, or the reverse."""
-    try:
-        yield
-    except (IsADirectoryError, NotADirectoryError, FileExistsError) as error:
-        raise CheckpointError(
-            f"what an earlier run stored about open messages cannot be read: {error}",
-            f"the folder {folder.name} of the checkpoint",
-            "move what is not acktree's out of the checkpoint, or take the checkpoint from a copy",
-        ) from error

@@ -16,31 +16,32 @@ Rules of this file
    next file is written: the micro-batch of the list is committed by then.
 3. A restart reads all files before it deletes one. A file that is listed and missing, damaged, or older than
    the one that its successor has seen, is an error.
+4. The newest file is written once more at an orderly end, with what a participant has noted since.
 """
 
 from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
-from acktree.checkpoint.envelope import checksum_of, opened, sealed
-from acktree.checkpoint.files import FOLDER, Files
+from acktree.checkpoint.envelope import checksum_of, damaged, missing, opened, read, sealed
+from acktree.checkpoint.files import FOLDER, Files, explaining
+from acktree.core.data.frames import WireRow
 from acktree.core.packing import Buffer, pack, unpack
-from acktree.errors import CheckpointError
 from acktree.private_files import UNPUBLISHED
+from acktree.tasks.acker import Verdicts
 from acktree.texts import is_number
 
-__all__ = ["Commit", "CommitLog", "Participant", "Section"]
+__all__ = ["FOLDER_NAME", "Commit", "CommitLog", "Outcome", "Participant", "Section"]
 
-Outcome_contra = TypeVar("Outcome_contra", contravariant=True)
-"""What a micro-batch brought: participants take their part of it."""
+FOLDER_NAME: Final = "commits"
+"""The folder of the log in a checkpoint."""
 _DIGITS: Final = 12
-_FIX: Final = "nothing was deleted: take the checkpoint from a copy, or begin a new one"
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,18 @@ class Commit:
     end: int
 
 
+class Outcome(NamedTuple):
+    """What a micro-batch brought. A participant takes its part of it.
+
+    Attributes:
+        rows: Its rows for the driver, by kind.
+        verdicts: What the acker decided; None if no message is tracked.
+    """
+
+    rows: Mapping[int, Sequence[WireRow]]
+    verdicts: Verdicts | None = None
+
+
 class Section(NamedTuple):
     """What a participant writes of a micro-batch.
 
@@ -70,7 +83,7 @@ class Section(NamedTuple):
     is_whole: bool = False
 
 
-class Participant(ABC, Generic[Outcome_contra]):
+class Participant(ABC):
     """A part of the driver whose state changes with each commit.
 
     Attributes:
@@ -80,19 +93,19 @@ class Participant(ABC, Generic[Outcome_contra]):
     name: str
 
     @abstractmethod
-    def recover(self, sections: Sequence[tuple[int, memoryview]]) -> None:
+    def recover(self, sections: Sequence[tuple[int, Section]]) -> None:
         """Take up the state as of the last commit. Called once, before :meth:`write`.
 
         Args:
-            sections: The number of the commit and the content of each section that counts, ascending: the
-                last whole one, and those after it. The contents are views, valid until this returns.
+            sections: The number of the commit, and each section that counts, ascending: the last whole one,
+                and those after it. The contents are views of files.
 
         Raises:
             CheckpointError: They do not fit each other.
         """
 
     @abstractmethod
-    def write(self, commit: Commit, outcome: Outcome_contra) -> Section | None:
+    def write(self, commit: Commit, outcome: Outcome) -> Section | None:
         """Apply a micro-batch, and return what it changed; None for nothing.
 
         Spark has not committed it yet. The driver may die before, and the micro-batch then runs again on the
@@ -102,30 +115,35 @@ class Participant(ABC, Generic[Outcome_contra]):
     def committed(self, number: int) -> None:
         """Be told that a commit is final. What it superseded may be deleted."""
 
+    def last_words(self) -> Section | None:
+        """The section of the newest commit, written once more at the end of a run; None to leave it."""
+        return None
+
     @property
     def oldest(self) -> int:
         """Sections of commits before this one are not needed any more."""
         return 0
 
 
-class CommitLog(Generic[Outcome_contra]):
+class CommitLog:
     """The commit log of one checkpoint."""
 
-    def __init__(
-        self, folder: Path, participants: Sequence[Participant[Outcome_contra]], files: Files = FOLDER
-    ) -> None:
-        """Use a folder, which is made if it is not there.
+    def __init__(self, folder: Path, participants: Sequence[Participant], files: Files = FOLDER) -> None:
+        """Use the folder of a checkpoint; the log's own in it is made if it is not there.
 
         Args:
-            folder: The folder of the log.
+            folder: The folder of the checkpoint.
             participants: In the order in which they write: a later one may use what an earlier one left in
                 the outcome.
             files: How files are written.
         """
-        files.disk.make_folder(folder)
-        self._folder, self._participants, self._files = folder, participants, files
-        self._needed: dict[str, list[int]] = {each.name: [] for each in participants}
-        self._last: tuple[int, int] | None = None
+        self._folder, self._participants, self._files = folder / FOLDER_NAME, participants, files
+        with explaining(self._folder):
+            files.disk.make_folder(self._folder)
+        self._needed: dict[str, list[int]] = {}  # by participant the commits with sections that count
+        self._last: tuple[int, int] | None = None  # number and checksum of the newest file
+        self._before: tuple[int, int] | None = None  # of the one before it
+        self._newest: tuple[Commit, dict[str, Section]] | None = None
         self._there: set[int] = set()
         self._kept: set[int] = set()
 
@@ -144,25 +162,29 @@ class CommitLog(Generic[Outcome_contra]):
         contents: dict[int, _Contents] = {}
         if last_committed >= first:
             if last_committed not in numbers:
-                raise self._missing(last_committed)
+                raise missing(self._file(last_committed))
             newest = self._read(last_committed)
             if gone := sorted(number for number in newest.kept - numbers if number >= first):
-                raise self._missing(gone[0])
+                raise missing(self._file(gone[0]))
             kept = sorted(newest.kept & numbers)
             contents = {number: self._read(number) for number in kept}
             for before, after in pairwise(kept):
                 self._check_order(before, contents[before], contents[after])
             self._last = last_committed, newest.checksum
+        # Sections of a participant that this run does not have are kept for the next that has it.
+        names = {name for each in contents.values() for name in each.sections}
+        counting = {name: list(_counting(name, contents)) for name in names}
         for participant in self._participants:
-            sections = list(_counting(participant.name, contents))
-            participant.recover(sections)
-            self._needed[participant.name] = [number for number, _ in sections]
+            participant.recover(counting.get(participant.name, ()))
+        self._needed = {name: [number for number, _ in sections] for name, sections in counting.items()}
         self._kept = self._there = set(kept)
-        for name in self._names():
-            if name.startswith(UNPUBLISHED) or (is_number(name) and int(name) not in self._kept):
-                self._files.remove(self._folder / name)
+        with explaining(self._folder):
+            for name in self._names():
+                number = name.removeprefix(UNPUBLISHED)
+                if is_number(number) and (number != name or int(number) not in self._kept):
+                    self._files.remove(self._folder / name)
 
-    def write(self, commit: Commit, outcome: Outcome_contra) -> None:
+    def write(self, commit: Commit, outcome: Outcome) -> None:
         """Write a commit; durable when this returns. The commit before it is final.
 
         Raises:
@@ -175,7 +197,7 @@ class CommitLog(Generic[Outcome_contra]):
         sections = {}
         for participant in self._participants:
             section = participant.write(commit, outcome)
-            needed = self._needed[participant.name]
+            needed = self._needed.setdefault(participant.name, [])
             needed[:] = [number for number in needed if number >= participant.oldest]
             if section is not None:
                 sections[participant.name] = section
@@ -183,11 +205,31 @@ class CommitLog(Generic[Outcome_contra]):
         kept = {commit.number, *(number for needed in self._needed.values() for number in needed)}
         if self._last is not None:
             kept.add(self._last[0])
-        blob = sealed(commit.number, self._packed(commit, kept, sections))
+        self._before, self._kept, self._newest = self._last, kept, (commit, sections)
+        self._there = self._there | {commit.number}
+        self._write_newest()
+
+    def close(self) -> None:
+        """The run ends: write the newest file once more, with the last words of the participants.
+
+        Raises:
+            OSError: The disk refuses. The file is as it was.
+        """
+        if self._newest is None:
+            return
+        commit, sections = self._newest
+        words = {each.name: each.last_words() for each in self._participants}
+        added = {name: section for name, section in words.items() if section is not None}
+        if added:
+            self._newest = commit, sections | added
+            self._write_newest()
+
+    def _write_newest(self) -> None:
+        assert self._newest is not None, "a commit was written"
+        commit, sections = self._newest
+        blob = sealed(commit.number, self._packed(commit, sections))
         self._files.write(self._file(commit.number), blob)
         self._last = commit.number, checksum_of(blob)
-        self._kept = kept
-        self._there = self._there | {commit.number}
 
     def _drop(self) -> None:
         """Delete the files that the last commit does not list."""
@@ -195,34 +237,25 @@ class CommitLog(Generic[Outcome_contra]):
             self._files.remove(self._file(number))
         self._there &= self._kept
 
-    def _packed(self, commit: Commit, kept: Iterable[int], sections: Mapping[str, Section]) -> bytes:
+    def _packed(self, commit: Commit, sections: Mapping[str, Section]) -> bytes:
         table = {
             "clock_ms": commit.clock_ms,
             "end": commit.end,
-            "kept": list(_ranges(sorted(kept))),
-            "before": self._last,
+            "kept": list(_ranges(sorted(self._kept))),
+            "before": self._before,
             "sections": [[name, section.is_whole] for name, section in sections.items()],
         }
         return pack(json.dumps(table).encode(), *(section.content for section in sections.values()))
 
     def _read(self, number: int) -> _Contents:
         file = self._file(number)
-        try:
-            blob = self._files.mapped(file)
-        except OSError as error:
-            raise CheckpointError(
-                f"a file of the checkpoint cannot be read: {error}", str(file), _FIX
-            ) from error
+        blob = read(file, self._files)
         table, *contents = unpack(opened(blob, number, file))
         return _Contents(checksum_of(blob), json.loads(bytes(table)), contents)
 
     def _check_order(self, number: int, before: _Contents, after: _Contents) -> None:
         if after.before is not None and after.before[0] == number and after.before[1] != before.checksum:
-            what = "a file of the checkpoint is an older copy: the one after it has seen another"
-            raise CheckpointError(what, str(self._file(number)), _FIX)
-
-    def _missing(self, number: int) -> CheckpointError:
-        return CheckpointError("a file of the checkpoint is missing", str(self._file(number)), _FIX)
+            raise damaged("is an older copy: the one after it has seen another", self._file(number))
 
     def _names(self) -> list[str]:
         return sorted(self._files.disk.names(self._folder))
@@ -239,17 +272,16 @@ class _Contents:
         self.before: list[int] | None = table["before"]
         self.kept = {number for first, last in table["kept"] for number in range(first, last + 1)}
         self.sections = {
-            name: (is_whole, content)
+            name: Section(content, is_whole)
             for (name, is_whole), content in zip(table["sections"], contents, strict=True)
         }
 
 
-def _counting(name: str, contents: Mapping[int, _Contents]) -> Iterator[tuple[int, memoryview]]:
+def _counting(name: str, contents: Mapping[int, _Contents]) -> Iterator[tuple[int, Section]]:
     """The sections of a participant that count, ascending: the last whole one, and those after it."""
-    found = [(number, *each.sections[name]) for number, each in contents.items() if name in each.sections]
-    wholes = (at for at, (_, is_whole, _) in enumerate(found) if is_whole)
-    for number, _, content in found[max(wholes, default=0) :]:
-        yield number, content
+    found = [(number, each.sections[name]) for number, each in contents.items() if name in each.sections]
+    wholes = (at for at, (_, section) in enumerate(found) if section.is_whole)
+    yield from found[max(wholes, default=0) :]
 
 
 def _ranges(ascending: Sequence[int]) -> Iterator[tuple[int, int]]:

@@ -13,17 +13,30 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from acktree.checkpoint.files import Files
 from acktree.core.packing import Buffer
 from acktree.errors import CheckpointError
 
-__all__ = ["checksum_of", "opened", "sealed"]
+__all__ = ["checksum_of", "damaged", "missing", "opened", "opened_all", "read", "sealed"]
 
 _MAGIC: Final = b"acktree1"
 _HEAD: Final = struct.Struct("<8sqq")
 _SUM: Final = struct.Struct("<I")
+
+
+def damaged(what: str, file: Path) -> CheckpointError:
+    """The error for a file that cannot be used."""
+    fix = "nothing was deleted: take the checkpoint from a copy, or begin a new one"
+    return CheckpointError(f"a file of the checkpoint {what}", str(file), fix)
+
+
+def missing(file: Path) -> CheckpointError:
+    """The error for a file that should be there."""
+    return damaged("is missing", file)
 
 
 def sealed(number: int, content: Buffer) -> bytes:
@@ -50,12 +63,47 @@ def opened(blob: Buffer, number: int, file: Path) -> memoryview:
         CheckpointError: It is not the envelope of this number, or it is damaged.
     """
     if fault := _fault(blob, number):
-        raise CheckpointError(
-            f"a file of the checkpoint {fault}",
-            str(file),
-            "nothing was deleted: take the checkpoint from a copy, or begin a new one",
-        )
+        raise damaged(fault, file)
     return memoryview(blob)[_HEAD.size : -_SUM.size]
+
+
+def read(file: Path, files: Files) -> memoryview:
+    """A file's content, not checked; read when it is looked at.
+
+    Raises:
+        CheckpointError: It is not there, or cannot be read.
+    """
+    try:
+        return files.mapped(file)
+    except FileNotFoundError as error:
+        raise missing(file) from error
+    except OSError as error:
+        raise damaged(f"cannot be read: {error}", file) from error
+
+
+def opened_all(file: Path, count: int, files: Files) -> Iterator[tuple[memoryview, memoryview]]:
+    """The envelopes of a file with a number of them, numbered from 0, and the content of each.
+
+    Raises:
+        CheckpointError: It is not there, or it is not what was written.
+    """
+    blob = read(file, files)
+    at = 0
+    for number in range(count):
+        end = at + _size_at(blob, at)
+        yield blob[at:end], opened(blob[at:end], number, file)
+        at = end
+    if at != len(blob):
+        raise damaged(f"has {len(blob):,} bytes where {at:,} were written", file)
+
+
+def _size_at(blob: memoryview, at: int) -> int:
+    """The size of an envelope, as its head says; of the rest where that is cut off."""
+    rest = len(blob) - at
+    if rest < _HEAD.size:
+        return rest
+    _, _, length = _HEAD.unpack_from(blob, at)
+    return min(rest, max(0, int(length)) + _HEAD.size + _SUM.size)
 
 
 def _fault(blob: Buffer, number: int) -> str:
@@ -67,7 +115,7 @@ def _fault(blob: Buffer, number: int) -> str:
     faults = {
         "was not written by this version of acktree": magic != _MAGIC,
         f"has the content of number {its_number}": its_number != number,
-        f"has {len(blob):,} bytes, and was written with {size:,}": len(blob) != size,
+        f"has {len(blob):,} bytes where {size:,} were written": len(blob) != size,
     }
     found = next((fault for fault, is_so in faults.items() if is_so), "")
     if not found and zlib.crc32(memoryview(blob)[: -_SUM.size]) != checksum_of(blob):

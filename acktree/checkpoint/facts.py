@@ -145,7 +145,7 @@ class Facts:
 
     def _refuse_used(self) -> None:
         """CheckpointError where there are messages of a run, and what it was a run of is missing."""
-        for name in ("inbox", "acker"):
+        for name in ("inbox", "commits"):
             if self._disk.exists(self.folder / name) and self._disk.names(self.folder / name):
                 raise CheckpointError(
                     f"{_NAME} is missing, and {name} has files of an earlier run",

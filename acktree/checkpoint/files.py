@@ -50,13 +50,11 @@ class Files:
         self.disk.write(new, content, sync=self.survives_power_cut)
         return new
 
-    def write_pieces(
-        self, file: Path, pieces: Iterable[bytes | memoryview], head: Callable[[int], bytes]
-    ) -> Path:
+    def write_pieces(self, file: Path, pieces: Iterable[bytes | memoryview]) -> Path:
         """Write a file piece by piece: see :meth:`write`, and ``Disk.write_pieces``."""
         new = _beside(file)
         with self._removed_on_error(file):
-            self.disk.write_pieces(new, pieces, head, sync=self.survives_power_cut)
+            self.disk.write_pieces(new, pieces, sync=self.survives_power_cut)
             return self.publish(new, file)
 
     @contextmanager
@@ -153,6 +151,23 @@ def _beside(file: Path) -> Path:
 
 FOLDER: Final = Files()
 """The default: a local folder."""
+
+
+@contextmanager
+def explaining(folder: Path) -> Iterator[None]:
+    """Say what to do about a folder in the place of a file, or the reverse.
+
+    Raises:
+        CheckpointError: The block meets one.
+    """
+    try:
+        yield
+    except (IsADirectoryError, NotADirectoryError, FileExistsError) as error:
+        raise CheckpointError(
+            f"what an earlier run stored cannot be read: {error}",
+            f"the folder {folder.name} of the checkpoint",
+            "move what is not acktree's out of the checkpoint, or take the checkpoint from a copy",
+        ) from error
 
 
 def committed_files(

@@ -9,14 +9,12 @@
     spark-N/         the same in generation N, from 2 on; ``spark/`` is generation 1; see offline.py
     state/           what bolts remember, and state-N/ in generation N; at a URL it is in Spark's state
     memory-N/        the bolts' memory when generation N began, a file for each task
-    acker/           what is open
-    metrics/         the metrics that users registered, where there are any
+    commits/         what each micro-batch changed: what is open, verdicts, metrics, counts
     payloads/        open rows of DataFrames, where there is a retry policy
     inbox/           messages of spouts, until they are committed and no longer needed
     marks/           execution marks: what each level is executing, in case it kills its worker
-    verdicts/        the journal, where acktree brings a spout's messages back
+    verdicts/        which verdicts were delivered, where acktree brings a spout's messages back
     dead_letters.sqlite
-    counts/          the counts of all runs
     history.sqlite   numbers over time, for operators
     traces.sqlite    the paths of traced messages
     events/          tuples that were logged while debugging was on

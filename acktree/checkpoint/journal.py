@@ -1,168 +1,182 @@
-"""The journal: verdicts on disk, in ``verdicts/``, for spouts whose messages only the inbox has.
+"""The journal: the verdicts of messages that only the inbox has, as sections of the commit log.
 
-The sink writes them before it returns. Spark then commits the micro-batch, which never runs again: without
-the journal, a driver that dies before it has delivered a verdict would lose it. A spout of a queue needs no
-journal: the queue delivers open messages again.
+A micro-batch whose verdicts are in the log never runs again: without the journal, a driver that dies before
+it has delivered a verdict would lose it. A spout of a queue needs no journal: the queue delivers open
+messages again.
 
 The verdicts of a micro-batch are final once Spark has committed it: before that it may run again and decide
-otherwise. So no verdict is delivered earlier, and a restart discards what the journal holds of a micro-batch
-that was never committed.
+otherwise. So no verdict is delivered earlier, and a restart discards what the log holds of a micro-batch that
+was never committed.
 
-A file is deleted when its verdicts were delivered and the last chunk that they may concern is gone.
+::
+
+    verdicts/000000000042.rows    rows of DataFrames that failed in a micro-batch, with a retry
+    verdicts/000000000042.ids     message ids of its rows with a verdict, with an acknowledger
+    verdicts/told                 the last micro-batch whose verdicts were delivered; written every few
+                                  moments, and at an orderly stop
+
+Verdicts are not needed any more when they were delivered and the last chunk that they may concern is gone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from acktree.checkpoint.files import FOLDER, Files, committed_files
-from acktree.checkpoint.row_files import write_parts
-from acktree.core.data.values import batch_to_bytes
-from acktree.core.packing import Buffer, int64s, pack, unpack
+from acktree.checkpoint.commit_log import Commit, Outcome, Participant, Section
+from acktree.checkpoint.envelope import opened, sealed
+from acktree.checkpoint.files import FOLDER, Files, explaining
+from acktree.checkpoint.row_files import NO_FILE, RowFile, rows_in, write_rows
+from acktree.core.packing import int64s, pack, unpack
 from acktree.errors import CheckpointError
 from acktree.private_files import UNPUBLISHED
 from acktree.tasks.acker import Verdicts
-from acktree.tasks.payloads import Payload, payload_of_wire
+from acktree.tasks.payloads import Payload
+
+__all__ = ["NO_ROWS", "Journal", "StoredRows"]
 
 _DELIVERED: Final = "told"
-"""The file with the last micro-batch whose verdicts were delivered. It is written every few moments, and at
-an orderly stop."""
+_OURS: Final = re.compile(rf"(?:{UNPUBLISHED})?\d{{12,}}\.(?:rows|ids)|{UNPUBLISHED}{_DELIVERED}", re.ASCII)
 
 
 @dataclass(frozen=True)
-class StoredPayloads:
-    """The payloads of failed rows in a file of the journal; read in pieces, any number of times."""
+class _RowsOfFile:
+    """Rows in a file; read in pieces, any number of times."""
 
     file: Path
+    written: RowFile
     files: Files
 
     def __iter__(self) -> Iterator[Payload]:
-        return _pieces(self.file, self.files, 0)
-
-    @property
-    def ids(self) -> Iterable[Payload]:
-        """Message ids of all rows with a verdict, where an ``Acknowledger`` needs them."""
-        return _StoredIds(self.file, self.files)
+        return rows_in(self.file, self.written, self.files)
 
 
-@dataclass(frozen=True)
-class _StoredIds:
-    """The message ids of rows in a file of the journal; read any number of times."""
+class StoredRows(NamedTuple):
+    """What the journal has of a micro-batch's rows of DataFrames; there until the verdicts were delivered.
 
-    file: Path
-    files: Files
+    Attributes:
+        failed: The values of the rows that failed.
+        ids: The message ids of all rows with a verdict, where an ``Acknowledger`` needs them.
+    """
 
-    def __iter__(self) -> Iterator[Payload]:
-        return _pieces(self.file, self.files, 1)
-
-
-_BETWEEN: Final = (b"", b"")
-"""The separator between the payloads and the ids of a file, if there are ids."""
+    failed: Iterable[Payload]
+    ids: Iterable[Payload]
 
 
-def _pieces(file: Path, files: Files, section: int) -> Iterator[Payload]:
-    """The payloads (section 0) or the ids (section 1) of a file."""
-    _, _, *packed = unpack(files.mapped(file))
-    at = 0
-    for head, body in zip(packed[::2], packed[1::2], strict=True):
-        if not len(head):
-            at += 1
-        elif at == section:
-            yield payload_of_wire(head, body)
+NO_ROWS: Final = StoredRows((), ())
 
 
-def _sections(payloads: Iterable[Payload], ids: Iterable[Payload]) -> Iterator[bytes | Buffer]:
-    for roots, values in payloads:
-        yield from (pack(roots), batch_to_bytes(values))
-    for number, (roots, message_ids) in enumerate(ids):
-        if not number:
-            yield from _BETWEEN
-        yield from (pack(roots), batch_to_bytes(message_ids))
-
-
-class Journal:
+class Journal(Participant):
     """The journal of one checkpoint."""
 
-    def __init__(self, folder: Path, delivered_through: Callable[[], int], files: Files = FOLDER) -> None:
+    name = "verdicts"
+
+    def __init__(
+        self,
+        folder: Path,
+        delivered_through: Callable[[], int],
+        oldest_entry: Callable[[], int],
+        files: Files = FOLDER,
+        sync: Callable[[], None] = lambda: None,
+    ) -> None:
         """Open it.
 
         Args:
+            folder: Its folder, which is made if it is not there.
             delivered_through: Returns the last micro-batch all of whose verdicts the spouts have received.
+            oldest_entry: Returns the oldest entry of the inbox that is kept.
             files: How files are written.
+            sync: Called before verdicts are forgotten: a chunk whose deletion a power cut undoes needs them.
         """
-        files.disk.make_folder(folder)
+        with explaining(folder):
+            files.disk.make_folder(folder)
         self._folder, self._files = folder, files
-        self._delivered_through = delivered_through
+        self._delivered_through, self._oldest_entry, self._sync = delivered_through, oldest_entry, sync
         self._ends: dict[int, int] = {}
         self._noted = -1
+        self._oldest = 0
+        self._verdicts: Verdicts | None = None
+        self._rows = (NO_FILE, NO_FILE)
+        self._recovered: Sequence[tuple[int, Section]] = ()
 
-    def write(
-        self,
-        batch_id: int,
-        end: int,
-        verdicts: Verdicts,
-        payloads: Iterable[Payload] = (),
-        ids: Iterable[Payload] = (),
-    ) -> StoredPayloads:
-        """Make the verdicts of a micro-batch durable, and the payloads of failed rows of DataFrames.
+    def write_rows(self, number: int, failed: Iterable[Payload], ids: Iterable[Payload]) -> StoredRows:
+        """Store rows of a micro-batch, before its verdicts are written.
 
         Args:
-            end: The last inbox number that the micro-batch ran over.
-            payloads: The payloads of failed rows; read once, in pieces.
-            ids: Message ids of rows with a verdict; read once, in pieces.
-
-        Returns:
-            The same payloads, read from disk. The file is there until the verdicts were delivered.
+            number: The number of the commit.
+            failed: The values of the failed rows; read once, in pieces.
+            ids: The message ids of rows with a verdict; read once, in pieces.
         """
-        head = np.array([self._delivered_through(), end])
-        parts = chain((head, verdicts.to_bytes()), _sections(payloads, ids))
-        file = write_parts(self._file_of(batch_id), parts, self._files)
-        self._ends[batch_id] = end
-        return StoredPayloads(file, self._files)
+        rows, of_ids = self._row_files(number)
+        self._rows = write_rows(rows, failed, self._files), write_rows(of_ids, ids, self._files)
+        return self._stored(number, self._rows)
 
-    def earlier(self, last_committed: int) -> Iterator[tuple[bool, Verdicts, StoredPayloads]]:
-        """What earlier runs wrote, in order: whether the spouts received it, the verdicts, and the payloads.
+    # ---- a participant of the commit log ----------------------------------------------------------------
 
-        Args:
-            last_committed: The last micro-batch that Spark has committed; later ones run again.
-        """
-        unpublished = self._folder / f"{UNPUBLISHED}{_DELIVERED}"
-        if self._files.disk.exists(unpublished):
-            self._files.disk.remove(unpublished)
-        files = {int(file.name): file for file in committed_files(self._files, self._folder, last_committed)}
-        parts = {number: unpack(self._files.mapped(file)) for number, file in files.items()}
-        heads = {batch_id: int64s(part[0]).tolist() for batch_id, part in parts.items()}
-        delivered_through = max((self._last_noted(), *(through for through, _ in heads.values())))
-        self._ends |= {batch_id: end for batch_id, (_, end) in heads.items()}
-        for batch_id, (_, verdicts, *_) in parts.items():
-            stored = StoredPayloads(files[batch_id], self._files)
-            yield batch_id <= delivered_through, Verdicts.from_bytes(verdicts), stored
+    def recover(self, sections: Sequence[tuple[int, Section]]) -> None:
+        for number, section in sections:
+            head, _ = unpack(section.content)
+            _, end, *rows_of = int64s(head).tolist()
+            self._ends[number] = end
+            for rows in self._stored(number, _row_files_in(rows_of)):
+                for _ in rows:  # all are read before one is delivered: none may be missing
+                    pass
+        self._recovered = sections
+        wanted = {file.name for number, _ in sections for file in self._row_files(number)}
+        with explaining(self._folder):
+            for name in self._files.disk.names(self._folder):
+                if _OURS.fullmatch(name) and name not in wanted:
+                    self._files.remove(self._folder / name)
 
-    def forget_before(self, oldest: int, sync: Callable[[], None] = lambda: None) -> None:
-        """Delete delivered verdicts that concern chunks before ``oldest`` only: these chunks are deleted.
+    def write(self, commit: Commit, outcome: Outcome) -> Section | None:
+        self._forget()
+        if not outcome.verdicts:
+            return None
+        head = np.array([self._delivered_through(), commit.end, *chain(*self._rows)])
+        self._ends[commit.number], self._rows = commit.end, (NO_FILE, NO_FILE)
+        return Section(pack(head, outcome.verdicts.to_bytes()))
 
-        Args:
-            sync: Called first: a chunk whose deletion a power cut undoes needs its verdicts.
-        """
-        delivered = self._delivered_through()
-        done = [batch_id for batch_id, end in self._ends.items() if end < oldest and batch_id <= delivered]
+    def _forget(self) -> None:
+        """Note which verdicts are not needed any more: delivered ones that concern deleted chunks only."""
+        delivered, oldest = self._delivered_through(), self._oldest_entry()
+        done = [each for each, end in self._ends.items() if end < oldest and each <= delivered]
         if done:
-            sync()
-        for batch_id in done:
-            self._files.remove(self._file_of(batch_id))
-            del self._ends[batch_id]
+            self._sync()
+            self._oldest = max(done) + 1
+
+    def committed(self, number: int) -> None:  # noqa: ARG002  # what it forgot is what the last one forgot
+        for each in [each for each in self._ends if each < self._oldest]:
+            for file in self._row_files(each):
+                self._files.remove(file)
+            del self._ends[each]
+
+    @property
+    def oldest(self) -> int:
+        return self._oldest
+
+    # ---- delivery ---------------------------------------------------------------------------------------
+
+    def earlier(self) -> Iterator[tuple[bool, Verdicts, StoredRows]]:
+        """What earlier runs wrote, in order: whether the spouts received it, the verdicts, and their rows."""
+        parts = {number: unpack(section.content) for number, section in self._recovered}
+        heads = {number: int64s(head).tolist() for number, (head, _) in parts.items()}
+        delivered = max((self._last_noted(), *(through for through, *_ in heads.values())))
+        for number, (_, verdicts) in parts.items():
+            stored = self._stored(number, _row_files_in(heads[number][2:]))
+            yield number <= delivered, Verdicts.from_bytes(verdicts), stored
+        self._recovered = ()
 
     def note_delivered(self) -> None:
         """Note which verdicts were delivered, so that the next run does not deliver them again."""
         delivered = self._delivered_through()
         if delivered != self._noted:
-            self._files.write(self._folder / _DELIVERED, str(delivered).encode())
+            self._files.write(self._folder / _DELIVERED, sealed(0, str(delivered).encode()))
             self._noted = delivered
 
     def _last_noted(self) -> int:
@@ -170,13 +184,21 @@ class Journal:
         if not self._files.disk.exists(file):
             return -1
         try:
-            return int(self._files.read(file))
-        except ValueError as error:
+            return int(bytes(opened(self._files.read(file), 0, file)))
+        except CheckpointError as error:
             raise CheckpointError(
                 "the note of the verdicts that were delivered is damaged",
                 str(file),
                 "delete this file; acks and fails of the last micro-batches are then delivered again",
             ) from error
 
-    def _file_of(self, batch_id: int) -> Path:
-        return self._folder / f"{batch_id:012d}"
+    def _stored(self, number: int, rows: tuple[RowFile, RowFile]) -> StoredRows:
+        files = zip(self._row_files(number), rows, strict=True)
+        return StoredRows(*(_RowsOfFile(file, written, self._files) for file, written in files))
+
+    def _row_files(self, number: int) -> tuple[Path, Path]:
+        return self._folder / f"{number:012d}.rows", self._folder / f"{number:012d}.ids"
+
+
+def _row_files_in(head: Sequence[int]) -> tuple[RowFile, RowFile]:
+    return RowFile(*head[:2]), RowFile(*head[2:])

@@ -7,15 +7,15 @@
     lock                JSON: who holds it                                      holding.py
     inbox/*             chunk: packed arrays, JSON head, Arrow IPC; message ids inbox.py, tasks/chunk.py
                         and position as values
-    acker/*             packed arrays                                           acker_log.py
-    payloads/*          packed arrays, Arrow IPC                                acker_log.py, row_files.py
-    verdicts/N          packed arrays; of each failure a pickle of texts and    journal.py, tasks/acker.py,
+    commits/N           an envelope; in it JSON, and the sections, packed:      commit_log.py, envelope.py
+      acker             JSON, packed arrays                                     acker_log.py
+      verdicts          packed arrays; of each failure a pickle of texts and    journal.py, tasks/acker.py,
                         numbers, its version first, the exception as a value    core/tracking/verdicts.py
-    metrics/*           JSON                                                    table_log.py,
-                                                                                core/stats/user_metrics.py
-    counts/*            JSON, compressed                                        table_log.py,
-                                                                                driver/total_counts.py
-    verdicts/told       a number as text                                        journal.py
+      metrics           JSON                                                    core/stats/user_metrics.py
+      counts            JSON, compressed                                        driver/total_counts.py
+    payloads/*, ids/*,  envelopes; in each packed arrays, Arrow IPC             acker_log.py, journal.py,
+    verdicts/N.*                                                                row_files.py
+    verdicts/told       an envelope; in it a number as text                     journal.py
     memory-N/T          packed: names, and each blob of the five below          migrated_state.py
     state*/heads/N      a checksum, JSON: the newest file of each task          memory_log.py
     state*/T/*          checked blobs, packed index; the blobs of task T:       memory_files.py
@@ -29,7 +29,7 @@
                         version first, names as JSON, lineage, values
     dead_letters.*      columns, with a separate version; payload: Arrow        dead_letters/table.py
 
-At a URL, and in a checkpoint of version 3 until its memory is moved, the blobs of tasks are in Spark's state
+At a URL the blobs of tasks are in Spark's state
 store (``spark*/state``, ``spark/query/state_blobs.py``).
 
 *Packed* is ``core/packing.py``. *A value* is ``core/durable.py``: a pickle, with a tag for each class of
@@ -50,10 +50,8 @@ from typing import Any, Final
 
 from acktree.errors import CheckpointError
 
-VERSION: Final = 4
-"""The version of the layout and of message ids. In version 3 all memory of bolts is in Spark's state. Two
-were before 0.1.0: version 1 had other message ids, version 2 had module names of acktree in its pickles."""
-_READ: Final = frozenset({3, VERSION})
+VERSION: Final = 5
+"""The version of the layout and of message ids. Earlier ones were before 0.1.0, and are not read."""
 FRESH: Final[Mapping[str, Any]] = {
     "version": VERSION,
     "generation": 1,
@@ -74,10 +72,9 @@ def check_version(facts: Mapping[str, Any], place: Path | str) -> None:
         CheckpointError: It has another.
     """
     version = facts.get("version")
-    if version not in _READ:
-        read = " and ".join(map(str, sorted(_READ)))
+    if version != VERSION:
         raise CheckpointError(
-            f"this checkpoint has version {version}, and this acktree reads {read}",
+            f"this checkpoint has version {version}, and this acktree reads {VERSION}",
             str(place),
             "let the acktree that wrote it finish what is open, and give the topology a new checkpoint",
         )

@@ -263,6 +263,7 @@ def _write(
     def pieces() -> Iterator[bytes | memoryview]:
         nonlocal size
         at = len(_BEGIN)
+        yield _BEGIN
         for name, blob in blobs:
             size += _size_of(name, len(blob or b""))
             if blob is None:
@@ -281,7 +282,7 @@ def _write(
         yield _END.pack(len(index), crc32(index))
 
     try:
-        disk.write_pieces(file, pieces(), lambda _: _BEGIN)
+        disk.write_pieces(file, pieces())
     except BaseException:  # on a full disk each attempt would leave a part of its file
         with suppress(OSError):
             disk.remove(file)

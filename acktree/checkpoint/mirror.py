@@ -37,7 +37,7 @@ from acktree.private_files import make_private_folder
 
 log = logger("acktree")
 
-_FOLDERS: Final = ("inbox", "acker", "payloads", "ids", "verdicts", "metrics")
+_FOLDERS: Final = ("inbox", "commits", "payloads", "ids", "verdicts")
 """The folders whose files must not be lost. So must the file of facts."""
 _FACTS: Final = "acktree.json"
 _AT_ONCE: Final = 64

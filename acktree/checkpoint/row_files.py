@@ -1,32 +1,73 @@
-"""Files of several parts, as :func:`~acktree.core.packing.pack` puts them, written and read part by part."""
+"""Files of rows of DataFrames: roots and values in pieces, each in an envelope (envelope.py)."""
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
+from acktree.checkpoint.envelope import checksum_of, damaged, opened_all, sealed
 from acktree.checkpoint.files import FOLDER, Files
-from acktree.core.data.values import batch_from_bytes
-from acktree.core.ids import Int64s
-from acktree.core.packing import Buffer, int64s, pack, unpack
+from acktree.core.data.values import batch_from_bytes, batch_to_bytes
+from acktree.core.packing import int64s, pack, unpack
 from acktree.tasks.payloads import Payload
 
-_HEAD_BYTES: Final = len(pack())
+__all__ = ["NO_FILE", "RowFile", "rows_in", "write_rows"]
 
 
-def write_parts(file: Path, parts: Iterable[Int64s | Buffer], files: Files = FOLDER) -> Path:
-    """Write parts one after the other, atomically; the file is what ``pack(*parts)`` returns."""
-    return files.write_pieces(file, (pack(part)[_HEAD_BYTES:] for part in parts), _head)
+class RowFile(NamedTuple):
+    """What is known of a file of rows; a section of the commit log has it.
+
+    Attributes:
+        pieces: How many pieces it has.
+        checksum: CRC-32 of the checksums of their envelopes.
+    """
+
+    pieces: int
+    checksum: int
 
 
-def _head(count: int) -> bytes:
-    """The header of a packing: the number of its parts."""
-    return count.to_bytes(_HEAD_BYTES, "little")
+NO_FILE: Final = RowFile(0, 0)
+"""Without rows there is no file."""
 
 
-def payloads_in(file: Path, files: Files = FOLDER) -> Iterator[Payload]:
-    """The payloads in a file of alternating roots and batches. They are views of the mapped file."""
-    parts = unpack(files.mapped(file))
-    for roots, values in zip(parts[::2], parts[1::2], strict=True):
+def write_rows(file: Path, rows: Iterable[Payload], files: Files = FOLDER) -> RowFile:
+    """Write rows piece by piece, atomically; they are read once."""
+    pieces = iter(rows)
+    first = next(pieces, None)
+    if first is None:
+        return NO_FILE
+    count = checksum = 0
+
+    def counted() -> Iterator[bytes]:
+        nonlocal count, checksum
+        for roots, values in chain([first], pieces):
+            envelope = sealed(count, pack(roots, batch_to_bytes(values)))
+            count, checksum = count + 1, _added(checksum, envelope)
+            yield envelope
+
+    files.write_pieces(file, counted())
+    return RowFile(count, checksum)
+
+
+def rows_in(file: Path, written: RowFile, files: Files = FOLDER) -> Iterator[Payload]:
+    """The rows of a file, in pieces; views of the mapped file.
+
+    Raises:
+        CheckpointError: It is not there, damaged, or another one. The last is known after the last piece.
+    """
+    if not written.pieces:
+        return
+    checksum = 0
+    for envelope, content in opened_all(file, written.pieces, files):
+        checksum = _added(checksum, envelope)
+        roots, values = unpack(content)
         yield int64s(roots), batch_from_bytes(values)
+    if checksum != written.checksum:
+        raise damaged("is another one than was written", file)
+
+
+def _added(checksum: int, envelope: bytes | memoryview) -> int:
+    return zlib.crc32(checksum_of(envelope).to_bytes(4, "little"), checksum)

@@ -14,8 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from threading import Lock
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
+from acktree.checkpoint.journal import NO_ROWS, Journal
 from acktree.core.data.frames import Kind, WireRow
 from acktree.core.data.values import batch_from_bytes, rows_to_show
 from acktree.core.micro_batch import MicroBatch
@@ -36,7 +37,7 @@ from acktree.core.stats.numbers import ReportedError
 from acktree.driver.batch_times import BatchTimes
 from acktree.driver.error_log import ErrorLog
 from acktree.driver.holders import Holders
-from acktree.driver.metrics_book import MetricsBook, MetricsLog
+from acktree.driver.metrics_book import MetricsBook
 from acktree.driver.progress import Progress
 from acktree.driver.total_counts import TotalCounts
 from acktree.logs import logger
@@ -49,8 +50,8 @@ __all__ = [
     "BatchAcker",
     "BatchResults",
     "BatchTraces",
+    "Decided",
     "MemoryAcker",
-    "VerdictLog",
     "rows_by_kind",
     "source_work_ms",
 ]
@@ -117,26 +118,16 @@ class BatchAcker(Protocol):
         """
 
 
-class VerdictLog(Protocol):
-    """Stores verdicts durably before the micro-batch is committed."""
+class Decided(NamedTuple):
+    """What a micro-batch decided.
 
-    def write(
-        self,
-        batch_id: int,
-        end: int,
-        verdicts: Verdicts,
-        payloads: Iterable[Payload],
-        ids: Iterable[Payload],
-    ) -> StoredRows:
-        """Write a micro-batch's verdicts, durably. Returns what it wrote of rows."""
+    Attributes:
+        verdicts: What the acker decided; None if no message is tracked.
+        by_task: Spout task -> its verdicts, to be dispatched after the commit of the micro-batch.
+    """
 
-
-class StoredRows(Iterable[Payload], Protocol):
-    """What was written of a micro-batch's rows: iterated, the values of those that failed."""
-
-    @property
-    def ids(self) -> Iterable[Payload]:
-        """The message ids of those that have a verdict."""
+    verdicts: Verdicts | None
+    by_task: dict[int, VerdictBatch]
 
 
 class MemoryAcker(BatchAcker):
@@ -190,8 +181,7 @@ class BatchResults:
         plan: Plan,
         acker: BatchAcker | None,
         errors: ErrorLog,
-        verdict_log: VerdictLog | None = None,
-        metrics_log: MetricsLog | None = None,
+        journal: Journal | None = None,
         traces: BatchTraces | None = None,
         events: BatchEvents | None = None,
         totals: TotalCounts | None = None,
@@ -202,8 +192,7 @@ class BatchResults:
             plan: The plan of the topology.
             acker: The acker; None if no message is tracked.
             errors: Where reported errors go.
-            verdict_log: The journal; None if the queues of all spouts redeliver open messages.
-            metrics_log: Where metrics of users are stored; None for memory only.
+            journal: None if the queues of all spouts redeliver open messages.
             traces: Where traced messages are recorded; None for nowhere.
             events: Where the event log goes; None for nowhere.
             totals: The counts of all runs; None: of this one, in memory.
@@ -211,10 +200,10 @@ class BatchResults:
         self.totals = TotalCounts() if totals is None else totals
         components = plan.topology.components.values()
         tasks = {(component.id, task) for component in components for task in component.task_ids}
-        self.metrics = MetricsBook(errors, metrics_log, tasks)
+        self.metrics = MetricsBook(errors, tasks)
         self.times = BatchTimes()
         self._traces, self._events = traces, events
-        self._plan, self._acker, self._errors, self._verdict_log = plan, acker, errors, verdict_log
+        self._plan, self._acker, self._errors, self._journal = plan, acker, errors, journal
         self._counters = Counters()
         self.holders = Holders()
         self._lock = Lock()
@@ -224,43 +213,36 @@ class BatchResults:
     def judge(
         self,
         batch: MicroBatch | None,
-        end: int,
         rows: RowsByKind,
         payloads: TakePayloads,
         ids: TakePayloads = no_payloads,
-    ) -> dict[int, VerdictBatch]:
-        """Make the verdicts of a micro-batch and store them durably.
+    ) -> Decided:
+        """Make the verdicts of a micro-batch. They are durable with its commit.
 
         Args:
             batch: The micro-batch; None if its rows held no clock, in which case nothing is judged.
-            end: The last inbox number of the micro-batch.
             rows: Its rows for the driver.
             payloads: Returns the values of its rows of DataFrames.
             ids: Returns their message ids.
-
-        Returns:
-            Spout task -> its verdicts, to be dispatched after the commit of the micro-batch.
         """
         if batch is not None:
             self._count_for_acker(("micro_batches", 1))
         if self._acker is None or batch is None:
-            return {}
+            return Decided(None, {})
         self._note_forgotten(rows)
         began_ns = time.perf_counter_ns()
         deltas = (*rows.get(Kind.DELTAS, ()), *rows.get(Kind.COMBINED, ()))
         verdicts, failed = self._acker.judge(batch, deltas, payloads, ids)
         row_ids = self._acker.row_ids
-        stored: Iterable[Payload] = ()
-        stored_ids: Iterable[Payload] = ()
-        if self._verdict_log is not None and verdicts:
-            written = self._verdict_log.write(batch.batch_id, end, verdicts, failed, row_ids.judged)
-            stored, stored_ids = written, written.ids
+        stored = NO_ROWS
+        if self._journal is not None:
+            stored = self._journal.write_rows(batch.batch_id, failed, row_ids.judged)
         self._count_settled(verdicts, (time.perf_counter_ns() - began_ns) // 1000)
         self.progress.open_count, self.progress.clock_ms = verdicts.open_count, batch.clock_ms
         self.progress.next_deadline_ms = verdicts.next_deadline_ms
         batches = verdict_batches_of(
-            verdicts, self._plan.run_salt, timed_out(self._plan.timeout_ms), stored, ids=stored_ids,
-            timeout_of=self._plan.timeout_of, forgotten=self._forgotten,
+            verdicts, self._plan.run_salt, timed_out(self._plan.timeout_ms), stored.failed,
+            ids=stored.ids, timeout_of=self._plan.timeout_of, forgotten=self._forgotten,
         )  # fmt: skip
         self.totals.note_verdicts(batches)
         for task, message_ids in row_ids.left:
@@ -269,7 +251,7 @@ class BatchResults:
         if self._traces is not None:
             self._traces.add(batch, rows.get(Kind.TRACE, ()))
             self._traces.judged(batch, batches)
-        return batches
+        return Decided(verdicts, batches)
 
     def _note_forgotten(self, rows: RowsByKind) -> None:
         """Note which bolt left a tuple of a root without ack or fail. Only the newest roots are kept."""

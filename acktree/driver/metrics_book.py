@@ -1,60 +1,44 @@
 """The metrics of users in the driver: what micro-batches bring, what spouts grew by, and where it is stored.
 
 What bolts registered comes as rows of a micro-batch, once. What spouts registered is taken when somebody
-reads, and with each micro-batch. The table is stored before a micro-batch is committed, by its number, so
-that the next driver takes up what was committed, and no more.
+reads, and with each micro-batch. The whole table is a section of the commit log, so that the next driver
+takes up what was committed, and no more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from threading import Lock
-from typing import Protocol
 
-from acktree.checkpoint.table_log import FileMetricsLog
+from acktree.checkpoint.commit_log import Commit, Outcome, Participant, Section
 from acktree.core.data.frames import WireRow
 from acktree.core.data.instruments import MOST_SERIES, Increment
 from acktree.core.stats.numbers import ReportedError
 from acktree.core.stats.user_metrics import Key, MetricTable, UserMetric, increments_from_bytes
 from acktree.driver.error_log import ErrorLog
+from acktree.errors import CheckpointError
 
-__all__ = ["MetricsBook", "MetricsLog"]
+__all__ = ["MetricsBook"]
 
 Source = Callable[[], Mapping[str, Increment]]
 """What the metrics of a spout task grew by since it was asked last."""
 
 
-class MetricsLog(Protocol):
-    """Stores the table durably."""
+class MetricsBook(Participant):
+    """The metrics of one run. Any thread may call any method but those of the participant."""
 
-    def recover(self) -> bytes:
-        """The table as of the last committed micro-batch; empty if there is none."""
+    name = "metrics"
 
-    def write(self, batch_id: int, table: bytes) -> None:
-        """Store the table as of a micro-batch that is not committed yet."""
-
-
-class MetricsBook:
-    """The metrics of one run. Any thread may call any method."""
-
-    def __init__(
-        self,
-        errors: ErrorLog,
-        log: MetricsLog | None = None,
-        tasks: Container[tuple[str, int]] | None = None,
-    ) -> None:
-        """Take up what an earlier run stored. CheckpointError if it cannot be read.
+    def __init__(self, errors: ErrorLog, tasks: Container[tuple[str, int]] | None = None) -> None:
+        """Begin without metrics, until :meth:`recover`.
 
         Args:
             errors: Where a metric that is one too many is reported, once.
-            log: Where the table is stored; None for memory only.
             tasks: (component, task) of all tasks: metrics of others count to no limit. None: all that come.
         """
-        self._errors, self._log = errors, log
-        stored = b"" if log is None else log.recover()
-        self._table = _table_of(stored)
-        if tasks is not None:
-            self._table.set_tasks(tasks)
+        self._errors, self._tasks = errors, tasks
+        self._now_ms = 0
+        self._set_table(MetricTable())
         self._lock = Lock()
         self._sources: dict[tuple[str, int], Source] = {}
         self._has_grown = self._has_refused = False
@@ -65,20 +49,31 @@ class MetricsBook:
 
     def note(self, rows: Iterable[WireRow], now_ms: int) -> None:
         """Add what a micro-batch brought."""
+        self._now_ms = now_ms
         for row in rows:
             self._add(list(increments_from_bytes(row.body)), now_ms)
 
-    def keep(self, batch_id: int, now_ms: int) -> None:
-        """A micro-batch is about to be committed: store what it brought."""
-        if self._log is None:
-            return
-        self._take_spouts(now_ms)
+    def recover(self, sections: Sequence[tuple[int, Section]]) -> None:
+        for number, section in sections:
+            try:
+                self._set_table(MetricTable.from_bytes(bytes(section.content)))
+            except (ValueError, TypeError) as error:
+                raise CheckpointError(
+                    f"the metrics that an earlier run stored cannot be read: {error}",
+                    f"commit {number} of the checkpoint",
+                    "use the acktree that wrote them, or take the checkpoint from a copy",
+                ) from error
+
+    def write(self, commit: Commit, outcome: Outcome) -> Section | None:  # noqa: ARG002  # it was noted
+        self._take_spouts(self._now_ms)
         with self._lock:
-            if not self._has_grown:
-                return
-            self._has_grown = False
-            table = self._table.to_bytes()
-        self._log.write(batch_id, table)
+            has_grown, self._has_grown = self._has_grown, False
+            return Section(self._table.to_bytes(), is_whole=True) if has_grown else None
+
+    def _set_table(self, table: MetricTable) -> None:
+        if self._tasks is not None:
+            table.set_tasks(self._tasks)
+        self._table = table
 
     def metrics(self, now_ms: int) -> dict[Key, UserMetric]:
         """The value of each metric."""
@@ -105,10 +100,3 @@ class MetricsBook:
                 "task, and each has one kind. Count by a few kinds, and not by values of tuples"
             )
             self._errors.add(ReportedError(component, task, reason, now_ms))
-
-
-def _table_of(stored: bytes) -> MetricTable:
-    try:
-        return MetricTable.from_bytes(stored) if stored else MetricTable()
-    except (ValueError, TypeError) as error:
-        raise FileMetricsLog.unreadable(error) from error

@@ -6,6 +6,7 @@ This module alone decides when a started run is over. Users' handle asks it and 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from threading import Event, Thread
@@ -18,7 +19,7 @@ from acktree.driver.query import Query
 from acktree.driver.run import Run
 from acktree.driver.spout_threads import SpoutThread, now_ms
 from acktree.driver.ticks import Ticks
-from acktree.errors import AcktreeError
+from acktree.errors import AcktreeError, CheckpointError
 from acktree.logs import logger
 
 __all__ = ["Supervisor"]
@@ -48,8 +49,13 @@ class Supervisor:
         stopped_by: The error that ended the run; None for none. Final once ``run.ended`` is set.
     """
 
-    def __init__(self, run: Run, query: Query) -> None:
-        """Make the supervisor of a run whose query was started; :meth:`begin` starts the thread."""
+    def __init__(self, run: Run, query: Query, close_log: Callable[[], None] = lambda: None) -> None:
+        """Make the supervisor of a run whose query was started; :meth:`begin` starts the thread.
+
+        Args:
+            close_log: Closes the commit log.
+        """
+        self._close_log = close_log
         self.run = run
         self.stopped_by: BaseException | None = None
         self._query = query
@@ -269,7 +275,17 @@ class Supervisor:
             steps.callback(self.run.close_door, self.stopped_by)
             if self.run.consumers is not None:
                 steps.callback(self.run.consumers.close)
-            steps.callback(self.run.results.totals.close)
+            steps.callback(self._write_last_counts)
+
+    def _write_last_counts(self) -> None:
+        """Store what was counted since the last micro-batch."""
+        try:
+            self._close_log()
+        except (OSError, CheckpointError) as error:
+            log.warning(
+                "topology=%s the counts of its last moments are not stored, and `:all-time` lacks them: %s",
+                self.run.name, error,
+            )  # fmt: skip
 
     def _stop_query(self) -> None:
         """Wait for the commit of the running micro-batch, unless in a hurry, then stop the query."""

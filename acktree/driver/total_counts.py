@@ -3,19 +3,18 @@
 Rules of this file
 ------------------
 1. Counts belong to micro-batches. What bolts and emits count, and how many messages got which verdict, is
-   stored with the micro-batch, before Spark commits it. A micro-batch that runs again was never committed:
-   what it stored is thrown away, and it counts once.
+   a section of the micro-batch's commit. A micro-batch that runs again was never committed, and counts once.
 2. What no micro-batch decides (complete latencies, errors of spouts, messages that never reached one, why a
    spout was not asked) is stored with the next micro-batch, and at the end of the run. If the driver is
    killed first, it is lost.
-3. Nothing here stops a topology: a table that cannot be written or read is reported once.
+3. Counts that a newer acktree wrote stop no topology: they are reported, and kept.
 
 The table is written whole with each micro-batch that counted something, so that it is exact wherever the
 driver is killed. Its keys are encoded when they are new (:class:`CountTable`). Measured where each task
 counts in each micro-batch, the median of 40 (`keep`, in ms), and the size of the file:
 
 ======  ======  =======================  ===========  =======
-tasks   counts  all as JSON (version 1)  as a table   file
+tasks   counts  all as JSON              as a table   bytes
 ======  ======  =======================  ===========  =======
 8          110                     0.22         0.08  0.8 kB
 80       1,072                     1.82         0.21  5.9 kB
@@ -31,7 +30,7 @@ from __future__ import annotations
 import json
 import time
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from threading import Lock
@@ -39,8 +38,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from acktree.checkpoint.folder import Checkpoint
-from acktree.checkpoint.table_log import FileCountLog
+from acktree.checkpoint.commit_log import Commit, Outcome, Participant, Section
 from acktree.core.buckets import bucket_of
 from acktree.core.data.fields import DEFAULT_STREAM
 from acktree.core.ids import Int64s
@@ -52,7 +50,7 @@ from acktree.errors import CheckpointError
 from acktree.logs import logger
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 
-__all__ = ["CountLog", "CountedSpout", "TotalCounts", "Totals"]
+__all__ = ["CountedSpout", "TotalCounts", "Totals"]
 
 log = logger("acktree")
 
@@ -60,17 +58,6 @@ _VERSION: Final = 2
 _MOST: Final = 1 << 62
 """No count is so large. Sums of two fit into 64 bits."""
 _BUCKETS: Final = bucket_of(_MOST)
-_NOT_STORED: Final = "`:all-time` begins at 0 and is not stored"
-
-
-class CountLog(Protocol):
-    """Stores the table durably."""
-
-    def recover(self) -> bytes:
-        """The table as of the last committed micro-batch; empty if there is none."""
-
-    def write(self, batch_id: int, table: bytes) -> None:
-        """Store the table as of a micro-batch that is not committed yet, or once more as of the last one."""
 
 
 class Streams(Protocol):
@@ -116,7 +103,7 @@ class Totals:
 
         Raises:
             ValueError: It is damaged.
-            CheckpointError: A newer acktree wrote it.
+            CheckpointError: Another acktree wrote it.
         """
         try:
             return cls._from_bytes(packed)
@@ -129,17 +116,13 @@ class Totals:
     def _from_bytes(cls, packed: bytes) -> Totals:
         reader = zlib.decompressobj()
         given: dict[str, Any] = json.loads(reader.decompress(packed))
-        if given["version"] > _VERSION:
+        if given["version"] != _VERSION:
             raise CheckpointError(
                 f"the counts of all runs have version {given['version']}, and this acktree reads {_VERSION}",
-                f"the folder {FileCountLog.name} of the checkpoint",
-                "use the acktree that wrote them, or delete that folder: `:all-time` then begins at 0",
+                "the commit log of the checkpoint",
+                "use the acktree that wrote them",
             )
-        counters = (
-            Counters.of(((str(a), int(b), str(c), str(d)), int(n)) for a, b, c, d, n in given["counts"])
-            if given["version"] == 1
-            else _table_in(reader.unused_data, given)
-        )
+        counters = _table_in(reader.unused_data, given)
         spread = {str(name): _histogram(each) for name, each in given["spread"].items()}
         ran_ms = int(given["ran_ms"])
         if not 0 <= max(ran_ms, *counters.values(), 0) < _MOST:
@@ -154,51 +137,41 @@ def _histogram(given: Iterable[tuple[int, int]]) -> Histogram:
     return Histogram(found)
 
 
-class TotalCounts:
+class TotalCounts(Participant):
     """The counts of all runs, as of the last micro-batch. Any thread may read them; the sink adds.
 
     Attributes:
         begun: What earlier runs left.
     """
 
-    def __init__(self, log_of_counts: CountLog | None = None, name: str = "") -> None:
-        """Take up what earlier runs stored. What cannot be read is reported, and counts begin at 0.
+    name = "counts"
+
+    def __init__(self, topology: str = "") -> None:
+        """Begin at 0, until :meth:`recover`.
 
         Args:
-            log_of_counts: Where they are stored; None for memory only.
-            name: The topology's, for the log.
+            topology: Its name, for the log.
         """
-        self._name, self._log = name, log_of_counts
-        self.begun = self._recovered()
+        self._topology = topology
+        self._is_stored = True
+        self.begun = Totals()
         self._began = time.monotonic()
         self._lock = Lock()
         self._batch_id = -1
         self._table = CountTable(self.begun.counters)
         self._now = Counters()  # of the micro-batch that runs
         self._spouts: dict[int, tuple[str, CountedSpout]] = {}
-        self._has_failed = False
 
-    @staticmethod
-    def of_checkpoint(held: Checkpoint, name: str) -> TotalCounts:
-        """The counts of a checkpoint; of one at a URL in memory, where a write for each micro-batch costs."""
-        if not held.files.is_seen:
-            return TotalCounts(None, name)
-        try:
-            return TotalCounts(FileCountLog(held.folder, held.last_committed(), held.files), name)
-        except CheckpointError as error:
-            log.warning("topology=%s %s: %s", name, _NOT_STORED, error)
-            return TotalCounts(None, name)
-
-    def _recovered(self) -> Totals:
-        try:
-            stored = b"" if self._log is None else self._log.recover()
-            return Totals.from_bytes(stored) if stored else Totals()
-        except CheckpointError as error:
-            self._log = None  # not overwritten: a newer acktree may go on with it
-            log.warning("topology=%s %s: %s", self._name, _NOT_STORED, error)
-        except ValueError as error:
-            log.warning("topology=%s `:all-time` begins at 0: %s", self._name, FileCountLog.unreadable(error))
-        return Totals()
+    def recover(self, sections: Sequence[tuple[int, Section]]) -> None:
+        for _, section in sections:
+            try:
+                self.begun = Totals.from_bytes(bytes(section.content))
+            except (CheckpointError, ValueError) as error:
+                self._is_stored = False  # not overwritten: a newer acktree may go on with it
+                log.warning(
+                    "topology=%s `:all-time` begins at 0 and is not stored: %s", self._topology, error
+                )
+        self._table = CountTable(self.begun.counters)
 
     def watch(self, component: str, task: int, spout: CountedSpout) -> None:
         """Count the verdicts of a spout task's messages, and what it counts itself."""
@@ -228,38 +201,23 @@ class TotalCounts:
             for roots, failure in batch.failed_rows:
                 self._now.add_failed(component, task, DEFAULT_STREAM, _cause(failure), len(roots))
 
-    def keep(self, batch_id: int) -> None:
-        """A micro-batch is about to be committed: store its counts, and count them."""
+    def write(self, commit: Commit, outcome: Outcome) -> Section | None:  # noqa: ARG002  # it was noted
         has_grown = bool(self._now)
         with self._lock:
             self._table.add(self._now)
-            self._batch_id = batch_id
+            self._batch_id = commit.number
         self._now = Counters()
-        if has_grown:
-            self._write()
+        return self._section() if has_grown and self._is_stored else None
 
-    def close(self) -> None:
-        """The run ends: store what was counted since the last micro-batch. Never raises."""
-        if self._batch_id >= 0:
-            self._write()
+    def last_words(self) -> Section | None:
+        """What was counted since the last micro-batch, too."""
+        return self._section() if self._is_stored else None
 
-    def _write(self) -> None:
-        if self._log is None:
-            return
+    def _section(self) -> Section:
         own, spread = self._spouts_now()
         with self._lock:
             table = self._table.packed([own])
-        try:
-            self._log.write(self._batch_id, _to_bytes(table, self.ran_ms, spread))
-        except OSError as error:
-            if not self._has_failed:  # once; a full disk stops the topology by itself
-                log.warning(
-                    "topology=%s the counts of all runs are not stored: %s. fix: make room, and see that the "
-                    "checkpoint can be written; the next micro-batch stores them. If the driver is killed "
-                    "before, `:all-time` lacks what was counted meanwhile",
-                    self._name, error,
-                )  # fmt: skip
-            self._has_failed = True
+        return Section(_to_bytes(table, self.ran_ms, spread), is_whole=True)
 
     # ---- readers ----------------------------------------------------------------------------------------
 

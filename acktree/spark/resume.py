@@ -169,7 +169,7 @@ def recover(
     for number, chunk in inbox.recovered(ChunkKind.PARK):
         dataframe_task(threads, chunk.task).recover_parked(number, chunk, now_ms())
     if journal is not None:
-        _apply_journal(plan, inbox, journal, keeping, last_committed)
+        _apply_journal(plan, inbox, journal, keeping)
     for thread in keeping.values():
         thread.task.dispatch(VerdictBatch(lost_through=lost_through))  # after the journalled verdicts
     for thread in threads.by_task.values():
@@ -184,17 +184,17 @@ def dataframe_task(threads: Threads, task_id: int) -> DataFrameTask:
 
 
 def _apply_journal(
-    plan: Plan, inbox: FileInbox, journal: Journal, keeping: Mapping[int, SpoutThread], last_committed: int
+    plan: Plan, inbox: FileInbox, journal: Journal, keeping: Mapping[int, SpoutThread]
 ) -> None:
     """Apply the verdicts that an earlier run journalled to recovered messages."""
     for kind in (ChunkKind.DATA, ChunkKind.PARK):
         for number, chunk in inbox.recovered(kind):
             if chunk.task in keeping:
                 keeping[chunk.task].task.recovery.must_outlive(number, chunk)
-    for were_delivered, verdicts, payloads in journal.earlier(last_committed):
+    for were_delivered, verdicts, rows in journal.earlier():
         late = timed_out(plan.timeout_ms)
         verdict_batch = verdict_batches_of(
-            verdicts, plan.run_salt, late, payloads, ids=payloads.ids, timeout_of=plan.timeout_of
+            verdicts, plan.run_salt, late, rows.failed, ids=rows.ids, timeout_of=plan.timeout_of
         )
         for task_id, letters in verdict_batch.items():
             if task_id in keeping:

@@ -18,6 +18,7 @@ from pyspark import TaskContext
 from acktree import log_levels
 from acktree.checkpoint import full_disk
 from acktree.checkpoint.acker_log import DurableAcker
+from acktree.checkpoint.commit_log import CommitLog, Participant
 from acktree.checkpoint.files import Files
 from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.inbox import FileInbox
@@ -26,7 +27,6 @@ from acktree.checkpoint.journal import Journal
 from acktree.checkpoint.location import location_of, refuse_letters_beside
 from acktree.checkpoint.memory_log import MemoryLog
 from acktree.checkpoint.mirror import Mirror
-from acktree.checkpoint.table_log import FileMetricsLog
 from acktree.config import Config
 from acktree.dead_letters.letter import DeadLetter
 from acktree.dead_letters.recorder import DeadLetterRecorder
@@ -261,12 +261,8 @@ def _start(
     letters = _letters(held, config, topology, partial(send, topology, threads, ended), **given)
     recorder = DeadLetterRecorder(letters, topology, config, on_limit=change.set)
     replays = any(not spout.user_object.redelivers for spout in topology.spouts)
-    journal = Journal(held.verdicts, threads.delivered_through, held.files) if replays else None
-    acker = None
-    if plan.is_tracking:
-        acker = DurableAcker(plan, held.folder, held.last_committed(), held.acker_from, held.files)
-    metrics_log = FileMetricsLog(held.folder, held.last_committed(), held.files)
-    totals = TotalCounts.of_checkpoint(held, topology.name)
+    journal = journal_of(held, inbox, threads) if replays else None
+    acker = DurableAcker(plan, held.folder, held.acker_from, held.files) if plan.is_tracking else None
     door = _door(held) if config.control else None
     traces = _traces(held, plan, config)
     events = EventLog(event_logger or _event_files(held), topology.name)
@@ -274,7 +270,7 @@ def _start(
         plan=plan,
         checkpoint=held,
         inbox=inbox,
-        results=BatchResults(plan, acker, errors, journal, metrics_log, traces, events, totals),
+        results=BatchResults(plan, acker, errors, journal, traces, events, TotalCounts(topology.name)),
         threads=threads,
         dead_letters=letters,
         errors=errors,
@@ -291,6 +287,7 @@ def _start(
         events=events,
         traces=traces,
     )
+    commits = recovered_log(held, run, acker)
     add_spouts(topology, run, recorder)
     recover(plan, inbox, journal, threads, held.last_committed(), held.lost_through)
     if acker is not None:
@@ -302,8 +299,8 @@ def _start(
     if inbox.has_watch:  # what operators wanted to see of the last run
         inbox.append_watch(WatchOrder(plan.trace_rate).to_bytes(), len(plan.levels))
     redrive_ordered(held, letters)  # before the query: where the store is away, nothing is started
-    query = SparkQuery(_query(session, topology, run), held)
-    supervisor = Supervisor(run, query)
+    query = SparkQuery(_query(session, topology, run, commits), held)
+    supervisor = Supervisor(run, query, commits.close)
     running = SubmittedTopology(run, supervisor)
     if door is not None:
         door.open(running, run, lambda: run.results.times.with_parts(*query.last_phases()))
@@ -319,7 +316,26 @@ def _door(held: Checkpoint) -> Door:
     return Door(held.files.disk if held.files.is_seen else None, own_version())
 
 
-def _query(session: SparkSession, topology: Topology, run: Run) -> StreamingQuery:
+def journal_of(held: Checkpoint, inbox: FileInbox, threads: Threads) -> Journal:
+    """The verdicts of messages that only the inbox has."""
+    return Journal(
+        held.verdicts, threads.delivered_through, lambda: inbox.oldest_kept, held.files, inbox.sync_names
+    )
+
+
+def recovered_log(held: Checkpoint, run: Run, acker: DurableAcker | None) -> CommitLog:
+    """The commit log, whose participants have their state as of the last commit."""
+    participants: list[Participant] = [run.results.metrics, run.results.totals]
+    if run.journal is not None:
+        participants.insert(0, run.journal)
+    if acker is not None:
+        participants.insert(0, acker)
+    commits = CommitLog(held.folder, participants, held.files)
+    commits.recover(held.last_committed())
+    return commits
+
+
+def _query(session: SparkSession, topology: Topology, run: Run, commits: CommitLog) -> StreamingQuery:
     plan, held = run.plan, run.checkpoint
     first = held.first_batch
     folder = _scratch_folder(session, held)
@@ -347,7 +363,7 @@ def _query(session: SparkSession, topology: Topology, run: Run) -> StreamingQuer
     sink = Sink(
         run.results,
         run.inbox,
-        run.journal,
+        commits,
         scratch,
         used,
         run.threads.hold,

@@ -419,9 +419,8 @@ class LocalTopology(RunningTopology):
         by_kind = rows_by_kind(rows)
         self._results.note(by_kind, self.now_ms)
         self._batch_id += 1
-        for task, verdicts in self._results.judge(
-            MicroBatch(self._batch_id, self.now_ms), self._batch_id, by_kind, lambda _: iter(())
-        ).items():
+        decided = self._results.judge(MicroBatch(self._batch_id, self.now_ms), by_kind, lambda _: iter(()))
+        for task, verdicts in decided.by_task.items():
             self._tasks[task].dispatch(verdicts)
 
     def _send_again(self, letters: Sequence[DeadLetter]) -> None:

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from acktree.checkpoint import acker_log as acker
 from acktree.checkpoint import folder as checkpoint
+from acktree.checkpoint.commit_log import CommitLog
 from acktree.checkpoint.facts import Facts
 from acktree.checkpoint.files import Files
 from acktree.checkpoint.inbox import FileInbox
@@ -57,30 +57,15 @@ def _delivered_in_the_sink(hold: Any) -> Any:
     return deliver
 
 
-class _NoRows(tuple[()]):
-    """What was written of a micro-batch's rows: nothing."""
-
-    __slots__ = ()
-    ids = ()
-
-
-def _not_journalled(_: Any) -> Any:
-    return lambda *_: _NoRows()
-
-
-def _journal_after_commit(_: Any) -> Any:
+def _log_after_commit(write: Any) -> Any:
     waiting: dict[int, list[tuple[Any, ...]]] = {}
 
-    def write(self: Journal, *arguments: Any) -> _NoRows:
-        for late in waiting.pop(id(self), ()):
-            _journal_write(self, *late)
+    def late(self: CommitLog, *arguments: Any) -> None:
+        for before in waiting.pop(id(self), ()):
+            write(self, *before)
         waiting.setdefault(id(self), []).append(arguments)
-        return _NoRows()
 
-    return write
-
-
-_journal_write = Journal.write
+    return late
 
 
 def _in_place(_: Any) -> Any:
@@ -120,12 +105,20 @@ def _deleted_before_commit(_: Any) -> Any:
     return early
 
 
-def _uncommitted_counts(committed: Any) -> Any:
-    return lambda files, folder, last, *further: committed(files, folder, 10**9, *further)
+def _uncommitted_counts(recover: Any) -> Any:
+    def all_there(self: CommitLog, last: int) -> None:
+        recover(self, max([last, *(int(name) for name in self._names() if name.isdigit())]))
+
+    return all_there
 
 
-def _uncommitted_verdicts_count(earlier: Any) -> Any:
-    return lambda self, last: earlier(self, 10**9)
+def _deleted_too_early(write: Any) -> Any:
+    def write_and_delete(self: CommitLog, *arguments: Any) -> None:
+        write(self, *arguments)
+        self._kept.discard(self._before[0] if self._before else -1)
+        self._drop()
+
+    return write_and_delete
 
 
 def _stored_after_delivery(_: Any) -> Any:
@@ -188,9 +181,18 @@ BREAKS: Final[Mapping[str, Break]] = {
     "ack-before-commit": Break(
         "a verdict is delivered after Spark has logged the commit", Threads, "hold", _delivered_in_the_sink
     ),
-    "no-journal": Break("verdicts are journalled before the commit", Journal, "write", _not_journalled),
-    "journal-after-commit": Break(
-        "verdicts are journalled before the commit, not after it", Journal, "write", _journal_after_commit
+    "no-journal": Break("verdicts are a part of the commit log", Journal, "write", _nothing),
+    "log-after-commit": Break(
+        "the commit log is written before Spark's commit, not after it",
+        CommitLog,
+        "write",
+        _log_after_commit,
+    ),
+    "log-deleted-early": Break(
+        "the last committed file of the log is kept until the next one is committed",
+        CommitLog,
+        "write",
+        _deleted_too_early,
     ),
     "release-chunk-early": Break(
         "a chunk's file is deleted after its micro-batch's commit",
@@ -204,17 +206,11 @@ BREAKS: Final[Mapping[str, Break]] = {
     "group-not-at-once": Break(
         "a group of chunks appears as a whole or not at all", FileInbox, "_write", _first_to_last
     ),
-    "uncommitted-ledger": Break(
-        "what the acker wrote for a micro-batch that was not committed is discarded",
-        acker,
-        "_committed",
+    "uncommitted-log": Break(
+        "what the log has of a micro-batch that was not committed is discarded",
+        CommitLog,
+        "recover",
         _uncommitted_counts,
-    ),
-    "uncommitted-verdicts": Break(
-        "what was journalled for a micro-batch that was not committed is discarded",
-        Journal,
-        "earlier",
-        _uncommitted_verdicts_count,
     ),
     "memory-of-no-head": Break(
         "a file of memory counts when the head of its micro-batch names it",

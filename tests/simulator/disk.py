@@ -75,16 +75,8 @@ class SimulatedDisk(Disk):
         if sync:
             made.stable, made.is_stable = content, True
 
-    def write_pieces(
-        self,
-        file: Path,
-        pieces: Iterable[bytes | memoryview],
-        head: Callable[[int], bytes],
-        *,
-        sync: bool = False,
-    ) -> None:
-        written = [bytes(piece) for piece in pieces]
-        self.write(file, b"".join([head(len(written)), *written]), sync=sync)
+    def write_pieces(self, file: Path, pieces: Iterable[bytes | memoryview], *, sync: bool = False) -> None:
+        self.write(file, b"".join(map(bytes, pieces)), sync=sync)
 
     def mapped(self, file: Path) -> memoryview:
         return memoryview(self.read(file))

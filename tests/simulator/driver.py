@@ -29,7 +29,6 @@ from acktree.checkpoint.files import Files
 from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.inbox_files import ChunkKind, Taken, read_chunk
-from acktree.checkpoint.journal import Journal
 from acktree.checkpoint.memory_log import MemoryLog, MemoryOfBatch
 from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
 from acktree.core.ids import root_ids
@@ -52,6 +51,7 @@ from acktree.spark.query.sink import Sink
 from acktree.spark.query.source import InboxReader
 from acktree.spark.query.wire import batch_of
 from acktree.spark.resume import recover
+from acktree.spark.submit import journal_of, recovered_log
 from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.retries import GivenUpRecord
 from acktree.tasks.spouts.task import SpoutTask
@@ -83,24 +83,6 @@ class _Frame:
         return [batch_of(self.rows)]
 
 
-class CountTables:
-    """The counts of all runs, as ``FileCountLog`` keeps them, on a disk of their own that never fails.
-
-    So the operations on the world's disk, and what becomes of each seed, are the same as without them.
-    """
-
-    def __init__(self, world: World, last_committed: int) -> None:
-        self.tables = world.tables
-        for batch_id in [each for each in self.tables if each > last_committed]:
-            del self.tables[batch_id]
-
-    def recover(self) -> bytes:
-        return self.tables[max(self.tables)] if self.tables else b""
-
-    def write(self, batch_id: int, table: bytes) -> None:
-        self.tables[batch_id] = table
-
-
 class Driver:
     """What ``submit`` puts together on the world's disk."""
 
@@ -118,12 +100,12 @@ class Driver:
         errors, self.threads = ErrorLog(config), Threads()
         self.journal = None
         if not all(source.redelivers for source in world.scenario.sources):
-            self.journal = Journal(self.held.verdicts, self.threads.delivered_through, files)
+            self.journal = journal_of(self.held, self.inbox, self.threads)
         last_committed = self.held.last_committed()
         memory_files._known.clear()  # its workers are new processes
-        self.acker = DurableAcker(self.plan, FOLDER, last_committed, self.held.acker_from, files)
+        self.acker = DurableAcker(self.plan, FOLDER, self.held.acker_from, files)
         self.recorder = DeadLetterRecorder(world.letters, topology, config, on_limit=lambda: None)
-        self.totals = TotalCounts(CountTables(world, last_committed))
+        self.totals = TotalCounts()
         run = Run(
             plan=self.plan, checkpoint=self.held, inbox=self.inbox,
             results=BatchResults(self.plan, self.acker, errors, self.journal, totals=self.totals),
@@ -132,9 +114,10 @@ class Driver:
             stop_session=lambda: None, log=RunLog(topology.name), journal=self.journal,
             recorder=self.recorder,
         )  # fmt: skip
+        commits = recovered_log(self.held, run, self.acker)
         self.progress = run.results.progress
         self.sink = Sink(
-            run.results, self.inbox, self.journal, None, (), self.hold, lambda: None,
+            run.results, self.inbox, commits, None, (), self.hold, lambda: None,
             self.held.sync, lambda _: {}, self.held.first_batch,
             memory=MemoryLog(self.held.state, 0, last_committed, self.held.files),
         )  # fmt: skip

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from acktree.checkpoint import acker_log as acker
+from acktree.checkpoint.commit_log import CommitLog
 from acktree.driver import supervisor
 from acktree.spark import submit
 from tests.simulator.disk import ProcessDied
@@ -205,15 +206,16 @@ def check_files(world: World, driver: Driver, *, was_cut: bool) -> None:
     ours = [name for name in left if not name.startswith("spark/")]
     if driver.acker._acker.ledger.open_count:
         raise BrokenPromiseError(f"the acker has {driver.acker._acker.ledger.open_count} open")
-    found = acker.DurableAcker(driver.plan, FOLDER, 10**6, driver.held.acker_from, driver.held.files)
+    found = acker.DurableAcker(driver.plan, FOLDER, driver.held.acker_from, driver.held.files)
+    CommitLog(FOLDER, [found], driver.held.files).recover(driver.held.last_committed())
     if found._acker.ledger.open_count and not was_cut:
         raise BrokenPromiseError("the acker's files say that something is open")
     half = [name for name in ours if "new-" in name]
     inbox = [name for name in ours if name.startswith("inbox/") and name.count(".")]
-    most = {"inbox": spouts + 2, "acker": 2 * 3 + 3, "verdicts": 1, "payloads": 0}
+    most = {"inbox": spouts + 2, "commits": 2 * 3 + 3, "verdicts": 1, "payloads": 0}
     if half or len(inbox) > most["inbox"]:
         raise BrokenPromiseError(f"files are left over: {half or inbox}")
-    for folder in ("acker", "verdicts", "payloads"):
+    for folder in ("commits", "verdicts", "payloads"):
         mine = [name for name in ours if name.startswith(f"{folder}/")]
         if len(mine) > most[folder]:
             raise BrokenPromiseError(f"files are left over: {mine}")

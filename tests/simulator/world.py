@@ -112,7 +112,6 @@ class World:
     letters_put: Counter[tuple[str, int]] = field(default_factory=Counter)
     decided: dict[int, Counter[tuple[str, str]]] = field(default_factory=dict)
     """By micro-batch, of its last execution: how many messages of a source got which verdict."""
-    tables: dict[int, bytes] = field(default_factory=dict)
     refused: str | None = None
     clean_stops: int = 0
     has_effect: Callable[[str, int], bool] = lambda name, number: True

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from acktree.checkpoint.commit_log import Commit, CommitLog, Outcome
 from acktree.checkpoint.inbox import FileInbox
-from acktree.checkpoint.journal import Journal
 from acktree.checkpoint.memory_log import MemoryLog
 from acktree.core.data.frames import Kind
 from acktree.core.micro_batch import MicroBatch
@@ -37,6 +37,7 @@ class Sink:
 
     Attributes:
         results: Judges each micro-batch, and counts.
+        commits: The commit log.
         scratch: The folder of large rows, if driver and workers share a machine.
         folders: Folders of files whose names begin with a micro-batch's id; the next micro-batch deletes
             them.
@@ -52,7 +53,7 @@ class Sink:
 
     results: BatchResults
     inbox: FileInbox
-    journal: Journal | None
+    commits: CommitLog
     scratch: str | None
     folders: Sequence[Path]
     dispatch: Callable[[int, Mapping[int, VerdictBatch]], None]
@@ -71,14 +72,8 @@ class Sink:
         self.results.note_phases({phase: ms * 1000 for phase, ms in before.items()})
         with results_of(frame, self.scratch, has_payloads=self.has_payloads) as collected:
             end = self._take(batch_id, collected)
-        began_ns = time.perf_counter_ns()
-        self.results.metrics.keep(batch_id, time.time_ns() // 1_000_000)
-        self.results.totals.keep(batch_id)
-        self.results.note_parts({"counts": (time.perf_counter_ns() - began_ns) // 1000})
         self.results.times.keep(spark_batch_id)
         self.inbox.consumed(end)
-        if self.journal is not None:
-            self.journal.forget_before(self.inbox.oldest_kept, self.inbox.sync_names)
         for used in self.folders:
             scratch.forget_before(used, spark_batch_id)
         self.results.progress.last = (batch_id, end)
@@ -98,9 +93,14 @@ class Sink:
         end = max((last_end, self.inbox.admitted, *(int(order["end"]) for order in orders)))
         is_first = any(order["is_first"] for order in orders)
         micro_batch = _micro_batch(rows, batch_id, is_first=is_first)
-        self.dispatch(batch_id, self.results.judge(micro_batch, end, rows, collected.payloads, collected.ids))
+        decided = self.results.judge(micro_batch, rows, collected.payloads, collected.ids)
+        began_ns = time.perf_counter_ns()
+        clock_ms = self.results.progress.clock_ms if micro_batch is None else micro_batch.clock_ms
+        self.commits.write(Commit(batch_id, clock_ms, end), Outcome(rows, decided.verdicts))
         if self.memory is not None:
             self.memory.keep(batch_id, rows.get(Kind.MEMORY, ()))
+        self.results.note_parts({"log": (time.perf_counter_ns() - began_ns) // 1000})
+        self.dispatch(batch_id, decided.by_task)
         return end
 
 

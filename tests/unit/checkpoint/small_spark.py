@@ -27,10 +27,10 @@ pytest.importorskip("pyspark")
 
 from acktree import BasicBolt, Bolt, Config, IterableSpout, Retry, Spout, Topology, TopologyBuilder
 from acktree.checkpoint.acker_log import DurableAcker
+from acktree.checkpoint.commit_log import CommitLog
 from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.inbox_files import ChunkKind, read_chunk
-from acktree.checkpoint.journal import Journal
 from acktree.checkpoint.memory_log import MemoryOfBatch
 from acktree.checkpoint.migrated_state import SeededStore
 from acktree.core.state.store import MemoryStore, StateStore
@@ -50,7 +50,7 @@ from acktree.spark.query.sink import Sink
 from acktree.spark.query.source import InboxReader
 from acktree.spark.query.wire import batch_of
 from acktree.spark.resume import ordering, recover, redrive_ordered, send
-from acktree.spark.submit import memory_log_of
+from acktree.spark.submit import journal_of, memory_log_of, recovered_log
 from acktree.tasks.bolts.level import run_level
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.host import SpoutHost
@@ -227,26 +227,25 @@ class DyingInbox(FileInbox):
 
 
 class DyingAcker(DurableAcker):
-    """Dies before it writes, and after."""
+    """Dies before it judges, and after."""
 
     world: World
 
     def judge(self, *arguments: Any, **further: Any) -> Any:
         self.world.passed("in the sink")
         judged = super().judge(*arguments, **further)
-        self.world.passed("acker written")
+        self.world.passed("judged")
         return judged
 
 
-class DyingJournal(Journal):
+class DyingLog(CommitLog):
     """Dies after it wrote."""
 
     world: World
 
-    def write(self, *arguments: Any) -> Any:
-        stored = super().write(*arguments)
-        self.world.passed("journalled")
-        return stored
+    def write(self, *arguments: Any) -> None:
+        super().write(*arguments)
+        self.world.passed("logged")
 
 
 class Frame:
@@ -301,10 +300,9 @@ class Driver:
         errors = ErrorLog(config)
         self.journal = None
         if not world.redelivers:
-            self.journal = DyingJournal(self.held.verdicts, self.threads.delivered_through, self.held.files)
-            self.journal.world = world
+            self.journal = journal_of(self.held, self.inbox, self.threads)
         last_committed, disk = self.held.last_committed(), self.held.files
-        acker = DyingAcker(self.plan, self.held.folder, last_committed, self.held.acker_from, disk)
+        acker = DyingAcker(self.plan, self.held.folder, self.held.acker_from, disk)
         acker.world = world
         run = Run(
             plan=self.plan, checkpoint=self.held, inbox=self.inbox,
@@ -312,8 +310,10 @@ class Driver:
             dead_letters=self.letters, errors=errors, change=Event(), ended=Event(),
             stop_session=lambda: None, log=RunLog(topology.name), journal=self.journal,
         )  # fmt: skip
+        commits = recovered_log(self.held, run, acker)
+        commits.__class__, commits.world = DyingLog, world
         self.sink = Sink(
-            run.results, self.inbox, self.journal, None, (), self.threads.hold, lambda: None,
+            run.results, self.inbox, commits, None, (), self.threads.hold, lambda: None,
             self.held.sync, lambda _: {}, self.held.first_batch,
             memory=memory_log_of(self.held),
         )  # fmt: skip

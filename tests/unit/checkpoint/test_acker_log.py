@@ -27,6 +27,7 @@ pytest.importorskip("pyspark")
 from acktree import Config
 from acktree.checkpoint import acker_log as acker_module
 from acktree.checkpoint.acker_log import DurableAcker
+from acktree.checkpoint.commit_log import FOLDER_NAME
 from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
 from acktree.core.data.values import batch_to_bytes
 from acktree.core.ids import root_ids
@@ -37,8 +38,12 @@ from acktree.core.tracking.sequence_sums import Opened, SequenceSums
 from acktree.errors import CheckpointError
 from acktree.private_files import Disk
 from acktree.spark.query.results import payloads_in_rows
+from acktree.tasks.acker import Verdicts
+from acktree.tasks.payloads import Payload
 from acktree.tasks.plan import Plan
 from acktree.testing import FeederSpout
+from tests.unit.checkpoint.commits import Commits, committed_numbers
+from tests.unit.checkpoint.damages import DAMAGES
 from tests.unit.tasks.bolts.bolt_harness import Calls, in_a_row
 
 SALT, T = 7, 1000
@@ -115,8 +120,24 @@ CONFIG = Config(message_timeout_secs=T / 1000)
 PLAN = Plan.of(in_a_row(FeederSpout(["value"]), Calls(print)), CONFIG, 1, SALT)
 
 
+class Driver:
+    """The acker of a checkpoint, with a commit log of its own."""
+
+    def __init__(self, folder: Path, last_committed: int) -> None:
+        self.acker = DurableAcker(PLAN, folder)
+        self.forget_before = self.acker.forget_before
+        self.log = Commits(folder, [self.acker], last_committed)
+
+    def judge(self, batch: MicroBatch, *sent: Any) -> tuple[Verdicts, list[Payload]]:
+        """Judge a micro-batch, and write its commit."""
+        verdicts, failed = self.acker.judge(batch, *sent)
+        read = list(failed)
+        self.log.write(batch.batch_id, verdicts)
+        return verdicts, read
+
+
 def outcome_of(
-    acker: DurableAcker, number: int, batch: Batch, *, is_first: bool = False
+    acker: Driver, number: int, batch: Batch, *, is_first: bool = False
 ) -> tuple[bytes, list[Any]]:
     """The outcome of a micro-batch: the verdicts, and the payloads of failed rows."""
     verdicts, failed = acker.judge(MicroBatch(number, batch.now_ms, is_first), *batch.sent())
@@ -130,7 +151,7 @@ def outcome_of(
 
 def undisturbed(script: Sequence[Batch]) -> list[tuple[bytes, list[Any]]]:
     with tempfile.TemporaryDirectory() as folder:
-        acker = DurableAcker(PLAN, Path(folder), -1)
+        acker = Driver(Path(folder), -1)
         return [outcome_of(acker, number, batch) for number, batch in enumerate(script)]
 
 
@@ -139,7 +160,7 @@ def dying(after: int) -> Iterator[list[int]]:
     """Die at the n-th touch of a file; a write is left half done."""
     left = [after]
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("write", "rename", "remove", "make_folder"):
+        for name in ("write", "write_pieces", "rename", "remove", "make_folder"):
             done = getattr(Disk, name)
 
             def touched(self: Disk, *given: Any, done: Any = done, name: str = name, **named: Any) -> Any:
@@ -147,6 +168,8 @@ def dying(after: int) -> Iterator[list[int]]:
                 if left[0] == 0:
                     if name == "write":
                         done(self, given[0], given[1][: len(given[1]) // 2])
+                    if name == "write_pieces":
+                        done(self, given[0], [b"half of a piece"])
                     raise DriverDied
                 return done(self, *given, **named)
 
@@ -167,7 +190,7 @@ def disturbed(
     for after, uncommitted in [*deaths, (0, -1)]:
         try:
             with dying(after):
-                acker = DurableAcker(PLAN, folder, len(outcomes) - 1)
+                acker = Driver(folder, len(outcomes) - 1)
                 for number in range(len(outcomes), len(script)):
                     outcome = outcome_of(acker, number, script[number])
                     if number == uncommitted:
@@ -229,10 +252,10 @@ def test_the_second_run_of_a_micro_batch_does_not_see_the_decisions_of_the_lost_
     tmp_path: Path,
 ) -> None:
     first = Batch(opens=(0, 40), acks=range(1, 40), rows={"texts": [0, 1]})
-    outcome_of(DurableAcker(PLAN, tmp_path, -1), 0, first)
+    outcome_of(Driver(tmp_path, -1), 0, first)
     # Run 1 fails message 0 and acks row 0; then the driver dies, and in run 2 it is the other way round.
-    outcome_of(DurableAcker(PLAN, tmp_path, 0), 1, Batch(fails=[0], rows_acked=[0], opens=(40, 90)))
-    acker = DurableAcker(PLAN, tmp_path, 0)
+    outcome_of(Driver(tmp_path, 0), 1, Batch(fails=[0], rows_acked=[0], opens=(40, 90)))
+    acker = Driver(tmp_path, 0)
     said = outcome_of(acker, 1, Batch(acks=[0], rows_failed=[0]))
     assert said == undisturbed([first, Batch(acks=[0], rows_failed=[0])])[1]
     assert said[1] == [(row_root(0), {"text": "row 0"})]
@@ -272,13 +295,9 @@ def test_however_often_drivers_die_the_verdicts_are_the_same(
 # ---- the log ----------------------------------------------------------------------------------------------
 
 
-def names(folder: Path) -> list[str]:
-    return sorted(file.name.lstrip("0") for file in (folder / "acker").iterdir())
-
-
 def test_a_restart_after_any_prefix_of_the_files_continues_from_there(tmp_path: Path) -> None:
     expected = undisturbed(SCRIPT)
-    acker = DurableAcker(PLAN, tmp_path / "all", -1)
+    acker = Driver(tmp_path / "all", -1)
     for number, batch in enumerate(SCRIPT):
         shutil.copytree(tmp_path / "all", tmp_path / str(number))
         outcome_of(acker, number, batch)
@@ -287,91 +306,67 @@ def test_a_restart_after_any_prefix_of_the_files_continues_from_there(tmp_path: 
         copied = tmp_path / str(committed)
         if committed + 1 < len(SCRIPT):
             shutil.copytree(tmp_path / str(committed + 1), copied, dirs_exist_ok=True)
-        again = DurableAcker(PLAN, copied, committed - 1)
+        again = Driver(copied, committed - 1)
         assert [
             outcome_of(again, number, SCRIPT[number]) for number in range(committed, len(SCRIPT))
         ] == expected[committed:]
 
 
-def test_a_micro_batch_that_leaves_nothing_open_leaves_no_file(tmp_path: Path) -> None:
-    acker = DurableAcker(PLAN, tmp_path, -1)
+def test_a_micro_batch_that_leaves_nothing_open_has_no_section(tmp_path: Path) -> None:
+    acker = Driver(tmp_path, -1)
     for number in range(5):
         outcome_of(
             acker, number, Batch((40 * number, 40 * number + 40), range(40 * number, 40 * number + 40))
         )
-    assert names(tmp_path) == []
+    assert committed_numbers(tmp_path) == [2, 3, 4]  # 2 is deleted with the next
     assert list((tmp_path / "payloads").iterdir()) == []
 
 
 def test_a_whole_ledger_replaces_the_changes_when_it_is_committed_and_not_before(
     tmp_path: Path, often_whole: None
 ) -> None:
-    acker = DurableAcker(PLAN, tmp_path, -1)
-    for number in range(4):
+    acker = Driver(tmp_path, -1)
+    for number in range(3):
         outcome_of(acker, number, Batch(opens=(number, number + 1)))
-    # What the whole ledger of micro-batch 3 replaces is needed if that was not committed.
-    assert names(tmp_path) == [".change", "1.change", "2.change", "3.whole"]
-    outcome_of(acker, 4, Batch(opens=(4, 5)))
-    assert names(tmp_path) == ["3.whole", "4.change"]
-
-
-def test_a_driver_deletes_changes_that_a_whole_ledger_replaced_with_its_first_change(
-    tmp_path: Path, often_whole: None
-) -> None:
-    acker = DurableAcker(PLAN, tmp_path, -1)
-    for number in range(4):
+    # What the whole ledger of micro-batch 2 replaces is needed if that was not committed.
+    assert committed_numbers(tmp_path) == [0, 1, 2]
+    for number in (3, 4):
         outcome_of(acker, number, Batch(opens=(number, number + 1)))
-    shutil.copytree(tmp_path, tmp_path / "lost")
-    acker = DurableAcker(PLAN, tmp_path, 3)
-    assert names(tmp_path) == [".change", "1.change", "2.change", "3.whole"]
-    outcome_of(acker, 4, Batch(opens=(4, 5)))
-    assert names(tmp_path) == ["3.whole", "4.change"]
-    acker = DurableAcker(PLAN, tmp_path / "lost", 2)  # the same, and its micro-batch runs again
-    assert names(tmp_path / "lost") == [".change", "1.change", "2.change"]
+    assert committed_numbers(tmp_path) == [2, 3, 4]
 
 
 def test_changes_are_kept_until_they_are_twice_as_large_as_what_is_open(tmp_path: Path) -> None:
-    acker = DurableAcker(PLAN, tmp_path, -1)
+    acker = Driver(tmp_path, -1)
     outcome_of(acker, 0, Batch(opens=(0, 200_000)))
-    for number in range(1, 6):  # a change of 1.6 MB each; 4.2 MB are open
+    for number in range(1, 8):  # a change of 1.6 MB each; 4.2 MB are open
         acks = range(40_000 * (number - 1), 40_000 * number)
         outcome_of(acker, number, Batch(opens=(200_000 * number, 200_000 * number + 40_000), acks=acks))
-    wholes = [name for name in names(tmp_path) if name.endswith("whole")]
-    assert len(wholes) == 1
-    size = (tmp_path / "acker" / wholes[0].rjust(len("000000000000.whole"), "0")).stat().st_size
-    assert size < 21 * 200_000 + 5_000
+    first, *_ = committed_numbers(tmp_path)
+    assert first > 0
+    assert (tmp_path / FOLDER_NAME / f"{first:012d}").stat().st_size < 21 * 200_000 + 5_000
 
 
 def test_small_changes_do_not_become_more_and_more_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(acker_module, "_MOST_CHANGES", 20)
-    acker, most = DurableAcker(PLAN, tmp_path, -1), 0
+    acker, most = Driver(tmp_path, -1), 0
     outcome_of(acker, 0, Batch(opens=(0, 5_000)))
     for number in range(1, 100):
         outcome_of(acker, number, Batch(now_ms=number))
-        most = max(most, len(names(tmp_path)))
+        most = max(most, len(committed_numbers(tmp_path)))
         if number == 50:
-            acker = DurableAcker(PLAN, tmp_path, number)
-    assert most <= 20 + 2
-
-
-def test_a_change_that_somebody_deleted_is_not_passed_over(tmp_path: Path) -> None:
-    acker = DurableAcker(PLAN, tmp_path, -1)
-    for number in range(4):
-        outcome_of(acker, number, Batch(opens=(number, number + 1)))
-    (tmp_path / "acker" / "000000000001.change").unlink()
-    with pytest.raises(CheckpointError, match="number 3 follows number 1"):
-        DurableAcker(PLAN, tmp_path, 3)
+            acker = Driver(tmp_path, number)
+    assert most <= 20 + 3
 
 
 def test_what_is_half_written_was_never_there(tmp_path: Path) -> None:
-    acker = DurableAcker(PLAN, tmp_path, -1)
+    acker = Driver(tmp_path, -1)
     outcome_of(acker, 0, Batch(opens=(0, 1), rows={"texts": [0]}))
-    for name in ("acker/new-000000000001.change", "payloads/new-000000000001"):
+    for name in (f"{FOLDER_NAME}/new-000000000001", "payloads/new-000000000001", "payloads/000000000001"):
         (tmp_path / name).write_bytes(b"half of")
-    acker = DurableAcker(PLAN, tmp_path, 1)
-    assert list(tmp_path.rglob("new-*")) == []
+    acker = Driver(tmp_path, 0)
+    assert list(tmp_path.rglob("*1")) == []
     verdicts, _ = acker.judge(MicroBatch(1, 0), *Batch(acks=[0]).sent())
     assert (verdicts.acked.roots.tolist(), verdicts.open_count) == (message_roots([0]), 1)
 
@@ -380,14 +375,20 @@ def test_what_is_half_written_was_never_there(tmp_path: Path) -> None:
 def test_what_is_not_acktrees_is_neither_read_nor_deleted(
     tmp_path: Path, make: Callable[[Path], None]
 ) -> None:
-    acker = DurableAcker(PLAN, tmp_path, -1)
+    acker = Driver(tmp_path, -1)
     outcome_of(acker, 0, Batch(opens=(0, 1), rows={"texts": [0]}))
-    names = ["README.txt", "old", "000000000000~", "000000000000.change~", "000000000000 (copy).change",
-             "new-README", "new-7"]  # fmt: skip
-    others = [tmp_path / folder / name for folder in ("acker", "payloads") for name in names]
+    names = [
+        "README.txt",
+        "old",
+        "000000000000~",
+        "000000000000.change~",
+        "000000000000 (copy)",
+        "new-README",
+    ]
+    others = [tmp_path / folder / name for folder in (FOLDER_NAME, "payloads") for name in names]
     for other in others:
         make(other)
-    acker = DurableAcker(PLAN, tmp_path, 0)
+    acker = Driver(tmp_path, 0)
     assert all(other.exists() for other in others)
     verdicts, _ = acker.judge(MicroBatch(1, 0), *Batch(acks=[0]).sent())
     assert (verdicts.acked.roots.tolist(), verdicts.open_count) == (message_roots([0]), 1)
@@ -395,30 +396,49 @@ def test_what_is_not_acktrees_is_neither_read_nor_deleted(
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "acker/000000000000.change",
-        "acker/000000000009.whole",
-        "payloads/000000000000",
-        "payloads/new-000000000000",
-    ],
-)
+    [f"{FOLDER_NAME}/000000000009", f"{FOLDER_NAME}/new-000000000000", "payloads/000000000000",
+     "payloads/new-000000000000"],
+)  # fmt: skip
 def test_a_folder_in_the_place_of_a_file_is_said_in_one_error(tmp_path: Path, name: str) -> None:
     (tmp_path / name).mkdir(parents=True)
     with pytest.raises(CheckpointError, match="move what is not acktree's out of the checkpoint"):
-        DurableAcker(PLAN, tmp_path, 0)
+        Driver(tmp_path, -1)
+
+
+@pytest.mark.parametrize("name", [FOLDER_NAME, "payloads"])
+def test_a_file_in_the_place_of_a_folder_is_said_in_one_error(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).touch()
+    with pytest.raises(CheckpointError, match="move what is not acktree's out of the checkpoint"):
+        Driver(tmp_path, -1)
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_each_damage_of_a_file_of_payloads_is_an_error_that_names_it_and_deletes_nothing(
+    tmp_path: Path, damage: str
+) -> None:
+    acker = Driver(tmp_path, -1)
+    outcome_of(acker, 0, Batch(rows={"texts": [0]}))
+    outcome_of(acker, 1, Batch(rows={"texts": [1]}))
+    file = tmp_path / "payloads" / "000000000001"
+    DAMAGES[damage](file)
+    names = sorted(tmp_path.rglob("*"))
+    with pytest.raises(CheckpointError) as raised:
+        Driver(tmp_path, 1)
+    assert raised.value.where == str(file)
+    assert sorted(tmp_path.rglob("*")) == names
 
 
 def test_files_are_their_owners_alone(tmp_path: Path, often_whole: None) -> None:
     before = os.umask(0)
     try:
-        acker = DurableAcker(PLAN, tmp_path / "checkpoint", -1)
+        acker = Driver(tmp_path / "checkpoint", -1)
         for number in range(4):
             outcome_of(acker, number, Batch(opens=(number, number + 1), rows={"texts": [number]}))
     finally:
         os.umask(before)
     modes = {
         (file.is_dir(), stat.S_IMODE(file.stat().st_mode))
-        for folder in ("acker", "payloads")
+        for folder in (FOLDER_NAME, "payloads")
         for file in [tmp_path / "checkpoint" / folder, *(tmp_path / "checkpoint" / folder).iterdir()]
     }
     assert modes == {(True, 0o700), (False, 0o600)}
@@ -432,22 +452,22 @@ def late(said: tuple[bytes, list[Any]]) -> bool:
 
 
 def test_the_time_between_two_drivers_is_not_counted(tmp_path: Path) -> None:
-    acker = DurableAcker(PLAN, tmp_path, -1)
+    acker = Driver(tmp_path, -1)
     outcome_of(acker, 0, Batch(opens=(0, 1)))
     for number in range(1, 8):  # it ran all the while, and nothing changed
         outcome_of(acker, number, Batch(now_ms=(number - 1) * T // 7))
-    acker = DurableAcker(PLAN, tmp_path, 7)
+    acker = Driver(tmp_path, 7)
     assert not late(outcome_of(acker, 8, Batch(now_ms=100 * T), is_first=True))
     assert not late(outcome_of(acker, 9, Batch(now_ms=100 * T + T // 7)))
     assert late(outcome_of(acker, 10, Batch(now_ms=100 * T + T // 7 + 2)))
 
 
 def test_a_first_micro_batch_that_runs_again_subtracts_the_time_between_runs_once(tmp_path: Path) -> None:
-    outcome_of(DurableAcker(PLAN, tmp_path, -1), 0, Batch(opens=(0, 1)))
-    outcome_of(DurableAcker(PLAN, tmp_path, 0), 1, Batch(now_ms=0))
+    outcome_of(Driver(tmp_path, -1), 0, Batch(opens=(0, 1)))
+    outcome_of(Driver(tmp_path, 0), 1, Batch(now_ms=0))
     for _ in range(3):  # drivers that die before the commit
-        outcome_of(DurableAcker(PLAN, tmp_path, 1), 2, Batch(now_ms=50 * T), is_first=True)
-    acker = DurableAcker(PLAN, tmp_path, 1)
+        outcome_of(Driver(tmp_path, 1), 2, Batch(now_ms=50 * T), is_first=True)
+    acker = Driver(tmp_path, 1)
     outcome_of(acker, 2, Batch(now_ms=50 * T), is_first=True)
     assert not late(outcome_of(acker, 3, Batch(now_ms=80 * T), is_first=True))  # of the driver that lives
     assert not late(outcome_of(acker, 4, Batch(now_ms=81 * T - 1)))
@@ -460,9 +480,9 @@ def test_messages_that_an_interrupted_micro_batch_opened_are_redelivered_by_thei
 ) -> None:
     """Sequences 0 to 79 are of the first run; micro-batch 1 is interrupted and runs again in the second."""
     interrupted = Batch(opens=(40, 80), acks=[0, *range(40, 60)], fails=[60, 1])
-    outcome_of(DurableAcker(PLAN, tmp_path, -1), 0, Batch(opens=(0, 40)))
-    outcome_of(DurableAcker(PLAN, tmp_path, 0), 1, interrupted)
-    acker = DurableAcker(PLAN, tmp_path, 0)
+    outcome_of(Driver(tmp_path, -1), 0, Batch(opens=(0, 40)))
+    outcome_of(Driver(tmp_path, 0), 1, interrupted)
+    acker = Driver(tmp_path, 0)
     acker.forget_before({1: 80, 9: 0} if is_forgotten else {9: 0})
     verdicts, _ = acker.judge(MicroBatch(1, 0), *interrupted.sent())
     done = [sequence for _, sequences in verdicts.done for sequence in sequences.tolist()]
@@ -474,7 +494,7 @@ def test_messages_that_an_interrupted_micro_batch_opened_are_redelivered_by_thei
         assert verdicts.acked.roots.tolist() == message_roots([0])
         assert set(verdicts.failed.roots.tolist()) == {*message_roots([1, 60])}
     # The driver after that finds them gone too, and messages of the new run are like any other.
-    acker = DurableAcker(PLAN, tmp_path, 1)
+    acker = Driver(tmp_path, 1)
     verdicts, _ = acker.judge(MicroBatch(2, 0, is_first=True), *Batch(opens=(80, 81), acks=[2, 80]).sent())
     assert [(task, sequences.tolist()) for task, sequences in verdicts.done] == [(1, [80])]
     assert verdicts.open_count == (0 if is_forgotten else 56)
@@ -482,8 +502,8 @@ def test_messages_that_an_interrupted_micro_batch_opened_are_redelivered_by_thei
 
 
 def test_open_rows_of_a_dataframe_are_never_forgotten_since_no_source_repeats_them(tmp_path: Path) -> None:
-    outcome_of(DurableAcker(PLAN, tmp_path, -1), 0, Batch(rows={"texts": [0]}))
-    acker = DurableAcker(PLAN, tmp_path, 0)
+    outcome_of(Driver(tmp_path, -1), 0, Batch(rows={"texts": [0]}))
+    acker = Driver(tmp_path, 0)
     acker.forget_before({1: 1 << 47, 2: 1 << 47})
     assert outcome_of(acker, 1, Batch(rows_failed=[0]))[1] == [(row_root(0), {"text": "row 0"})]
 
@@ -497,7 +517,7 @@ def kept(folder: Path) -> list[int]:
 
 
 def test_a_payload_is_on_disk_until_the_verdict_of_its_row_is_committed(tmp_path: Path) -> None:
-    acker = DurableAcker(PLAN, tmp_path, -1)
+    acker = Driver(tmp_path, -1)
     outcome_of(acker, 0, Batch(rows={"texts": [0, 1]}))
     outcome_of(acker, 1, Batch(rows={"texts": [2]}, rows_acked=[1]))
     assert kept(tmp_path) == [0, 1]
@@ -505,9 +525,9 @@ def test_a_payload_is_on_disk_until_the_verdict_of_its_row_is_committed(tmp_path
     assert kept(tmp_path) == [0, 1]  # micro-batch 2 may run again
     outcome_of(acker, 3, Batch())
     assert kept(tmp_path) == [1]
-    acker = DurableAcker(PLAN, tmp_path, 3)
+    acker = Driver(tmp_path, 3)
     assert outcome_of(acker, 4, Batch(rows_failed=[2]))[1] == [(row_root(2), {"text": "row 2"})]
-    acker = DurableAcker(PLAN, tmp_path, 4)
+    acker = Driver(tmp_path, 4)
     outcome_of(acker, 5, Batch())
     assert kept(tmp_path) == []
 
@@ -515,7 +535,7 @@ def test_a_payload_is_on_disk_until_the_verdict_of_its_row_is_committed(tmp_path
 def test_when_three_quarters_of_a_file_have_their_verdict_the_open_rows_move_to_a_new_one(
     tmp_path: Path,
 ) -> None:
-    acker = DurableAcker(PLAN, tmp_path, -1)
+    acker = Driver(tmp_path, -1)
     outcome_of(acker, 0, Batch(rows={"texts": range(8)}))
     outcome_of(acker, 1, Batch(rows_acked=range(6)))
     outcome_of(acker, 2, Batch())
@@ -524,7 +544,7 @@ def test_when_three_quarters_of_a_file_have_their_verdict_the_open_rows_move_to_
     assert kept(tmp_path) == [0, 3]  # micro-batch 3 may run again
     outcome_of(acker, 4, Batch())
     assert kept(tmp_path) == [3]
-    acker = DurableAcker(PLAN, tmp_path, 4)
+    acker = Driver(tmp_path, 4)
     assert outcome_of(acker, 5, Batch(rows_failed=[7]))[1] == [(row_root(7), {"text": "row 7"})]
     outcome_of(acker, 6, Batch())
     assert kept(tmp_path) == []
@@ -535,11 +555,11 @@ def test_a_driver_that_dies_after_rows_moved_to_a_new_file_leaves_each_of_them_o
     tmp_path: Path, committed: int
 ) -> None:
     moves = Batch(rows_acked=range(7))
-    acker = DurableAcker(PLAN, tmp_path, -1)
+    acker = Driver(tmp_path, -1)
     outcome_of(acker, 0, Batch(rows={"texts": range(8)}))
     outcome_of(acker, 1, moves)
     assert kept(tmp_path) == [0, 1]
-    acker = DurableAcker(PLAN, tmp_path, committed)
+    acker = Driver(tmp_path, committed)
     if not committed:
         assert kept(tmp_path) == [0]
         outcome_of(acker, 1, moves)
@@ -554,13 +574,13 @@ def test_what_is_left_open_is_written_in_files_of_a_bounded_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(acker_module, "_FILE_BYTES", 1)
-    acker = DurableAcker(PLAN, tmp_path, -1)
+    acker = Driver(tmp_path, -1)
     outcome_of(acker, 0, Batch(rows={"texts": [0, 1], "numbers": [2]}))
     assert kept(tmp_path) == [0, 0]
     outcome_of(acker, 1, Batch(rows_acked=[2]))
     outcome_of(acker, 2, Batch())
     assert kept(tmp_path) == [0]
-    acker = DurableAcker(PLAN, tmp_path, 2)
+    acker = Driver(tmp_path, 2)
     assert outcome_of(acker, 3, Batch(rows_failed=[1]))[1] == [(row_root(1), {"text": "row 1"})]
 
 
@@ -572,13 +592,13 @@ def test_only_rows_that_failed_or_stay_open_are_asked_for(tmp_path: Path) -> Non
         asked.append(sorted(wanted.tolist()))
         return payloads(wanted)
 
-    _, failed = DurableAcker(PLAN, tmp_path, -1).judge(MicroBatch(0, 0), deltas, asking)
+    _, failed = Driver(tmp_path, -1).judge(MicroBatch(0, 0), deltas, asking)
     assert [roots.tolist() for roots, _ in failed] == [[row_root(6)]]
     assert asked == [sorted(map(row_root, (7, 8))), [row_root(6)]]
 
 
 def test_a_row_that_fails_in_its_first_micro_batch_is_returned_and_never_stored(tmp_path: Path) -> None:
-    acker = DurableAcker(PLAN, tmp_path, -1)
+    acker = Driver(tmp_path, -1)
     said = outcome_of(
         acker, 0, Batch(rows={"texts": [0, 1], "numbers": [2]}, rows_failed=[0, 2], rows_acked=[1])
     )
@@ -587,9 +607,9 @@ def test_a_row_that_fails_in_its_first_micro_batch_is_returned_and_never_stored(
 
 
 def test_rows_of_two_dataframes_that_one_micro_batch_left_open_keep_their_own_columns(tmp_path: Path) -> None:
-    acker = DurableAcker(PLAN, tmp_path, -1)
+    acker = Driver(tmp_path, -1)
     outcome_of(acker, 0, Batch(rows={"texts": [0, 1], "numbers": [2, 3]}))
-    acker = DurableAcker(PLAN, tmp_path, 0)
+    acker = Driver(tmp_path, 0)
     assert outcome_of(acker, 1, Batch(rows_failed=[1, 2]))[1] == sorted(
         [(row_root(1), {"text": "row 1"}), (row_root(2), {"n": 2, "half": 1.0})]
     )
@@ -601,10 +621,10 @@ def test_payloads_agree_with_a_dict(script: list[Batch], restarts: set[int]) -> 
     """A row comes once; it may be judged in its own micro-batch, later, never or a second time."""
     model: dict[int, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        acker = DurableAcker(PLAN, Path(folder), -1)
+        acker = Driver(Path(folder), -1)
         for number, batch in enumerate(script):
             if number in restarts:
-                acker = DurableAcker(PLAN, Path(folder), number - 1)
+                acker = Driver(Path(folder), number - 1)
             for name, rows in batch.rows.items():
                 model |= dict(zip(map(row_root, rows), held(name, rows).to_pylist(), strict=True))
             verdicts, failed = acker.judge(MicroBatch(number, batch.now_ms), *batch.sent())

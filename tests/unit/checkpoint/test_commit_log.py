@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acktree.checkpoint.commit_log import Commit, CommitLog, Participant, Section
+from acktree.checkpoint.commit_log import FOLDER_NAME, Commit, CommitLog, Participant, Section
 from acktree.errors import CheckpointError
+from tests.unit.checkpoint.damages import DAMAGES
 
 
 class Sum(Participant):
@@ -23,8 +22,8 @@ class Sum(Participant):
         self.total = self.changes = 0
 
     def recover(self, sections):
-        for _, content in sections:
-            kind, number = json.loads(bytes(content))
+        for _, section in sections:
+            kind, number = json.loads(bytes(section.content))
             self.total = number if kind == "whole" else self.total + number
 
     def write(self, commit, outcome):
@@ -48,7 +47,7 @@ class Notes(Participant):
         self.forgotten = 0
 
     def recover(self, sections):
-        self.notes = {number: bytes(content).decode() for number, content in sections}
+        self.notes = {number: bytes(section.content).decode() for number, section in sections}
 
     def write(self, commit, outcome):
         note = outcome.get(self.name)
@@ -86,7 +85,7 @@ steps = st.lists(
 
 @given(steps)
 def test_after_any_death_participants_resume_as_of_the_last_commit(tmp_path_factory, steps) -> None:
-    folder = tmp_path_factory.mktemp("log") / "commits"
+    folder = tmp_path_factory.mktemp("log")
     log, participants = started(folder, -1)
     often = rare = 0
     notes: dict[int, str] = {}
@@ -116,6 +115,10 @@ def test_after_any_death_participants_resume_as_of_the_last_commit(tmp_path_fact
     check()
 
 
+def commits_of(folder: Path) -> Path:
+    return folder / FOLDER_NAME
+
+
 def written(folder: Path, count: int = 8) -> None:
     log, _ = started(folder, -1)
     for number in range(count):
@@ -125,50 +128,10 @@ def written(folder: Path, count: int = 8) -> None:
 def test_files_that_nobody_needs_are_deleted(tmp_path: Path) -> None:
     written(tmp_path, 8)
     # 4: the last of "rare"; 5: the last whole one of "often"; 6 and 7 after it.
-    assert sorted(int(file.name) for file in tmp_path.iterdir()) == [4, 5, 6, 7]
+    assert sorted(int(file.name) for file in commits_of(tmp_path).iterdir()) == [4, 5, 6, 7]
     _, participants = started(tmp_path, 7)
     assert [each.total for each in participants[:2]] == [8, 7]
-    assert sorted(int(file.name) for file in tmp_path.iterdir()) == [4, 5, 6, 7]
-
-
-def flip(file: Path) -> None:
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 1
-    file.write_bytes(content)
-
-
-def replace_by_folder(file: Path) -> None:
-    file.unlink()
-    file.mkdir()
-
-
-def replace_by_link(file: Path) -> None:
-    file.rename(file.with_name("elsewhere"))
-    file.symlink_to("nowhere")
-
-
-def replace_by_fifo(file: Path) -> None:
-    file.unlink()
-    os.mkfifo(file)
-
-
-def take_neighbour(file: Path) -> None:
-    shutil.copy(file.with_name(f"{int(file.name) - 1:012d}"), file)
-
-
-DAMAGES = {
-    "missing": Path.unlink,
-    "empty": lambda file: file.write_bytes(b""),
-    "torn": lambda file: file.write_bytes(file.read_bytes()[:-7]),
-    "cut to its head": lambda file: file.write_bytes(file.read_bytes()[:20]),
-    "longer": lambda file: file.write_bytes(file.read_bytes() + b"\0"),
-    "a flipped bit": flip,
-    "foreign": lambda file: file.write_text("an editor's file, of some length and more"),
-    "its neighbour": take_neighbour,
-    "a folder": replace_by_folder,
-    "a link to nothing": replace_by_link,
-    "a fifo": replace_by_fifo,
-}
+    assert sorted(int(file.name) for file in commits_of(tmp_path).iterdir()) == [4, 5, 6, 7]
 
 
 @pytest.mark.parametrize("number", [5, 6, 7])
@@ -177,26 +140,26 @@ def test_each_damage_of_a_file_is_an_error_that_names_it_and_deletes_nothing(
     tmp_path: Path, number: int, damage: str
 ) -> None:
     written(tmp_path)
-    file = tmp_path / f"{number:012d}"
+    file = commits_of(tmp_path) / f"{number:012d}"
     DAMAGES[damage](file)
-    names = {each.name for each in tmp_path.iterdir()}
+    names = {each.name for each in commits_of(tmp_path).iterdir()}
     log, _ = log_of(tmp_path)
     with pytest.raises(CheckpointError) as raised:
         log.recover(7)
     assert raised.value.where == str(file)
     assert "nothing was deleted" in raised.value.fix
-    assert {each.name for each in tmp_path.iterdir()} == names
+    assert {each.name for each in commits_of(tmp_path).iterdir()} == names
 
 
 def test_an_older_copy_of_a_file_is_told_by_its_successor(tmp_path: Path) -> None:
     log, _ = started(tmp_path, -1)
     log.write(Commit(0, 0, 0), {"often": 1})
     log.write(Commit(1, 1, 1), {"often": 1})
-    older = (tmp_path / "000000000001").read_bytes()
+    older = (commits_of(tmp_path) / "000000000001").read_bytes()
     log, _ = started(tmp_path, 0)  # the driver died, and the micro-batch runs again
     log.write(Commit(1, 1, 1), {"often": 2})
     log.write(Commit(2, 2, 2), {"often": 1})
-    (tmp_path / "000000000001").write_bytes(older)
+    (commits_of(tmp_path) / "000000000001").write_bytes(older)
     with pytest.raises(CheckpointError, match="an older copy") as raised:
         started(tmp_path, 2)
     assert raised.value.where.endswith("000000000001")
@@ -204,8 +167,8 @@ def test_an_older_copy_of_a_file_is_told_by_its_successor(tmp_path: Path) -> Non
 
 def test_what_a_dead_driver_left_unpublished_is_deleted_and_other_files_stay(tmp_path: Path) -> None:
     written(tmp_path)
-    (tmp_path / "new-000000000008").write_bytes(b"half")
-    (tmp_path / "notes.txt").touch()
+    (commits_of(tmp_path) / "new-000000000008").write_bytes(b"half")
+    (commits_of(tmp_path) / "notes.txt").touch()
     started(tmp_path, 7)
-    assert not (tmp_path / "new-000000000008").exists()
-    assert (tmp_path / "notes.txt").exists()
+    assert not (commits_of(tmp_path) / "new-000000000008").exists()
+    assert (commits_of(tmp_path) / "notes.txt").exists()

@@ -122,9 +122,7 @@ def test_a_clean_run_delivers_one_verdict_a_message_and_leaves_no_journal(tmp_pa
     driver = live(world)
     check(world)
     assert set(Counter(world.verdicts).values()) == {1}
-    driver.journal.forget_before(driver.inbox.oldest_kept)
-    assert list(driver.held.verdicts.glob("0*")) == []
-    assert list((driver.held.folder / "acker").glob("*.change"))  # some messages stayed open for a while
+    assert [each.name for each in driver.held.verdicts.iterdir()] in ([], ["told"])
     driver.close()
 
 
@@ -218,7 +216,7 @@ REDRIVES = pytest.mark.parametrize(
 def test_a_letter_that_is_ordered_while_the_topology_runs_is_run_whenever_the_driver_dies(world, point):
     letters = redriven_after(world, point)
     assert all(each.settled_ms is not None for each in letters)
-    assert world.died_at == [point] or (world.redelivers and point == "journalled")
+    assert world.died_at == [point]
 
 
 @REDRIVES

@@ -81,8 +81,6 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("redelivers", [True, False], ids=["queue", "position"])
 @pytest.mark.parametrize("point", [*POINTS, "before a write", "after a write"])
 def test_a_driver_that_dies_is_followed_on_another_machine(tmp_path, redelivers, point):
-    if point == "journalled" and redelivers:
-        pytest.skip("a queue has no journal")
     retry = RETRY if point == "recorded" else None
     for passes, sweeps_every in ((1, 0), (8, 3)):
         folder = tmp_path / str(passes)
