@@ -24,6 +24,7 @@ from typing import Any, Final
 import numpy as np
 
 from acktree.checkpoint.acker_log import DurableAcker
+from acktree.checkpoint.commit_log import Commit, CommitLog, Outcome
 from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
 from acktree.core.ids import Int64s, root_ids
 from acktree.core.micro_batch import MicroBatch
@@ -45,11 +46,13 @@ class Host:
 
     def __init__(self, folder: Path, open_count: int, at_once: int) -> None:
         """Open this number of messages at an acker in this folder, a part in each micro-batch."""
-        self.folder, self.batch_id, self.next = folder, 0, 0
+        self.folder, self.batch_id, self.next = folder, -1, 0
         variant = Variant()
         plan = Plan.of(variant.topology(Meter()), variant.config, variant.cores, _SALT)
         before = _resident_bytes()
-        self.acker = DurableAcker(plan, folder, last_committed=-1)
+        self.acker = DurableAcker(plan, folder)
+        self.log = CommitLog(folder, [self.acker])
+        self.log.recover(-1)
         while self.next < open_count:
             count = min(at_once, open_count - self.next)
             self.judge(self.opened(count, _OWED))
@@ -71,8 +74,9 @@ class Host:
         """Run a micro-batch. Returns how many are open after it, how many were acked, and its CPU seconds."""
         self.batch_id += 1
         started = process_time()
-        batch = MicroBatch(self.batch_id, self.batch_id * _BATCH_MS, is_first=self.batch_id == 1)
+        batch = MicroBatch(self.batch_id, self.batch_id * _BATCH_MS, is_first=self.batch_id == 0)
         verdicts, _ = self.acker.judge(batch, [deltas], lambda _: iter(()))
+        self.log.write(Commit(self.batch_id, batch.clock_ms, 0), Outcome({}, verdicts))
         spent = process_time() - started
         acked = sum(len(sequences) for _, sequences in verdicts.done) + len(verdicts.acked.roots)
         return verdicts.open_count, acked, spent

@@ -37,6 +37,7 @@ import pyarrow as pa
 
 from acktree import DataFrameSpout
 from acktree.checkpoint.acker_log import DurableAcker
+from acktree.checkpoint.commit_log import Commit, CommitLog, Outcome
 from acktree.checkpoint.journal import Journal
 from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
 from acktree.core.data.values import batch_to_bytes
@@ -110,8 +111,11 @@ class Driver:
     """What the sink does with a micro-batch, without Spark."""
 
     def __init__(self, plan: Plan, folder: Path, *, redelivers: bool) -> None:
-        self.acker = TimedAcker(DurableAcker(plan, folder, -1))
-        journal = None if redelivers else Journal(folder / "verdicts", lambda: -1)
+        acker = DurableAcker(plan, folder)
+        self.acker = TimedAcker(acker)
+        journal = None if redelivers else Journal(folder / "verdicts", lambda: -1, lambda: 0)
+        self.log = CommitLog(folder, [acker] if journal is None else [acker, journal])
+        self.log.recover(-1)
         self.results = BatchResults(plan, self.acker, ErrorLog(plan.config), journal)
         self.batch_id = -1
 
@@ -120,8 +124,9 @@ class Driver:
         self.batch_id += 1
         rows = rows_by_kind(row for batch in collected for row in rows_of(batch))
         self.results.note(rows, clock_ms)
-        judged = self.results.judge(Moment(self.batch_id, clock_ms), self.batch_id, rows, no_payloads)
-        return sum(len(batch.acked) + batch.acked_rows for batch in judged.values())
+        decided = self.results.judge(Moment(self.batch_id, clock_ms), rows, no_payloads)
+        self.log.write(Commit(self.batch_id, clock_ms, self.batch_id), Outcome(rows, decided.verdicts))
+        return sum(len(batch.acked) + batch.acked_rows for batch in decided.by_task.values())
 
 
 def measure(

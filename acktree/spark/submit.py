@@ -18,19 +18,18 @@ from pyspark import TaskContext
 from acktree import log_levels
 from acktree.checkpoint import full_disk
 from acktree.checkpoint.acker_log import DurableAcker
-from acktree.checkpoint.commit_log import CommitLog, Participant
+from acktree.checkpoint.commit_log import CommitLog
 from acktree.checkpoint.files import Files
 from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.inbox_files import ChunkKind
-from acktree.checkpoint.journal import Journal
 from acktree.checkpoint.location import location_of, refuse_letters_beside
-from acktree.checkpoint.memory_log import MemoryLog
 from acktree.checkpoint.mirror import Mirror
 from acktree.config import Config
 from acktree.dead_letters.letter import DeadLetter
 from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.dead_letters.store import IN_MEMORY, DeadLetters
+from acktree.driver.assembly import journal_of, memory_log_of, recovered_log
 from acktree.driver.batch import BatchResults
 from acktree.driver.consumers import Consumers, Source
 from acktree.driver.error_log import ErrorLog
@@ -316,25 +315,6 @@ def _door(held: Checkpoint) -> Door:
     return Door(held.files.disk if held.files.is_seen else None, own_version())
 
 
-def journal_of(held: Checkpoint, inbox: FileInbox, threads: Threads) -> Journal:
-    """The verdicts of messages that only the inbox has."""
-    return Journal(
-        held.verdicts, threads.delivered_through, lambda: inbox.oldest_kept, held.files, inbox.sync_names
-    )
-
-
-def recovered_log(held: Checkpoint, run: Run, acker: DurableAcker | None) -> CommitLog:
-    """The commit log, whose participants have their state as of the last commit."""
-    participants: list[Participant] = [run.results.metrics, run.results.totals]
-    if run.journal is not None:
-        participants.insert(0, run.journal)
-    if acker is not None:
-        participants.insert(0, acker)
-    commits = CommitLog(held.folder, participants, held.files)
-    commits.recover(held.last_committed())
-    return commits
-
-
 def _query(session: SparkSession, topology: Topology, run: Run, commits: CommitLog) -> StreamingQuery:
     plan, held = run.plan, run.checkpoint
     first = held.first_batch
@@ -386,13 +366,6 @@ def _query(session: SparkSession, topology: Topology, run: Run, commits: CommitL
         )
     phases.begin(query)
     return query
-
-
-def memory_log_of(held: Checkpoint) -> MemoryLog | None:
-    """What bolts remember, where that is in files; None if none has ever remembered."""
-    if held.state is None or held.state_from is None:
-        return None
-    return MemoryLog(held.state, held.state_from, held.last_committed(), held.files)
 
 
 def _scratch_folder(session: SparkSession, held: Checkpoint) -> Path | None:

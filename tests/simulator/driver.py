@@ -37,6 +37,7 @@ from acktree.core.tracking.deltas import Deltas
 from acktree.core.tracking.sequence_sums import Opened, SequenceSums
 from acktree.core.tracking.verdicts import Failure, FailureCause, FailureKind
 from acktree.dead_letters.recorder import DeadLetterRecorder
+from acktree.driver.assembly import journal_of, recovered_log
 from acktree.driver.batch import BatchResults
 from acktree.driver.error_log import ErrorLog
 from acktree.driver.query import ENDED_QUERY
@@ -51,7 +52,6 @@ from acktree.spark.query.sink import Sink
 from acktree.spark.query.source import InboxReader
 from acktree.spark.query.wire import batch_of
 from acktree.spark.resume import recover
-from acktree.spark.submit import journal_of, recovered_log
 from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.retries import GivenUpRecord
 from acktree.tasks.spouts.task import SpoutTask

@@ -37,6 +37,7 @@ from acktree.core.state.store import MemoryStore, StateStore
 from acktree.dead_letters.letter import DeadLetter
 from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.dead_letters.store import DeadLetters
+from acktree.driver.assembly import journal_of, memory_log_of, recovered_log
 from acktree.driver.batch import BatchResults
 from acktree.driver.error_log import ErrorLog
 from acktree.driver.query import ENDED_QUERY
@@ -50,7 +51,6 @@ from acktree.spark.query.sink import Sink
 from acktree.spark.query.source import InboxReader
 from acktree.spark.query.wire import batch_of
 from acktree.spark.resume import ordering, recover, redrive_ordered, send
-from acktree.spark.submit import journal_of, memory_log_of, recovered_log
 from acktree.tasks.bolts.level import run_level
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.host import SpoutHost
@@ -261,6 +261,14 @@ class Frame:
 _drivers: dict[str, Driver] = {}
 
 
+def _topology(name: str, spout: Spout, retry: Retry | None) -> Topology:
+    builder = TopologyBuilder("weathered")
+    builder.set_spout("numbers", spout, retry=retry)
+    builder.set_bolt("weathered", Weathered(name), parallelism=2).shuffle_grouping("numbers")
+    builder.set_bolt("holds", Holds(), parallelism=2).fields_grouping("weathered", ["n"])
+    return builder.create_topology()
+
+
 class Driver:
     """One run: what ``submit`` puts together, with a small Spark of its own."""
 
@@ -271,11 +279,7 @@ class Driver:
         self.must_stop = False
         world.run += 1
         spout = Queue(name) if world.redelivers else Range(world, name)
-        builder = TopologyBuilder("weathered")
-        builder.set_spout("numbers", spout, retry=world.retry)
-        builder.set_bolt("weathered", Weathered(name), parallelism=2).shuffle_grouping("numbers")
-        builder.set_bolt("holds", Holds(), parallelism=2).fields_grouping("weathered", ["n"])
-        topology: Topology = builder.create_topology()
+        topology = _topology(name, spout, world.retry)
         config = Config(
             max_spout_pending=7,
             message_timeout_secs=world.timeout_secs or 30,
@@ -495,6 +499,13 @@ class Driver:
         world = self.world
         is_dry = not world.queue if world.redelivers else self.task.has_ended
         return is_dry and self.task.is_idle and self.inbox.is_drained
+
+
+def open_in_files(driver: Driver) -> int:
+    """How many messages are open as of the last commit, as the next driver reads it."""
+    acker = DurableAcker(driver.plan, driver.held.folder, driver.held.acker_from)
+    CommitLog(driver.held.folder, [acker]).recover(driver.held.last_committed())
+    return acker._acker.ledger.open_count
 
 
 def live(world: World, turns: int = 400) -> Driver:

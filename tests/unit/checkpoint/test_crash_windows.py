@@ -14,11 +14,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from acktree import Retry
-from acktree.checkpoint.acker_log import DurableAcker
 from acktree.dead_letters.letter import DeadLetter
 from tests.unit.checkpoint import small_spark
 from tests.unit.checkpoint.points import POINTS
-from tests.unit.checkpoint.small_spark import World, live
+from tests.unit.checkpoint.small_spark import World, live, open_in_files
 
 RETRY = Retry(max_attempts=3, backoff_secs=(0.1, 0.3))
 COUNT = 30
@@ -37,7 +36,7 @@ def check(world: World) -> None:
     assert all(effects[number] for verdict, number in verdicts if verdict == "acked"), where
     # The acker keeps nothing of what drivers that died had opened.
     assert driver.sink.results.progress.open_count == 0, where
-    assert DurableAcker(driver.plan, driver.held.folder, 10**6)._acker.ledger.open_count == 0, where
+    assert open_in_files(driver) == 0, where
     # What a queue brings back is processed for its new delivery alone, so bolts remember no other.
     assert world.ran_for_nobody == [], where
     if not world.redelivers:

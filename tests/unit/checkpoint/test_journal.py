@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from acktree.checkpoint.files import FOLDER
 from acktree.checkpoint.journal import Journal
 from acktree.core.tracking.ledger import Judged
 from acktree.errors import CheckpointError
 from acktree.tasks.acker import Verdicts
+from acktree.tasks.payloads import Payload
+from tests.unit.checkpoint.commits import Commits, committed_numbers
+from tests.unit.checkpoint.damages import DAMAGES
 
 
 def verdicts(*done: int) -> Verdicts:
@@ -21,91 +25,124 @@ def verdicts(*done: int) -> Verdicts:
                     next_deadline_ms=None)  # fmt: skip
 
 
+class Driver:
+    """A journal in a commit log of its own."""
+
+    def __init__(self, folder: Path, last_committed: int = -1, delivered: int = -1) -> None:
+        self.delivered, self.oldest, self.syncs = delivered, 0, 0
+        self.journal = Journal(
+            folder / "verdicts", lambda: self.delivered, lambda: self.oldest, FOLDER, self.sync
+        )
+        self.log = Commits(folder, [self.journal], last_committed)
+
+    def sync(self) -> None:
+        self.syncs += 1
+
+    def write(
+        self,
+        number: int,
+        end: int,
+        found: Verdicts | None,
+        failed: Sequence[Payload] = (),
+        ids: Sequence[Payload] = (),
+    ) -> None:
+        self.journal.write_rows(number, failed, ids)
+        self.log.write(number, found, end)
+
+
 def read(folder: Path, last_committed: int) -> list[tuple[bool, list[int]]]:
-    earlier = Journal(folder, lambda: -1).earlier(last_committed)
+    earlier = Driver(folder, last_committed).journal.earlier()
     return [(was_delivered, found.done[0][1].tolist()) for was_delivered, found, _ in earlier]
 
 
 def test_the_next_start_knows_which_verdicts_were_delivered(tmp_path: Path) -> None:
-    delivered = -1
-    journal = Journal(tmp_path, lambda: delivered)
-    journal.write(4, 10, verdicts(1))
-    journal.write(5, 11, verdicts(2))
-    delivered = 4
-    journal.write(6, 12, verdicts(3))
+    driver = Driver(tmp_path)
+    driver.write(4, 10, verdicts(1))
+    driver.write(5, 11, verdicts(2))
+    driver.delivered = 4
+    driver.write(6, 12, verdicts(3))
     assert read(tmp_path, 6) == [(True, [1]), (False, [2]), (False, [3])]
 
 
 def test_the_verdicts_of_a_micro_batch_that_was_never_committed_are_discarded(tmp_path: Path) -> None:
-    journal = Journal(tmp_path, lambda: -1)
-    journal.write(4, 10, verdicts(1))
-    journal.write(5, 11, verdicts(2))
-    assert read(tmp_path, 4) == [(False, [1])]
-    # It may decide nothing when it runs again: the earlier verdict must not come back.
+    driver = Driver(tmp_path)
+    driver.write(4, 10, verdicts(1))
+    driver.write(5, 11, verdicts(2))
+    driver = Driver(tmp_path, 4)
+    assert [found.done[0][1].tolist() for _, found, _ in driver.journal.earlier()] == [[1]]
+    driver.write(5, 11, None)  # it decides nothing when it runs again: the verdict of its first run is gone
     assert read(tmp_path, 5) == [(False, [1])]
 
 
 def test_verdicts_noted_as_delivered_are_not_delivered_again(tmp_path: Path) -> None:
-    journal = Journal(tmp_path, lambda: 5)
-    journal.write(5, 10, verdicts(1))
-    journal.note_delivered()
+    driver = Driver(tmp_path, delivered=5)
+    driver.write(5, 10, verdicts(1))
+    driver.journal.note_delivered()
     assert read(tmp_path, 5) == [(True, [1])]
 
 
-@pytest.mark.parametrize("content", [b"", b"\0\0", b"what"])
-def test_a_damaged_note_of_deliveries_is_refused_with_the_file_to_delete(
-    tmp_path: Path, content: bytes
-) -> None:
-    Journal(tmp_path, lambda: -1).write(5, 10, verdicts(1))
-    (tmp_path / "told").write_bytes(content)
+@pytest.mark.parametrize("damage", [name for name in DAMAGES if name not in {"missing", "its neighbour"}])
+def test_a_damaged_note_of_deliveries_is_refused_with_the_file_to_delete(tmp_path: Path, damage: str) -> None:
+    driver = Driver(tmp_path, delivered=4)
+    driver.write(5, 10, verdicts(1))
+    driver.journal.note_delivered()
+    DAMAGES[damage](tmp_path / "verdicts" / "told")
     with pytest.raises(CheckpointError, match="delete this file"):
         read(tmp_path, 5)
 
 
-def test_a_file_is_deleted_with_the_last_chunk_that_it_concerns_and_not_before_its_delivery(
+def test_verdicts_are_forgotten_with_the_last_chunk_that_they_concern_and_not_before_their_delivery(
     tmp_path: Path,
 ) -> None:
-    delivered = -1
-    journal = Journal(tmp_path, lambda: delivered)
-    for batch_id, end in ((0, 3), (1, 5), (2, 9)):
-        journal.write(batch_id, end, verdicts(batch_id))
-    journal.forget_before(6)
-    assert [acked for _, acked in read(tmp_path, 2)] == [[0], [1], [2]]
-    delivered = 2
-    journal.forget_before(5)
-    assert [acked for _, acked in read(tmp_path, 2)] == [[1], [2]]
-    journal.forget_before(10)
-    assert read(tmp_path, 2) == []
+    driver = Driver(tmp_path)
+    for number, end in ((0, 3), (1, 5), (2, 9)):
+        driver.write(number, end, verdicts(number))
+    driver.oldest = 6
+    driver.write(3, 10, None)
+    assert [acked for _, acked in read(tmp_path, 3)] == [[0], [1], [2]]
+    driver.delivered, driver.oldest = 2, 5
+    driver.write(4, 10, None)
+    assert [acked for _, acked in read(tmp_path, 4)] == [[1], [2]]
+    driver.oldest = 10
+    driver.write(5, 10, None)
+    assert read(tmp_path, 5) == []
+    driver.write(6, 10, None)
+    assert committed_numbers(tmp_path) == [4, 5, 6]
 
 
-def test_a_verdict_is_deleted_only_when_the_deletion_of_its_chunks_is_synced(tmp_path: Path) -> None:
+def test_verdicts_are_forgotten_only_when_the_deletion_of_their_chunks_is_synced(tmp_path: Path) -> None:
     """A power cut may bring back a chunk: without its verdicts its messages would stay open for ever."""
-    journal, there = Journal(tmp_path, lambda: 3), []
-    journal.write(1, 4, verdicts(1))
-    journal.forget_before(5, lambda: there.append((tmp_path / "000000000001").exists()))
-    assert there == [True]
-    assert not (tmp_path / "000000000001").exists()
-    journal.forget_before(5, lambda: there.append(False))
-    assert there == [True]  # with nothing to forget nothing is synced
+    driver = Driver(tmp_path, delivered=3)
+    driver.write(1, 4, verdicts(1))
+    driver.oldest = 5
+    driver.write(2, 4, None)
+    assert driver.syncs == 1
+    driver.write(3, 4, None)
+    driver.write(4, 4, None)
+    assert driver.syncs == 1  # with nothing to forget nothing is synced
+    assert committed_numbers(tmp_path) == [2, 3, 4]
 
 
-def test_files_of_earlier_runs_are_forgotten_too_and_half_written_ones_at_once(tmp_path: Path) -> None:
-    Journal(tmp_path, lambda: -1).write(7, 3, verdicts(1))
-    for name in ("new-000000000008", "new-told"):
-        (tmp_path / name).write_bytes(b"half of")
-    journal = Journal(tmp_path, lambda: 7)
-    assert len(list(journal.earlier(7))) == 1
-    assert list(tmp_path.glob("new-*")) == []
-    journal.forget_before(4)
-    assert read(tmp_path, 7) == []
+def test_verdicts_of_earlier_runs_are_forgotten_too_and_half_written_files_at_once(tmp_path: Path) -> None:
+    Driver(tmp_path).write(7, 3, verdicts(1), [(np.array([7]), pa.record_batch({"n": [1]}))])
+    for name in ("new-000000000008.rows", "000000000008.ids", "new-told"):
+        (tmp_path / "verdicts" / name).write_bytes(b"half of")
+    driver = Driver(tmp_path, 7, delivered=7)
+    assert len(list(driver.journal.earlier())) == 1
+    assert [each.name for each in (tmp_path / "verdicts").iterdir()] == ["000000000007.rows"]
+    driver.oldest = 4
+    driver.write(8, 3, None)
+    driver.write(9, 3, None)
+    assert read(tmp_path, 9) == []
+    assert list((tmp_path / "verdicts").iterdir()) == []
 
 
 @pytest.mark.parametrize("make", [Path.touch, Path.mkdir], ids=["file", "folder"])
 def test_what_is_not_acktrees_is_neither_read_nor_deleted(
     tmp_path: Path, make: Callable[[Path], None]
 ) -> None:
-    Journal(tmp_path, lambda: -1).write(7, 3, verdicts(1))
-    others = [tmp_path / name for name in ("new-README", "9", "\u00b2", "000000000007~")]
+    Driver(tmp_path).write(7, 3, verdicts(1))
+    others = [tmp_path / "verdicts" / name for name in ("new-README", "9", "\u00b2", "000000000007.rows~")]
     for other in others:
         make(other)
     assert read(tmp_path, 7) == [(False, [1])]
@@ -113,17 +150,40 @@ def test_what_is_not_acktrees_is_neither_read_nor_deleted(
 
 
 def test_a_micro_batch_that_runs_again_overwrites_what_it_said(tmp_path: Path) -> None:
-    Journal(tmp_path, lambda: -1).write(7, 3, verdicts(1))
-    Journal(tmp_path, lambda: -1).write(7, 3, verdicts(2))
-    assert read(tmp_path, 7) == [(False, [2])]
+    Driver(tmp_path).write(0, 3, verdicts(1))
+    Driver(tmp_path).write(0, 3, verdicts(2))
+    assert read(tmp_path, 0) == [(False, [2])]
+
+
+ROWS = [
+    (np.array([7, 8]), pa.record_batch({"n": [1, 2]})),
+    (np.array([9]), pa.record_batch({"other": ["x"]})),
+]
 
 
 def test_what_failed_rows_held_comes_back_with_their_verdicts(tmp_path: Path) -> None:
-    payloads = [
-        (np.array([7, 8]), pa.record_batch({"n": [1, 2]})),
-        (np.array([9]), pa.record_batch({"other": ["x"]})),
-    ]
-    Journal(tmp_path, lambda: -1).write(4, 10, verdicts(1), payloads)
-    [(_, _, kept)] = Journal(tmp_path, lambda: -1).earlier(4)
-    assert [roots.tolist() for roots, _ in kept] == [[7, 8], [9]]
-    assert [values.to_pylist() for _, values in kept] == [[{"n": 1}, {"n": 2}], [{"other": "x"}]]
+    Driver(tmp_path).write(4, 10, verdicts(1), ROWS, ROWS[:1])
+    [(_, _, stored)] = Driver(tmp_path, 4).journal.earlier()
+    for _ in range(2):  # read any number of times
+        assert [roots.tolist() for roots, _ in stored.failed] == [[7, 8], [9]]
+        assert [values.to_pylist() for _, values in stored.failed] == [[{"n": 1}, {"n": 2}], [{"other": "x"}]]
+        assert [roots.tolist() for roots, _ in stored.ids] == [[7, 8]]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("kind", ["rows", "ids"])
+def test_each_damage_of_a_file_of_rows_is_an_error_that_names_it_and_deletes_nothing(
+    tmp_path: Path, damage: str, kind: str
+) -> None:
+    driver = Driver(tmp_path)
+    for number in (3, 4):
+        driver.write(number, 10, verdicts(number), ROWS[:number], ROWS[: number - 2])
+    file = tmp_path / "verdicts" / f"000000000004.{kind}"
+    (tmp_path / "verdicts" / f"000000000003.{kind}").rename(file.with_name("000000000003"))  # its neighbour
+    DAMAGES[damage](file)
+    file.with_name("000000000003").rename(file.with_name(f"000000000003.{kind}"))
+    names = sorted(tmp_path.rglob("*"))
+    with pytest.raises(CheckpointError) as raised:
+        Driver(tmp_path, 4)
+    assert raised.value.where == str(file)
+    assert sorted(tmp_path.rglob("*")) == names

@@ -18,7 +18,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acktree import Config, IterableSpout, Retry, Topology, TopologyBuilder
-from acktree.checkpoint.acker_log import DurableAcker
 from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.memory_log import MemoryLog, MemoryOfBatch
 from acktree.checkpoint.migrated_state import SeededStore, read_memory, write_memories
@@ -26,7 +25,7 @@ from acktree.core.state.store import MemoryStore
 from acktree.errors import CheckpointError, ConfigError
 from acktree.spark import offline
 from acktree.spark.offline import rebalance, reset_state
-from tests.unit.checkpoint.small_spark import World, live
+from tests.unit.checkpoint.small_spark import World, live, open_in_files
 from tests.unit.checkpoint.test_crash_windows import COUNT, POINTS, check, live_driver
 from tests.unit.checkpoint.test_folder import Counting, counting, of_version_1, run_once, swallow
 
@@ -116,7 +115,7 @@ def check_reset(world: World) -> None:
     assert world.delivered_before_commit == []
     driver = live_driver(world)
     assert driver.sink.results.progress.open_count == 0
-    assert DurableAcker(driver.plan, driver.held.folder, 10**6)._acker.ledger.open_count == 0
+    assert open_in_files(driver) == 0
     effects = world.committed_effects(driver.held.last_committed())
     assert all(effects[number] for verdict, number in world.verdicts if verdict == "acked")
     if not world.redelivers:

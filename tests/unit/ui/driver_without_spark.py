@@ -14,6 +14,7 @@ from threading import Event
 import numpy as np
 
 from acktree import BasicBolt, Config, Retry, Spout, TopologyBuilder
+from acktree.checkpoint.commit_log import Commit, Outcome
 from acktree.checkpoint.files import FOLDER, Files
 from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.inbox import FileInbox
@@ -27,6 +28,7 @@ from acktree.core.tracking.sampling import TraceRule
 from acktree.core.tracking.verdicts import Failure
 from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.dead_letters.store import DeadLetters
+from acktree.driver.assembly import recovered_log
 from acktree.driver.batch import BatchResults, MemoryAcker, rows_by_kind
 from acktree.driver.error_log import ErrorLog
 from acktree.driver.handle import SubmittedTopology
@@ -131,7 +133,7 @@ class Started:
         recorder = DeadLetterRecorder(self.letters, numbered, config, on_limit=change.set)
         self.door = Door(files.disk if files.is_seen else None, "1.2.3")
         traces = TraceRecorder(TraceStore(self.held.folder / FILE), 1.0, TraceRule(self.held.run_salt))
-        totals = TotalCounts.of_checkpoint(self.held, name)
+        totals = TotalCounts(name)
         results = BatchResults(plan, MemoryAcker(Acker(plan)), errors, totals=totals, traces=traces)
         self._levels, self._end = LocalLevels(plan, Ticks(plan, 0)), -1
         self.run = Run(
@@ -157,7 +159,8 @@ class Started:
                 task = SpoutTask(spout.user_object, bare, task_id, plan, host, self.held.first_sequence)
                 results.totals.watch(spout.id, task_id, task)
                 threads.by_task[task_id] = SpoutThread(task, config, change.set, inbox.is_running)
-        self.supervisor = Supervisor(self.run, IdleQuery())
+        self.commits = recovered_log(self.held, self.run, None)
+        self.supervisor = Supervisor(self.run, IdleQuery(), self.commits.close)
         self.handle = SubmittedTopology(self.run, self.supervisor)
 
     def _report(self, component: str, task: int, failure: Failure) -> None:
@@ -188,11 +191,11 @@ class Started:
         rows = rows_by_kind(self._levels.run(chunks, now_ms, batch_id))
         results.note(rows, now_ms)
         batch = MicroBatch(batch_id, now_ms, is_first=batch_id == 0)
-        batches = results.judge(batch, self._end, rows, no_payloads)
-        results.totals.keep(batch_id)
+        decided = results.judge(batch, rows, no_payloads)
+        self.commits.write(Commit(batch_id, now_ms, self._end), Outcome(rows, decided.verdicts))
         results.progress.last = (batch_id, self._end)
         self._commit(batch_id)
-        for task_id, verdicts in batches.items():
+        for task_id, verdicts in decided.by_task.items():
             run.threads.by_task[task_id].dispatch(verdicts, batch_id)
 
     def _commit(self, batch_id: int) -> None:
@@ -204,7 +207,7 @@ class Started:
         """As a micro-batch that has run brings it."""
         row = WireRow(0, 0, Kind.STATISTICS, 0, 0, 0, b"", counters.to_bytes())
         self.run.results.note({Kind.STATISTICS: [row]}, 0)
-        self.run.results.totals.keep(self.run.results.progress.batch_id)
+        self.run.results.totals.write(Commit(self.run.results.progress.batch_id, 0, 0), Outcome({}))
 
     def commit(self, counters: Counters, acked: int = 0) -> None:
         """As a micro-batch of Spark's that is committed: with verdicts of the spout's first messages."""
@@ -214,7 +217,7 @@ class Started:
         results.note({Kind.STATISTICS: [row]}, 0)
         verdicts = VerdictBatch(acked=np.arange(acked) + self.held.first_sequence)
         results.totals.note_verdicts({task_id: verdicts})
-        results.totals.keep(batch_id)
+        self.commits.write(Commit(batch_id, 0, 0), Outcome({}))
         results.progress.last = (batch_id, 0)
         self._commit(batch_id)
         self.run.threads.by_task[task_id].dispatch(verdicts, batch_id)

@@ -6,7 +6,7 @@ import json
 import shutil
 import time
 
-from acktree.checkpoint.table_log import FileCountLog
+from acktree.checkpoint.commit_log import FOLDER_NAME, CommitLog
 from acktree.cli.main import main
 from acktree.core.data.frames import Kind, WireRow
 from acktree.core.stats.counters import NOT_ASKED, Counters
@@ -158,8 +158,10 @@ def test_a_driver_that_is_killed_loses_waits_since_its_last_micro_batch_and_doub
         after = waits(first.run.results.totals.now().counters)
         first.handle.deactivate()
         waits_for(first, "inactive")
-        killed = shutil.copytree(tmp_path / "cp" / FileCountLog.name, tmp_path / "copy" / FileCountLog.name)
-    again = waits(TotalCounts(FileCountLog(killed.parent, 0), "numbers").now().counters)
+        shutil.copytree(tmp_path / "cp" / FOLDER_NAME, tmp_path / "copy" / FOLDER_NAME)
+    totals = TotalCounts("numbers")
+    CommitLog(tmp_path / "copy", [totals]).recover(0)
+    again = waits(totals.now().counters)
     assert again.keys() == {f"{NOT_ASKED}pending_full"}
     (least,), (stored,), (most,) = before.values(), again.values(), after.values()
     assert least <= stored <= most

@@ -27,13 +27,14 @@ from acktree.core.data.frames import Kind
 from acktree.core.data.values import batch_from_bytes
 from acktree.core.micro_batch import MicroBatch
 from acktree.core.state.store import MemoryStore
-from acktree.driver.batch import BatchResults, rows_by_kind
+from acktree.driver.batch import BatchResults, Decided, rows_by_kind
 from acktree.driver.error_log import ErrorLog
 from acktree.spark.query.results import payloads_in_rows
 from acktree.tasks.bolts.level import run_level
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.spouts.verdict_batch import timed_out, verdict_batches_of
 from acktree.testing import FeederSpout, LocalCluster
+from tests.unit.checkpoint.commits import Commits
 from tests.unit.tasks.bolts.bolt_harness import CallsByHand
 from tests.unit.tasks.spouts.test_dataframe_rows import Frame, Line, judges
 
@@ -79,17 +80,18 @@ class Told(Line):
         super().__init__(*given, acknowledger=self.notes, **named)
         if follows is not None:
             self.checkpoint, self.batch_id = follows.checkpoint, committed
-        self.acker = DurableAcker(self.plan, self.checkpoint, committed)
+        self.acker = DurableAcker(self.plan, self.checkpoint)
         self.delivered_through = -1
-        self.journal = Journal(self.checkpoint / "verdicts", lambda: self.delivered_through)
+        self.journal = Journal(self.checkpoint / "verdicts", lambda: self.delivered_through, lambda: 0)
+        self.log = Commits(self.checkpoint, [self.acker, self.journal], committed)
         self.results = BatchResults(self.plan, self.acker, ErrorLog(Config()), self.journal)
         self.waiting = []
         for task, message_ids in self.acker.open_row_ids():
             assert task == self.number
             self.task.note_open(message_ids)
-        for were_delivered, verdicts, stored in self.journal.earlier(committed):
+        for were_delivered, verdicts, stored in self.journal.earlier():
             late = timed_out(self.plan.timeout_ms)
-            for task, letters in verdict_batches_of(verdicts, 5, late, stored, ids=stored.ids).items():
+            for task, letters in verdict_batches_of(verdicts, 5, late, stored.failed, ids=stored.ids).items():
                 assert task == self.number
                 self.task.recovery.apply_journalled(letters, 0, were_delivered=were_delivered)
 
@@ -103,7 +105,9 @@ class Told(Line):
         delivered = rows_by_kind(rows)
         payloads, ids = (payloads_in_rows(delivered.get(kind, [])) for kind in (Kind.PAYLOADS, Kind.IDS))
         batch = MicroBatch(self.batch_id, self.now_ms)
-        self.waiting.append(self.results.judge(batch, 0, delivered, payloads, ids).get(self.number))
+        decided = self.results.judge(batch, delivered, payloads, ids)
+        self.log.write(self.batch_id, decided.verdicts, end=0)
+        self.waiting.append(decided.by_task.get(self.number))
         return rows
 
     def deliver(self):
@@ -144,7 +148,7 @@ def test_ids_of_acked_and_failed_rows_are_delivered_after_the_commit_and_those_o
 
 def test_ids_alone_ride_to_the_driver():
     line, seen = Told(CallsByHand(judges)), []
-    line.results.judge = lambda batch, end, delivered, payloads, ids: seen.append(delivered) or {}
+    line.results.judge = lambda batch, delivered, payloads, ids: seen.append(delivered) or Decided(None, {})
     line.feed(0, 1)
     assert Kind.PAYLOADS not in seen[0]
     [row] = seen[0][Kind.IDS]

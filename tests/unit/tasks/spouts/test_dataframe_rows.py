@@ -30,6 +30,7 @@ from acktree.tasks.spouts import dataframe as dataframe_task
 from acktree.tasks.spouts.dataframe import DataFrameTask
 from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.verdict_batch import VerdictBatch, timed_out, verdict_batches_of
+from tests.unit.checkpoint.commits import Commits
 from tests.unit.tasks.bolts.bolt_harness import Calls, CallsByHand, in_a_row
 from tests.unit.tasks.spouts.spout_harness import Inbox, replace_in_host
 
@@ -76,7 +77,8 @@ class Line:
         self.task = DataFrameTask(spout, component, self.number, self.plan, spout_host, 0, self.inbox)
         self.batch_id, self.ran = 0, set()
         self.checkpoint = Path(mkdtemp(dir=self.folder))
-        self.acker = DurableAcker(self.plan, self.checkpoint, -1) if self.plan.is_tracking else None
+        self.acker = DurableAcker(self.plan, self.checkpoint) if self.plan.is_tracking else None
+        self.log = Commits(self.checkpoint, [self.acker] if self.acker else [])
 
     refusal = None
 
@@ -123,7 +125,10 @@ class Line:
                 payloads_in_rows(noted[Kind.PAYLOADS]),
             )
             late = timed_out(self.plan.timeout_ms)
-            verdict_batch = verdict_batches_of(verdicts, 5, late, payloads).get(self.number, verdict_batch)
+            verdict_batch = verdict_batches_of(verdicts, 5, late, list(payloads)).get(
+                self.number, verdict_batch
+            )
+            self.log.write(self.batch_id, verdicts)
         self.task.dispatch(verdict_batch)
         self.task.step(self.now_ms)
         self.task.flush(self.now_ms)

@@ -136,18 +136,6 @@ def test_the_ackers_numbers_of_the_run_and_of_all_runs_are_told_apart_after_a_re
             assert re.search(rf"acktree_{name}\{{.*\}} {count}\.0", said), name
 
 
-def test_a_checkpoint_of_an_older_acktree_goes_on_and_its_counts_begin_at_0(tmp_path):
-    with started(tmp_path / "cp") as first:
-        first.fill()
-        first.commit(counted(40), acked=7)
-    (tmp_path / "cp" / FILE).unlink()
-    for file in (tmp_path / "cp" / "counts").iterdir():
-        file.unlink()
-    with started(tmp_path / "cp") as second:
-        second.commit(counted(3))
-        assert find("numbers").door.snapshot(0).windows[":all-time"].stats["double"].total.executed == 3
-
-
 def test_a_name_that_the_history_does_not_take_is_refused(tmp_path, page):
     with started(tmp_path / "cp"):
         mine = quote(find("numbers").door.snapshot().id)
