@@ -185,7 +185,7 @@ class Journal(Participant):
             return -1
         try:
             return int(bytes(opened(self._files.read(file), 0, file)))
-        except CheckpointError as error:
+        except (CheckpointError, OSError) as error:
             raise CheckpointError(
                 "the note of the verdicts that were delivered is damaged",
                 str(file),

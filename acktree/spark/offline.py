@@ -14,24 +14,17 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import pyspark  # noqa: F401  # of a checkpoint of version 3 it reads the memory: without it nothing is begun
 
 from acktree.checkpoint import full_disk
 from acktree.checkpoint.folder import Checkpoint
-from acktree.checkpoint.location import folder_of, hadoop_path
+from acktree.checkpoint.location import folder_of
 from acktree.checkpoint.memory_log import stored_blobs
 from acktree.checkpoint.migrated_state import TAKEN_IN, Memories, read_memory, tasks_in, write_memories
 from acktree.config import MOST_PARTITIONS
 from acktree.core.state.store import MemoryStore
 from acktree.errors import CheckpointError, ConfigError, ending_at_caller, nearest
-from acktree.spark.session.settings import lend_session, prepare_session
 from acktree.tasks.bolts.moved_memory import moved
 from acktree.topology.shape import Part, Shape
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 __all__ = ["rebalance", "reset_state"]
 
@@ -45,7 +38,7 @@ def rebalance(
     partitions: int | None = None,
     by_key: Collection[str] = (),
     forget: Collection[str] = (),
-    spark: SparkSession | None = None,
+    spark: object = None,  # noqa: ARG001
 ) -> None:
     """Let memory go to other tasks, partitions or levels. Nothing else changes, and nothing open is touched.
 
@@ -59,7 +52,7 @@ def rebalance(
         by_key: Attributes that are mappings by what the component is grouped by: each key goes where the
             fields grouping sends its tuples.
         forget: Attributes that start as ``prepare`` leaves them.
-        spark: The session that reads Spark's state. None: one is made, and stopped.
+        spark: Not used: what bolts remember is in files.
 
     Raises:
         ConfigError: An argument that is out of range, or names what the checkpoint does not have.
@@ -74,7 +67,7 @@ def rebalance(
             f"{partitions:,} partitions", "rebalance", f"give {MOST_PARTITIONS:,} partitions at most"
         )
     with _held(checkpoint) as (held, shape):
-        memories, now = _memories(held, spark), shape
+        memories, now = _memories(held), shape
         if component is not None and parallelism is not None:
             part = _remembering(shape, component)
             fresh = range(shape.tasks_given + 1, shape.tasks_given + 1 + parallelism - len(part.tasks))
@@ -86,7 +79,10 @@ def rebalance(
 
 @ending_at_caller
 def reset_state(
-    checkpoint: str | Path, *, component: str | None = None, spark: SparkSession | None = None
+    checkpoint: str | Path,
+    *,
+    component: str | None = None,
+    spark: object = None,  # noqa: ARG001
 ) -> None:
     """Forget what bolts remember, or what one of them does. Nothing that is open is lost.
 
@@ -96,7 +92,7 @@ def reset_state(
     Args:
         checkpoint: The folder. Nobody may run on it.
         component: The bolt. None: all.
-        spark: The session that reads what the other bolts remember. None: one is made if need be.
+        spark: Not used: what bolts remember is in files.
 
     Raises:
         ConfigError: An argument that is out of range, or names what the checkpoint does not have.
@@ -107,7 +103,7 @@ def reset_state(
             _begin(held, shape, held.partitions, None)
             return
         part = _remembering(shape, component)
-        memories = _memories(held, spark)
+        memories = _memories(held)
         kept = {task: blobs for task, blobs in memories.items() if task not in part.tasks}
         _begin(held, shape.with_part(component, None), held.partitions, kept)
 
@@ -205,10 +201,10 @@ def _begin(held: Checkpoint, shape: Shape, partitions: int, memories: Memories |
     held.begin_generation(shape, partitions, has_memory=memories is not None, is_lost=memories is None)
 
 
-def _memories(held: Checkpoint, spark: SparkSession | None) -> Memories:
+def _memories(held: Checkpoint) -> Memories:
     """What every task remembers, as of the last committed micro-batch."""
     found: dict[int, dict[str, bytes]] = defaultdict(dict)
-    for task, its, blob in _stored(held, spark):
+    for task, its, blob in _stored(held):
         found[task][its] = blob
     if held.memory is not None:  # of an earlier time: tasks that had nothing to do since
         for absent in tasks_in(held.memory) - found.keys():
@@ -218,35 +214,8 @@ def _memories(held: Checkpoint, spark: SparkSession | None) -> Memories:
     return dict(found)
 
 
-def _stored(held: Checkpoint, spark: SparkSession | None) -> Iterator[tuple[int, str, bytes]]:
+def _stored(held: Checkpoint) -> Iterator[tuple[int, str, bytes]]:
     """What each task remembers, as (task, name, blob), as of the last committed micro-batch."""
-    committed = held.last_committed()
-    if committed < held.first_batch:
-        return
-    if held.state is not None:
-        if held.state_from is not None and committed >= held.state_from:
-            yield from stored_blobs(held.state, committed)
-    elif (held.spark / "state").is_dir():
-        session, give_back = (spark, _nothing) if spark else lend_session("acktree")
-        try:
-            for name, blob in _blobs(session, held.spark, committed - held.first_batch):
-                _, task, its = name.split("/", 2)
-                yield int(task), its, blob
-        finally:
-            give_back()
-
-
-def _blobs(session: SparkSession, folder: Path, batch_id: int) -> Iterator[tuple[str, bytes]]:
-    """The named blobs of every level, as Spark committed them."""
-    prepare_session(session)
-    place = hadoop_path(folder)
-    operators = session.read.format("state-metadata").load(place).select("operatorId").distinct().collect()
-    for operator in operators:
-        reader = session.read.format("statestore").option("path", place).option("batchId", batch_id)
-        reader = reader.option("operatorId", operator["operatorId"]).option("stateVarName", "blobs")
-        for row in reader.load().select("user_map_key.name", "user_map_value.blob").toLocalIterator():
-            yield row["name"], bytes(row["blob"])
-
-
-def _nothing() -> None:
-    """A session that the user brought is the user's to stop."""
+    committed, state, began = held.last_committed(), held.state, held.state_from
+    if state is not None and began is not None and committed >= max(held.first_batch, began):
+        yield from stored_blobs(state, committed)

@@ -193,7 +193,7 @@ def with_engine_numbers(topology):
     held = json.dumps([["double", 1, 4, now_ms - 90_000], ["double", 2, 0, None]]).encode()
     row = WireRow(0, 0, Kind.STATISTICS, 0, 0, 0, held, counters.to_bytes())
     topology.run.results.note({Kind.STATISTICS: [row]}, 0)
-    topology.run.results.totals.keep(topology.run.results.progress.batch_id)
+    topology.keep_counts()
     topology.door._observer.forget()
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from acktree import BasicBolt, Config, Topology, TopologyBuilder, submit
-from acktree.checkpoint.layout import FRESH
 from acktree.cli.main import main
 from acktree.errors import CheckpointError
 from acktree.testing import FeederSpout
@@ -100,25 +98,6 @@ def test_changed_code_goes_on_with_its_memory_also_on_another_level(
     builder.set_bolt("notes", Notebook(tmp_path / "second")).fields_grouping("tally", ["key"])
     assert run(builder.create_topology(), feeder, spark, checkpoint) == before
     assert sorted(notes(tmp_path / "second", "notes")) == sorted([key, "-2"] for key in KEYS)
-
-
-def test_a_checkpoint_of_version_3_goes_on_in_sparks_state_until_its_memory_is_moved(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    checkpoint = tmp_path / "checkpoint"
-    checkpoint.mkdir(mode=0o700)
-    facts = {**FRESH, "version": 3, "run_salt": 7, "partitions": 2, "run": 0, "reserved": 0}
-    (checkpoint / "acktree.json").write_text(json.dumps(facts))
-    for times in range(1, 5):
-        feeder = FeederSpout(["key"])
-        run(tallied(feeder, tmp_path / str(times)), feeder, spark, checkpoint)
-        assert sorted(notes(tmp_path / str(times), "notes")) == sorted([key, str(times)] for key in KEYS)
-        if times == 2:
-            assert (checkpoint / "spark" / "state").is_dir()
-            assert not (checkpoint / "state").exists()
-            assert main(["rebalance", str(checkpoint)]) == 0
-    assert (checkpoint / "state-2" / "heads").is_dir()
-    assert not (checkpoint / "spark-2" / "state").exists()
 
 
 def test_a_count_is_kept_exactly_when_its_bolt_is_given_another_task_and_the_levels_another_partition(

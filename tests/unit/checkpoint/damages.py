@@ -31,7 +31,7 @@ def replace_by_fifo(file: Path) -> None:
 
 
 def take_neighbour(file: Path) -> None:
-    shutil.copy(file.with_name(f"{int(file.name) - 1:012d}"), file)
+    shutil.copy(file.with_name(f"{int(file.stem) - 1:012d}{file.suffix}"), file)
 
 
 DAMAGES: Final[dict[str, Callable[[Path], Any]]] = {

@@ -108,7 +108,7 @@ def test_other_partitions_than_the_checkpoint_has_are_warned_of(
     assert f"python -m acktree rebalance {tmp_path} --partitions 3" in caplog.text
 
 
-@pytest.mark.parametrize("folder", ["inbox", "acker"])
+@pytest.mark.parametrize("folder", ["inbox", "commits"])
 def test_a_checkpoint_that_was_used_and_has_lost_its_facts_is_refused_and_not_changed(
     tmp_path: Path, folder: str
 ) -> None:
@@ -132,7 +132,7 @@ def of_version_1(folder: Path) -> None:
 def test_a_checkpoint_of_version_1_names_its_messages_otherwise_and_is_refused(tmp_path: Path) -> None:
     of_version_1(tmp_path)
     before = (tmp_path / "acktree.json").read_text()
-    with pytest.raises(CheckpointError, match="version 1, and this acktree reads 3 and 4"):
+    with pytest.raises(CheckpointError, match="version 1, and this acktree reads 5"):
         run_once(tmp_path, counting(2))
     assert (tmp_path / "acktree.json").read_text() == before
 
@@ -206,7 +206,7 @@ def test_a_damaged_checkpoint_is_refused_in_words(tmp_path: Path, written: str) 
 
 def test_a_checkpoint_of_a_later_version_is_refused(tmp_path: Path) -> None:
     (tmp_path / "acktree.json").write_text('{"version": 99}')
-    with pytest.raises(CheckpointError, match="version 99, and this acktree reads 3 and 4"):
+    with pytest.raises(CheckpointError, match="version 99, and this acktree reads 5"):
         Checkpoint(tmp_path)
 
 

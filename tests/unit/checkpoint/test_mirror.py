@@ -258,17 +258,17 @@ def test_deletions_reach_the_url_in_order_unless_the_file_was_written_again(tmp_
     files, inbox = opened(remote, tmp_path)
     for name in ("3", "1", "2"):
         (files.folder / f"new-{name}").write_text(name)
-        files.publish(files.folder / f"new-{name}", files.folder / "acker" / name)
+        files.publish(files.folder / f"new-{name}", files.folder / "commits" / name)
     for name in ("3", "1", "2"):
-        files.remove(files.folder / "acker" / name)
-    assert sorted(remote.names("acker")) == ["1", "2", "3"]
+        files.remove(files.folder / "commits" / name)
+    assert sorted(remote.names("commits")) == ["1", "2", "3"]
     (files.folder / "new-1").write_text("again")
-    files.publish(files.folder / "new-1", files.folder / "acker" / "1")
+    files.publish(files.folder / "new-1", files.folder / "commits" / "1")
     deleted.clear()
     inbox.close()
     files.close()
-    assert [name for name in deleted if name.startswith("-acker")] == ["-acker/3", "-acker/2"]
-    assert list(remote.names("acker")) == ["1"]
+    assert [name for name in deleted if name.startswith("-commits")] == ["-commits/3", "-commits/2"]
+    assert list(remote.names("commits")) == ["1"]
     assert not files.folder.exists()
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import pickle
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -23,33 +21,12 @@ from acktree.checkpoint.memory_log import MemoryLog, MemoryOfBatch
 from acktree.checkpoint.migrated_state import SeededStore, read_memory, write_memories
 from acktree.core.state.store import MemoryStore
 from acktree.errors import CheckpointError, ConfigError
-from acktree.spark import offline
 from acktree.spark.offline import rebalance, reset_state
 from tests.unit.checkpoint.small_spark import World, live, open_in_files
 from tests.unit.checkpoint.test_crash_windows import COUNT, POINTS, check, live_driver
 from tests.unit.checkpoint.test_folder import Counting, counting, of_version_1, run_once, swallow
 
-NO_SPARK = object()
 """The session that reads nothing: the small Spark's state is read instead."""
-
-
-def small_blobs(session: object, folder: Path, batch_id: int) -> Iterator[tuple[str, bytes]]:
-    """What the small Spark has committed of state."""
-    for store in pickle.loads((folder / "state" / str(batch_id)).read_bytes()).values():
-        yield from store.blobs.items()
-
-
-def kept_by_spark(folder: Path) -> None:
-    """Make a checkpoint one of version 3, whose memory is in Spark's state."""
-    facts = json.loads((folder / "acktree.json").read_text())
-    del facts["has_state_files"]
-    (folder / "acktree.json").write_text(json.dumps(facts | {"version": 3}))
-    (folder / "spark" / "state").mkdir(exist_ok=True)
-
-
-@pytest.fixture(autouse=True)
-def small_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offline, "_blobs", small_blobs)
 
 
 def lives_until(world: World, point: str) -> None:
@@ -104,7 +81,7 @@ def test_moved_memory_is_complete_and_all_open_messages_continue(world: World, p
     some_weather(world)
     lives_until(world, f"{point}*3")
     for _ in range(2):
-        rebalance(world.folder / "checkpoint", spark=NO_SPARK)
+        rebalance(world.folder / "checkpoint")
     live(world)
     check(world)  # once each, as if nothing had happened: held tuples too
 
@@ -165,7 +142,7 @@ def test_whatever_is_done_between_deaths_nothing_is_lost(redelivers, plan) -> No
             if tool == "reset":
                 reset_state(world.folder / "checkpoint")
             elif tool == "rebalance":
-                rebalance(world.folder / "checkpoint", spark=NO_SPARK)
+                rebalance(world.folder / "checkpoint")
         live(world)
         check_reset(world)
         live_driver(world).close()
@@ -263,7 +240,7 @@ def test_a_checkpoint_that_runs_has_ended_or_is_older_is_left_alone(tmp_path: Pa
         reset_state(tmp_path / "ended")
     (tmp_path / "old").mkdir()
     of_version_1(tmp_path / "old")
-    with pytest.raises(CheckpointError, match="version 1, and this acktree reads 3 and 4"):
+    with pytest.raises(CheckpointError, match="version 1, and this acktree reads 5"):
         rebalance(tmp_path / "old")
 
 
@@ -276,28 +253,20 @@ def test_with_a_dataframe_spout_sparks_checkpoint_is_not_abandoned(tmp_path: Pat
         reset_state(tmp_path)
 
 
-@pytest.mark.parametrize("is_in_spark", [False, True])
-def test_what_a_bolt_is_given_up_for_is_forgotten_with_its_task_ids(
-    tmp_path: Path, *, is_in_spark: bool
-) -> None:
+def test_what_a_bolt_is_given_up_for_is_forgotten_with_its_task_ids(tmp_path: Path) -> None:
     before = run_once(tmp_path, three_counts()).tasks
     (tmp_path / "spark" / "commits").mkdir()
     (tmp_path / "spark" / "offsets").mkdir()
     (tmp_path / "spark" / "commits" / "0").touch()
     (tmp_path / "spark" / "offsets" / "0").write_text('{"chunk":4}')
     one, other = before["count"][0], before["all"][0]
-    store = MemoryStore()
-    store.blobs = {f"task/{one}/x": b"1", f"task/{other}/x": b"2", f"task/{other}/taken in": b"{}"}
-    if is_in_spark:
-        kept_by_spark(tmp_path)
-        (tmp_path / "spark" / "state" / "0").write_bytes(pickle.dumps({0: store}))
-    else:
-        log = MemoryLog(tmp_path / "state", 0, -1)
-        memory = MemoryOfBatch(tmp_path / "state", 0)
-        for name, blob in store.blobs.items():
-            memory.put(name, blob)
-        log.keep(0, memory.commit(0))
-    reset_state(tmp_path, component="count", spark=NO_SPARK)
+    blobs = {f"task/{one}/x": b"1", f"task/{other}/x": b"2", f"task/{other}/taken in": b"{}"}
+    log = MemoryLog(tmp_path / "state", 0, -1)
+    memory = MemoryOfBatch(tmp_path / "state", 0)
+    for name, blob in blobs.items():
+        memory.put(name, blob)
+    log.keep(0, memory.commit(0))
+    reset_state(tmp_path, component="count")
     after = run_once(tmp_path, three_counts()).tasks
     assert after["all"] == before["all"]
     assert not {*after["count"]} & {task for tasks in before.values() for task in tasks}

@@ -207,6 +207,10 @@ class Started:
         """As a micro-batch that has run brings it."""
         row = WireRow(0, 0, Kind.STATISTICS, 0, 0, 0, b"", counters.to_bytes())
         self.run.results.note({Kind.STATISTICS: [row]}, 0)
+        self.keep_counts()
+
+    def keep_counts(self) -> None:
+        """Let what was counted be in the counts of all runs, as of the last micro-batch."""
         self.run.results.totals.write(Commit(self.run.results.progress.batch_id, 0, 0), Outcome({}))
 
     def commit(self, counters: Counters, acked: int = 0) -> None:

@@ -249,7 +249,7 @@ def counted(running, page):
     held = json.dumps([["double", 1, 4, 0], ["double", 2, 0, None]]).encode()
     row = WireRow(0, 0, Kind.STATISTICS, 0, 0, 0, held, counters.to_bytes())
     running.run.results.note({Kind.STATISTICS: [row]}, 0)
-    running.run.results.totals.keep(running.run.results.progress.batch_id)
+    running.keep_counts()
     running.run.errors.add(ReportedError("double", 1, "why", 1_795_331_842_000, "a traceback"))
     running.run.threads.by_task[3].task.lag = Lag(5)
     (about,) = page.json("/api/v1/topology/summary")["topologies"]
