@@ -37,7 +37,16 @@ from acktree.private_files import UNPUBLISHED
 from acktree.tasks.acker import Verdicts
 from acktree.texts import is_number
 
-__all__ = ["FOLDER_NAME", "Commit", "CommitLog", "Outcome", "Participant", "Section"]
+__all__ = [
+    "FOLDER_NAME",
+    "Commit",
+    "CommitLog",
+    "Outcome",
+    "Participant",
+    "Section",
+    "file_of",
+    "section_of",
+]
 
 FOLDER_NAME: Final = "commits"
 """The folder of the log in a checkpoint."""
@@ -248,10 +257,7 @@ class CommitLog:
         return pack(json.dumps(table).encode(), *(section.content for section in sections.values()))
 
     def _read(self, number: int) -> _Contents:
-        file = self._file(number)
-        blob = read(file, self._files)
-        table, *contents = unpack(opened(blob, number, file))
-        return _Contents(checksum_of(blob), json.loads(bytes(table)), contents)
+        return _contents_of(self._file(number), number, self._files)
 
     def _check_order(self, number: int, before: _Contents, after: _Contents) -> None:
         if after.before is not None and after.before[0] == number and after.before[1] != before.checksum:
@@ -261,7 +267,27 @@ class CommitLog:
         return sorted(self._files.disk.names(self._folder))
 
     def _file(self, number: int) -> Path:
-        return self._folder / f"{number:0{_DIGITS}d}"
+        return self._folder / file_of(number)
+
+
+def file_of(number: int) -> str:
+    """The name of the file of a commit. In order of names commits are in their order."""
+    return f"{number:0{_DIGITS}d}"
+
+
+def section_of(checkpoint: Path, number: int, name: str, files: Files = FOLDER) -> Section | None:
+    """What a participant wrote with a commit; None for nothing. For other processes than the driver's.
+
+    Raises:
+        CheckpointError: The file is not there, or damaged.
+    """
+    return _contents_of(checkpoint / FOLDER_NAME / file_of(number), number, files).sections.get(name)
+
+
+def _contents_of(file: Path, number: int, files: Files) -> _Contents:
+    blob = read(file, files)
+    table, *contents = unpack(opened(blob, number, file))
+    return _Contents(checksum_of(blob), json.loads(bytes(table)), contents)
 
 
 class _Contents:

@@ -7,7 +7,6 @@ file there first.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -168,32 +167,3 @@ def explaining(folder: Path) -> Iterator[None]:
             f"the folder {folder.name} of the checkpoint",
             "move what is not acktree's out of the checkpoint, or take the checkpoint from a copy",
         ) from error
-
-
-def committed_files(
-    files: Files, folder: Path, last_committed: int, *, first_batch: int = 0, suffix: str = ""
-) -> list[Path]:
-    """The files of micro-batches that count, ascending. Deletes those of others, and unpublished ones.
-
-    A file that is not acktree's, such as an editor's copy, is neither read nor deleted.
-
-    Args:
-        folder: Its files are named by 12 digits, the number of a micro-batch, and a suffix.
-        last_committed: The last micro-batch that Spark has committed.
-        first_batch: Earlier micro-batches do not count.
-        suffix: A regular expression.
-
-    Raises:
-        OSError: It is no folder, or a folder is where a file must be deleted.
-    """
-    named = re.compile(rf"(\d{{12,}})(?:{suffix})", re.ASCII)
-    found: list[Path] = []
-    for name in sorted(files.disk.names(folder)):
-        ours = named.fullmatch(name.removeprefix(UNPUBLISHED))
-        if not ours:
-            continue
-        if name.startswith(UNPUBLISHED) or not first_batch <= int(ours[1]) <= last_committed:
-            files.remove(folder / name)
-        else:
-            found.append(folder / name)
-    return found

@@ -2,7 +2,6 @@
 
 ::
 
-    state/heads/000000000041                  the newest file of each task after that micro-batch: JSON
     state/7/000000000041-5f0c9a3e1b2d4c6a     what task 7 changed in that micro-batch
 
 A task remembers named blobs. Its files form a *chain*. A blob is what the newest file in the chain that names
@@ -10,9 +9,9 @@ it says. A task has its number for ever, so its files are found whatever level a
 
 Rules of this file
 ------------------
-1. A file has a name of its own and never changes. It counts when the driver has named it in the head of its
-   micro-batch, before Spark commits that. So attempts of one task do not meet, even if nobody knows that one
-   of them still runs, and a micro-batch that runs again begins with the head of the one before it.
+1. A file has a name of its own and never changes. It counts when the driver has named it in the commit log
+   (memory_log.py), before Spark commits. So attempts of one task do not meet, even if nobody knows that one
+   of them still runs, and a micro-batch that runs again begins with what the commit before it names.
 2. A new file takes in the newest files of its chain while they are at most twice its size, or mostly dead. So
    a chain has few files, and what is stored is written again only after as much has changed.
 3. A deleted blob is named as deleted while its chain has older files.
@@ -31,25 +30,20 @@ from zlib import crc32
 
 import numpy as np
 
+from acktree.checkpoint.commit_log import file_of
 from acktree.core.packing import int64s, pack, unpack
 from acktree.core.state.store import StateStore
 from acktree.errors import CheckpointError
 from acktree.private_files import DISK, Disk
 
 __all__ = [
-    "HEADS",
     "ChainFile",
     "ChainStore",
     "blobs_of",
     "chain_from",
     "file_name",
-    "head_name",
-    "head_of",
-    "read_head",
 ]
 
-HEADS: Final = "heads"
-"""The folder of heads; every folder beside it is a task's."""
 _BEGIN: Final = b"acktree\x01"
 _END: Final = struct.Struct("<qq")
 """At the end of a file: the index's length and checksum."""
@@ -97,11 +91,6 @@ _known: Final[dict[Path, dict[str, _Index]]] = {}
 """By task the indexes of its chain, as this process knows it: its next micro-batch needs most of them."""
 
 
-def head_name(batch_id: int) -> str:
-    """The file of a micro-batch's head, in :data:`HEADS`."""
-    return f"{batch_id:012d}"
-
-
 def file_name(batch_id: int, attempt: str | None = None) -> str:
     """A name for a file that nobody else writes.
 
@@ -109,29 +98,7 @@ def file_name(batch_id: int, attempt: str | None = None) -> str:
         batch_id: The micro-batch.
         attempt: 16 hexadecimal digits; None for some at random.
     """
-    return f"{head_name(batch_id)}-{attempt or secrets.token_hex(8)}"
-
-
-def read_head(state: Path, batch_id: int, disk: Disk = DISK) -> dict[str, str]:
-    """The newest file of each task after a micro-batch; a task that remembers nothing is not there.
-
-    Raises:
-        CheckpointError: It is not there, or cannot be read.
-    """
-    file = state / HEADS / head_name(batch_id)
-    try:
-        checksum, body = disk.read(file).split(b" ", 1)
-        if int(checksum, 16) != crc32(body):
-            raise _unreadable(file, "its content is damaged")
-        return {str(task): str(newest) for task, newest in json.loads(body).items()}
-    except (FileNotFoundError, ValueError) as error:
-        raise _unreadable(file, error) from error
-
-
-def head_of(newest: Mapping[str, str]) -> bytes:
-    """The content of a head: a checksum and JSON."""
-    body = json.dumps(newest).encode()
-    return b"%08x " % crc32(body) + body
+    return f"{file_of(batch_id)}-{attempt or secrets.token_hex(8)}"
 
 
 def chain_from(folder: Path, newest: str, disk: Disk = DISK) -> tuple[ChainFile, ...]:

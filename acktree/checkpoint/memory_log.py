@@ -1,31 +1,24 @@
 """What bolts remember in files, micro-batch by micro-batch: which files count, and which are deleted.
 
-Workers write the files, and tell their names with the rows of the micro-batch. The sink writes the head
-before it returns, so before Spark commits. A restart deletes the heads of micro-batches that were never
-committed, and all files that no head names: of attempts that failed, and of those micro-batches.
+Workers write the files, and tell their names with the rows of the micro-batch. The *head* of a micro-batch
+is a section of the commit log: by task its newest file. A restart deletes all files that the last committed
+head does not name: of attempts that failed, and of micro-batches that were never committed.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from acktree.checkpoint.files import FOLDER, Files, committed_files
-from acktree.checkpoint.memory_files import (
-    HEADS,
-    ChainStore,
-    blobs_of,
-    chain_from,
-    file_name,
-    head_name,
-    head_of,
-    read_head,
-)
+from acktree.checkpoint.commit_log import Commit, Outcome, Participant, Section, file_of, section_of
+from acktree.checkpoint.files import FOLDER, Files
+from acktree.checkpoint.memory_files import ChainStore, blobs_of, chain_from, file_name
 from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
 from acktree.core.state.store import StateStore
+from acktree.errors import CheckpointError
 from acktree.private_files import DISK, Disk
 
 __all__ = ["MemoryLog", "MemoryOfBatch", "stored_blobs"]
@@ -44,17 +37,18 @@ class MemoryOfBatch(StateStore):
     Names of blobs begin with ``task/N/``, as a level asks for them.
     """
 
-    def __init__(self, state: Path, batch_id: int, disk: Disk = DISK) -> None:
+    def __init__(self, state: Path, batch_id: int, began: int, disk: Disk = DISK) -> None:
         """Open it as it was after the micro-batch before.
 
         Args:
-            state: The folder of heads, and of the tasks' files.
+            state: The folder of the tasks' files, in that of the checkpoint.
+            began: The first micro-batch with a head.
 
         Raises:
             CheckpointError: The head of the micro-batch before cannot be read.
         """
         self._state, self._batch_id, self._disk = state, batch_id, disk
-        self._head = read_head(state, batch_id - 1, disk)
+        self._head = _head_of(state, batch_id - 1, began, disk)
         self._tasks: dict[str, ChainStore] = {}
 
     def get(self, name: str) -> bytes | None:
@@ -94,76 +88,83 @@ class MemoryOfBatch(StateStore):
         return store, its
 
 
-def stored_blobs(state: Path, batch_id: int) -> Iterator[tuple[int, str, bytes]]:
+def stored_blobs(state: Path, batch_id: int, began: int) -> Iterator[tuple[int, str, bytes]]:
     """What each task remembers after a micro-batch, as (task, name, blob).
 
     Raises:
         CheckpointError: A file is not there, or damaged.
     """
-    for task, newest in read_head(state, batch_id).items():
+    for task, newest in _head_of(state, batch_id, began, DISK).items():
         yield from ((int(task), name, blob) for name, blob in blobs_of(state / task, newest))
 
 
-class MemoryLog:
+def _head_of(state: Path, batch_id: int, began: int, disk: Disk) -> dict[str, str]:
+    """The newest file of each task after a micro-batch; a task that remembers nothing is not there."""
+    if batch_id < began:
+        return {}
+    section = section_of(state.parent, batch_id, MemoryLog.name, Files(disk))
+    if section is None:
+        raise CheckpointError(
+            f"commit {batch_id} does not say what bolts remember",
+            str(state.parent),
+            "take the checkpoint from a copy, or begin a new one",
+        )
+    return _newest_in(section)
+
+
+def _newest_in(section: Section) -> dict[str, str]:
+    return {str(task): str(newest) for task, newest in json.loads(bytes(section.content)).items()}
+
+
+class MemoryLog(Participant):
     """The heads of one generation of the checkpoint."""
 
-    def __init__(self, state: Path, first_batch: int, last_committed: int, files: Files = FOLDER) -> None:
-        """Recover what an earlier driver left.
+    name = "memory"
+
+    def __init__(self, state: Path, began: int, files: Files = FOLDER) -> None:
+        """Begin without memory, until :meth:`recover`.
 
         Args:
-            state: The folder of heads, and of the tasks' files; made if it is not there.
-            first_batch: The first micro-batch in which something could be remembered.
-            last_committed: The last micro-batch that Spark has committed.
-            files: How heads are written.
-
-        Raises:
-            CheckpointError: The head of the last committed micro-batch cannot be read, or a file of it.
+            state: The folder of the tasks' files, which is made if it is not there.
+            began: The first micro-batch in which something could be remembered in it.
+            files: How files are deleted.
         """
-        self._state, self._files, self._batch_id = state, files, last_committed
-        files.disk.make_folder(state / HEADS)
-        if last_committed < first_batch:
-            self._write(last_committed, {})
-        heads = committed_files(files, state / HEADS, last_committed)
-        self._now: _Names = {
-            task: tuple(file.name for file in chain_from(state / task, newest, files.disk))
-            for task, newest in read_head(state, last_committed, files.disk).items()
+        files.disk.make_folder(state)
+        self._state, self._began, self._files = state, began, files
+        self._before: _Names = {}
+        self._now: _Names = {}
+
+    def recover(self, sections: Sequence[tuple[int, Section]]) -> None:
+        newest: dict[str, str] = {}
+        for number, section in sections:
+            if number >= self._began:
+                newest = _newest_in(section)
+        self._now = {
+            task: tuple(file.name for file in chain_from(self._state / task, name, self._files.disk))
+            for task, name in newest.items()
         }
         self._before = self._now
-        for old in heads[:-1]:
-            files.remove(old)
         self._sweep(None)
 
-    def keep(self, batch_id: int, rows: Iterable[WireRow]) -> None:
-        """Write the head of a micro-batch that is not committed yet; again, if it is the last one.
+    def write(self, commit: Commit, outcome: Outcome) -> Section | None:
+        told = {str(row.source): tuple(json.loads(row.head)) for row in outcome.rows.get(Kind.MEMORY, ())}
+        self._before = self._now
+        self._now = {task: names for task, names in (self._before | told).items() if names}
+        if commit.number % _SWEEP == 0:
+            self._sweep(commit.number)
+        newest = {task: names[-1] for task, names in self._now.items()}
+        return Section(json.dumps(newest).encode(), is_whole=True)
 
-        Args:
-            rows: Its rows of kind MEMORY.
-
-        Raises:
-            OSError: The disk refuses.
-        """
-        is_again = batch_id == self._batch_id
-        before = self._before if is_again else self._now
-        told = {str(row.source): tuple(json.loads(row.head)) for row in rows}
-        now = {task: names for task, names in (before | told).items() if names}
-        self._write(batch_id, now)
-        if not is_again:
-            self._forget(self._before, self._now)
-        self._before, self._now, self._batch_id = before, now, batch_id
-        if batch_id % _SWEEP == 0:
-            self._sweep(batch_id)
-
-    def _write(self, batch_id: int, chains: _Names) -> None:
-        newest = {task: names[-1] for task, names in chains.items()}
-        self._files.write(self._state / HEADS / head_name(batch_id), head_of(newest))
-
-    def _forget(self, before: _Names, now: _Names) -> None:
-        """Delete what only the head before the last committed one names, and that head."""
-        for task, names in before.items():
-            if now.get(task) is not names:
-                for name in {*names}.difference(now.get(task, ())):
+    def committed(self, number: int) -> None:  # noqa: ARG002  # what the last head named is what it was told
+        for task, names in self._before.items():
+            if self._now.get(task) is not names:
+                for name in {*names}.difference(self._now.get(task, ())):
                     self._files.remove(self._state / task / name)
-        self._files.remove(self._state / HEADS / head_name(self._batch_id - 1))
+        self._before = self._now
+
+    @property
+    def oldest(self) -> int:
+        return self._began
 
     def _sweep(self, before: int | None) -> None:
         """Delete files that neither of the last two heads names; all, or those of earlier micro-batches."""
@@ -171,5 +172,5 @@ class MemoryLog:
         for task in filter(_TASK.fullmatch, disk.names(self._state)):
             kept = {*self._before.get(task, ()), *self._now.get(task, ())}
             for name in filter(_FILE.fullmatch, disk.names(self._state / task)):
-                if name not in kept and (before is None or name < head_name(before)):
+                if name not in kept and (before is None or name < file_of(before)):
                     disk.remove(self._state / task / name)

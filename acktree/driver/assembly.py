@@ -11,7 +11,7 @@ from acktree.checkpoint.memory_log import MemoryLog
 from acktree.driver.run import Run
 from acktree.driver.spout_threads import Threads
 
-__all__ = ["journal_of", "memory_log_of", "recovered_log"]
+__all__ = ["journal_of", "recovered_log"]
 
 
 def journal_of(held: Checkpoint, inbox: FileInbox, threads: Threads) -> Journal:
@@ -23,18 +23,18 @@ def journal_of(held: Checkpoint, inbox: FileInbox, threads: Threads) -> Journal:
 
 def recovered_log(held: Checkpoint, run: Run, acker: DurableAcker | None) -> CommitLog:
     """The commit log, whose participants have their state as of the last commit."""
-    participants: list[Participant] = [run.results.metrics, run.results.totals]
-    if run.journal is not None:
-        participants.insert(0, run.journal)
-    if acker is not None:
-        participants.insert(0, acker)
+    # The acker judges before anything is written; what it decided is in the outcome.
+    candidates: list[Participant | None] = [
+        acker, run.journal, _memory_log_of(held), run.results.metrics, run.results.totals,
+    ]  # fmt: skip
+    participants = [each for each in candidates if each is not None]
     commits = CommitLog(held.folder, participants, held.files)
     commits.recover(held.last_committed())
     return commits
 
 
-def memory_log_of(held: Checkpoint) -> MemoryLog | None:
+def _memory_log_of(held: Checkpoint) -> MemoryLog | None:
     """What bolts remember, where that is in files; None if none has ever remembered."""
     if held.state is None or held.state_from is None:
         return None
-    return MemoryLog(held.state, held.state_from, held.last_committed(), held.files)
+    return MemoryLog(held.state, held.state_from, held.files)

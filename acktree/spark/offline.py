@@ -218,4 +218,4 @@ def _stored(held: Checkpoint) -> Iterator[tuple[int, str, bytes]]:
     """What each task remembers, as (task, name, blob), as of the last committed micro-batch."""
     committed, state, began = held.last_committed(), held.state, held.state_from
     if state is not None and began is not None and committed >= max(held.first_batch, began):
-        yield from stored_blobs(state, committed)
+        yield from stored_blobs(state, committed, began)

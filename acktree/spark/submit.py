@@ -29,7 +29,7 @@ from acktree.config import Config
 from acktree.dead_letters.letter import DeadLetter
 from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.dead_letters.store import IN_MEMORY, DeadLetters
-from acktree.driver.assembly import journal_of, memory_log_of, recovered_log
+from acktree.driver.assembly import journal_of, recovered_log
 from acktree.driver.batch import BatchResults
 from acktree.driver.consumers import Consumers, Source
 from acktree.driver.error_log import ErrorLog
@@ -326,7 +326,7 @@ def _query(session: SparkSession, topology: Topology, run: Run, commits: CommitL
         levels = str(held.folder / log_levels.FILE) if plan.config.control else None
         places = Places(
             str(held.inbox), str(held.marks), scratch, memory, log_levels=levels, first_batch=first,
-            state=None if held.state is None else str(held.state),
+            state=None if held.state is None else str(held.state), state_from=held.state_from or 0,
         )  # fmt: skip
     else:
         shared = SharedPlan.send(plan, held.new_plan_file().name, session.sparkContext)
@@ -352,7 +352,6 @@ def _query(session: SparkSession, topology: Topology, run: Run, commits: CommitL
         (phases := Phases()).of_batch,
         held.first_batch,
         plan.has_payloads,
-        memory_log_of(held),
     )
     frames = {spout.id: spout.user_object for spout in topology.spouts if spout.is_dataframe}
     with lent_settings(session, plan.partitions):

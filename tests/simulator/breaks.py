@@ -16,7 +16,6 @@ from acktree.checkpoint.facts import Facts
 from acktree.checkpoint.files import Files
 from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.journal import Journal
-from acktree.checkpoint.memory_files import HEADS
 from acktree.checkpoint.memory_log import MemoryLog, MemoryOfBatch
 from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.driver.spout_threads import SpoutThread, Threads
@@ -160,21 +159,22 @@ def _all_noted(_: Any) -> Any:
 
 
 def _newest_file(init: Any) -> Any:
-    def open_newest(self: MemoryOfBatch, state: Any, batch_id: int, disk: Any) -> None:
-        init(self, state, batch_id, disk)
+    def open_newest(self: MemoryOfBatch, state: Any, batch_id: int, began: int, disk: Any) -> None:
+        init(self, state, batch_id, began, disk)
         for task in disk.names(state):
-            if task != HEADS and disk.names(state / task):
+            if disk.names(state / task):
                 self._head[task] = max(disk.names(state / task))
 
     return open_newest
 
 
-def _forgotten_early(keep: Any) -> Any:
-    def keep_and_forget(self: MemoryLog, *arguments: Any) -> None:
-        keep(self, *arguments)
-        self._forget(self._before, self._now)
+def _forgotten_early(write: Any) -> Any:
+    def write_and_forget(self: MemoryLog, *arguments: Any) -> Any:
+        section = write(self, *arguments)
+        self.committed(-1)
+        return section
 
-    return keep_and_forget
+    return write_and_forget
 
 
 BREAKS: Final[Mapping[str, Break]] = {
@@ -221,7 +221,7 @@ BREAKS: Final[Mapping[str, Break]] = {
     "memory-forgotten-early": Break(
         "memory of the last committed micro-batch is kept until the next one is committed",
         MemoryLog,
-        "keep",
+        "write",
         _forgotten_early,
     ),
     "forget-retry": Break(

@@ -29,7 +29,7 @@ from acktree.checkpoint.files import Files
 from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.inbox_files import ChunkKind, Taken, read_chunk
-from acktree.checkpoint.memory_log import MemoryLog, MemoryOfBatch
+from acktree.checkpoint.memory_log import MemoryOfBatch
 from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
 from acktree.core.ids import root_ids
 from acktree.core.state.store import StateStore
@@ -119,7 +119,6 @@ class Driver:
         self.sink = Sink(
             run.results, self.inbox, commits, None, (), self.hold, lambda: None,
             self.held.sync, lambda _: {}, self.held.first_batch,
-            memory=MemoryLog(self.held.state, 0, last_committed, self.held.files),
         )  # fmt: skip
         self.supervisor = Supervisor(run, ENDED_QUERY)
         spout_host = SpoutHost(
@@ -306,7 +305,7 @@ class Driver:
         clock_ms = json.loads(log[1])["batchTimestampMs"]
         parts = self.reader.partitions({"chunk": start}, {"chunk": end})
         given = [row._replace(clock_ms=clock_ms) for part in parts for row in part.rows]
-        memory = MemoryOfBatch(self.held.state, batch_id, self.disk)
+        memory = MemoryOfBatch(self.held.state, batch_id, self.held.state_from or 0, self.disk)
         before = _loaded(memory)
         effects, held = Counter(before["effects"]), []
         opened, sequence_sums, acked, failed = [], [], [], []
@@ -357,7 +356,7 @@ class Driver:
         return str(message.holds) if is_held else "acked"
 
     def _state(self, batch_id: int) -> dict[str, Any]:
-        return _loaded(MemoryOfBatch(self.held.state, batch_id + 1, self.disk))
+        return _loaded(MemoryOfBatch(self.held.state, batch_id + 1, self.held.state_from or 0, self.disk))
 
     def _spark_writes(self, log: str, batch_id: int, content: bytes) -> None:
         new = self.logs[log] / f".{batch_id}.tmp"

@@ -267,7 +267,7 @@ def topology_of(scenario: Scenario) -> tuple[Topology, Config, Plan]:
     )  # fmt: skip
     if key not in _topologies:
         builder = TopologyBuilder("simulated")
-        bolt = builder.set_bolt("bolt", Calls(print))
+        bolt = builder.set_bolt("bolt", Calls(print, remembers=("effects",)))
         for source in scenario.sources:
             builder.set_spout(source.name, _prototype(source), retry=scenario.retry)
             bolt.shuffle_grouping(source.name)

@@ -69,6 +69,7 @@ class Places:
         log_levels: The file of log levels, if they do.
         first_batch: The number of Spark's first micro-batch in the checkpoint.
         state: The folder of the files in which bolts remember; None where that is Spark's state.
+        state_from: The first micro-batch in which something could be remembered there.
     """
 
     inbox: str
@@ -79,6 +80,7 @@ class Places:
     log_levels: str | None = None
     first_batch: int = 0
     state: str | None = None
+    state_from: int = 0
 
 
 def isolation(shared: SharedPlan, places: Places, level: int, partition: int) -> Isolation:
@@ -165,7 +167,7 @@ def mapped_level(shared: SharedPlan, level: int, places: Places, *, remembers: b
 def _remembered(alone: Isolation, run_it: RunLevel, places: Places, partition: int) -> list[WireRow]:
     """Run a level on its memory of the last micro-batch, and write what it changed there."""
     assert places.state is not None, "else Spark's state is the memory"
-    memory = MemoryOfBatch(Path(places.state), _micro_batch(places))
+    memory = MemoryOfBatch(Path(places.state), _micro_batch(places), places.state_from)
     store = GuardedStore(memory)
     rows = [*alone.run(run_it, _with_moved_memory(store, places))]
     store.channel.refuse_if_lost()

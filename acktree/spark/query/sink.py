@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 
 from acktree.checkpoint.commit_log import Commit, CommitLog, Outcome
 from acktree.checkpoint.inbox import FileInbox
-from acktree.checkpoint.memory_log import MemoryLog
 from acktree.core.data.frames import Kind
 from acktree.core.micro_batch import MicroBatch
 from acktree.driver.batch import BatchResults, RowsByKind, rows_by_kind, source_work_ms
@@ -48,7 +47,6 @@ class Sink:
         phases_ms: Returns where the time of an earlier micro-batch went, by Spark's number of it.
         first_batch: The number of Spark's first micro-batch in the checkpoint.
         has_payloads: Whether some spout is a DataFrame with a ``Retry`` or an ``Acknowledger``.
-        memory: What bolts remember, where that is in files of ours.
     """
 
     results: BatchResults
@@ -62,7 +60,6 @@ class Sink:
     phases_ms: Callable[[int], Mapping[str, int]]
     first_batch: int = 0
     has_payloads: bool = False
-    memory: MemoryLog | None = None
 
     def __call__(self, frame: DataFrame, spark_batch_id: int) -> None:
         """Take the results of one micro-batch."""
@@ -97,8 +94,6 @@ class Sink:
         began_ns = time.perf_counter_ns()
         clock_ms = self.results.progress.clock_ms if micro_batch is None else micro_batch.clock_ms
         self.commits.write(Commit(batch_id, clock_ms, end), Outcome(rows, decided.verdicts))
-        if self.memory is not None:
-            self.memory.keep(batch_id, rows.get(Kind.MEMORY, ()))
         self.results.note_parts({"log": (time.perf_counter_ns() - began_ns) // 1000})
         self.dispatch(batch_id, decided.by_task)
         return end

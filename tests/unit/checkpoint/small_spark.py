@@ -37,7 +37,7 @@ from acktree.core.state.store import MemoryStore, StateStore
 from acktree.dead_letters.letter import DeadLetter
 from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.dead_letters.store import DeadLetters
-from acktree.driver.assembly import journal_of, memory_log_of, recovered_log
+from acktree.driver.assembly import journal_of, recovered_log
 from acktree.driver.batch import BatchResults
 from acktree.driver.error_log import ErrorLog
 from acktree.driver.query import ENDED_QUERY
@@ -319,7 +319,6 @@ class Driver:
         self.sink = Sink(
             run.results, self.inbox, commits, None, (), self.threads.hold, lambda: None,
             self.held.sync, lambda _: {}, self.held.first_batch,
-            memory=memory_log_of(self.held),
         )  # fmt: skip
         self.supervisor = Supervisor(run, ENDED_QUERY)
         spout_host = SpoutHost(
@@ -468,7 +467,9 @@ class Driver:
                 store: StateStore = stores.setdefault((level.index, partition), MemoryStore())
                 remembered = None
                 if self.held.state is not None:
-                    store = remembered = MemoryOfBatch(self.held.state, self.held.first_batch + batch_id)
+                    store = remembered = MemoryOfBatch(
+                        self.held.state, self.held.first_batch + batch_id, self.held.state_from or 0
+                    )
                 if self.held.memory is not None:
                     store = SeededStore(store, self.held.memory)
                 read = self._read if self.is_folder else _carried_by(here)

@@ -177,7 +177,7 @@ def test_each_damage_of_a_file_of_rows_is_an_error_that_names_it_and_deletes_not
 ) -> None:
     driver = Driver(tmp_path)
     for number in (3, 4):
-        driver.write(number, 10, verdicts(number), ROWS[:number], ROWS[: number - 2])
+        driver.write(number, 10, verdicts(number), ROWS[: number - 2], ROWS[: number - 2])
     file = tmp_path / "verdicts" / f"000000000004.{kind}"
     DAMAGES[damage](file)
     names = sorted(tmp_path.rglob("*"))

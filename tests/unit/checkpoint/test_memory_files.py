@@ -10,12 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from acktree.checkpoint import memory_files
-from acktree.checkpoint.memory_files import ChainStore, blobs_of, chain_from, file_name, read_head
+from acktree.checkpoint import memory_files, memory_log
+from acktree.checkpoint.memory_files import ChainStore, blobs_of, chain_from, file_name
 from acktree.checkpoint.memory_log import MemoryLog, MemoryOfBatch, stored_blobs
+from acktree.core.data.frames import Kind
 from acktree.core.state.store import MemoryStore
 from acktree.errors import CheckpointError
-from acktree.private_files import Disk
+from acktree.private_files import DISK, Disk
+from tests.unit.checkpoint.commits import Commits, committed_numbers
 
 NAMES = st.sampled_from(["task/1/a", "task/1/state/counts/bucket/7", "task/2/ä\0", "task/2/"])
 BLOBS = st.binary(max_size=40) | st.integers(0, 3000).map(bytes)
@@ -120,6 +122,15 @@ def test_no_byte_of_a_file_can_be_changed_unseen(tmp_path_factory, data):
         dict(blobs_of(folder, only.name))
 
 
+def memory_of(checkpoint, committed=-1, began=0):
+    """The commit log of a checkpoint whose bolts remember, as of a commit."""
+    return Commits(checkpoint, [MemoryLog(checkpoint / "state", began)], committed)
+
+
+def keep(log, batch_id, rows):
+    log.write(batch_id, rows={Kind.MEMORY: [*rows]})
+
+
 class Drivers(RuleBasedStateMachine):
     """Micro-batches of drivers that die before and after the commit, of attempts that fail or run twice."""
 
@@ -127,13 +138,15 @@ class Drivers(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.state, self.first = Drivers.folder / f"state-{id(self)}", 7
+        self.checkpoint = Drivers.folder / str(id(self))
+        self.state, self.first = self.checkpoint / "state", 7
         self.committed = self.first - 1
         self.model = MemoryStore()
-        self.log = MemoryLog(self.state, self.first, self.committed)
+        Commits(self.checkpoint, []).write(self.committed)  # of a run in which no bolt remembered
+        self.log = memory_of(self.checkpoint, self.committed, self.first)
 
     def attempt(self, changes):
-        memory = MemoryOfBatch(self.state, self.committed + 1)
+        memory = MemoryOfBatch(self.state, self.committed + 1, self.first)
         assert {name: memory.get(name) for name in self.model.blobs} == self.model.blobs
         change(memory, changes)
         return [*memory.commit(0)]
@@ -145,8 +158,7 @@ class Drivers(RuleBasedStateMachine):
         change(after, changes)
         for _ in range(tries):
             rows = self.attempt(changes)
-        for _ in range(tries):
-            self.log.keep(self.committed + 1, rows)
+        keep(self.log, self.committed + 1, rows)
         return after
 
     @rule(changes=CHANGES, tries=st.integers(1, 2))
@@ -165,8 +177,8 @@ class Drivers(RuleBasedStateMachine):
     @rule()
     def restart(self):
         fresh_process()
-        self.log = MemoryLog(self.state, self.first, self.committed)
-        head = read_head(self.state, self.committed)
+        self.log = memory_of(self.checkpoint, self.committed, self.first)
+        head = memory_log._head_of(self.state, self.committed, self.first, DISK)
         for task in ("1", "2"):
             chain = names_of(chain_from(self.state / task, head[task])) if task in head else []
             there = [file.name for file in (self.state / task).glob("*")]
@@ -174,12 +186,12 @@ class Drivers(RuleBasedStateMachine):
 
     @invariant()
     def what_is_stored_is_what_was_committed(self):
-        stored = stored_blobs(self.state, self.committed)
+        stored = stored_blobs(self.state, self.committed, self.first)
         assert {f"task/{task}/{name}": blob for task, name, blob in stored} == self.model.blobs
 
     @invariant()
     def few_files_are_kept(self):
-        assert len(list((self.state / "heads").glob("*"))) <= 2
+        assert len(committed_numbers(self.checkpoint)) <= 3
 
 
 def test_whatever_dies_the_memory_is_what_was_committed(tmp_path):
@@ -188,46 +200,38 @@ def test_whatever_dies_the_memory_is_what_was_committed(tmp_path):
     run_state_machine_as_test(Drivers, settings=settings(max_examples=60, deadline=None))
 
 
-def test_a_head_that_is_gone_is_said_at_the_start(tmp_path):
-    log = MemoryLog(tmp_path, 0, -1)
-    log.keep(0, [])
-    (tmp_path / "heads" / f"{0:012d}").unlink()
-    with pytest.raises(CheckpointError, match="000000000000"):
-        MemoryLog(tmp_path, 0, 0)
-
-
 def test_files_of_others_are_left_where_they_are(tmp_path):
-    (tmp_path / "1").mkdir(parents=True)
-    mine = tmp_path / "1" / "notes.txt"
+    (tmp_path / "state" / "1").mkdir(parents=True)
+    mine = tmp_path / "state" / "1" / "notes.txt"
     mine.write_text("mine")
-    MemoryLog(tmp_path, 0, -1)
+    memory_of(tmp_path)
     assert mine.read_text() == "mine"
 
 
 def test_attempts_that_failed_are_deleted_after_a_while(tmp_path, monkeypatch):
     monkeypatch.setattr("acktree.checkpoint.memory_log._SWEEP", 4)
-    log = MemoryLog(tmp_path, 0, -1)
+    log, state = memory_of(tmp_path), tmp_path / "state"
     for batch_id in range(10):
         for _ in range(3):
-            memory = MemoryOfBatch(tmp_path, batch_id)
+            memory = MemoryOfBatch(state, batch_id, 0)
             memory.put("task/1/a", b"%d" % batch_id)
             told = [*memory.commit(0)]
-        log.keep(batch_id, told)
-    assert list(stored_blobs(tmp_path, 9)) == [(1, "a", b"9")]
-    assert len(list((tmp_path / "1").glob("*"))) <= 2 + 3 * 2
+        keep(log, batch_id, told)
+    assert list(stored_blobs(state, 9, 0)) == [(1, "a", b"9")]
+    assert len(list((state / "1").glob("*"))) <= 2 + 3 * 2
 
 
 def test_an_older_file_of_a_chain_that_is_gone_is_said_at_the_start(tmp_path):
-    log = MemoryLog(tmp_path, 0, -1)
+    log = memory_of(tmp_path)
     for batch_id, size in enumerate((10_000, 10)):
-        memory = MemoryOfBatch(tmp_path, batch_id)
+        memory = MemoryOfBatch(tmp_path / "state", batch_id, 0)
         memory.put(f"task/1/{batch_id}", bytes(size))
-        log.keep(batch_id, memory.commit(0))
-    first = min((tmp_path / "1").glob("*"))
+        keep(log, batch_id, memory.commit(0))
+    first = min((tmp_path / "state" / "1").glob("*"))
     first.unlink()
     fresh_process()
     with pytest.raises(CheckpointError, match=first.name):
-        MemoryLog(tmp_path, 0, 1)
+        memory_of(tmp_path, 1)
 
 
 def test_a_write_that_fails_leaves_no_file(tmp_path):
@@ -276,13 +280,10 @@ def test_names_of_many_deleted_blobs_are_not_written_again_and_again(tmp_path):
     assert written < 3_000_000
 
 
-@pytest.mark.parametrize("content", [b"[]", b"{}", b"00000000 {}", b"", b'{"1": null}', b"8d1e2a7b [1]"])
-def test_a_damaged_head_is_refused_and_nothing_is_deleted(tmp_path, content):
-    log = MemoryLog(tmp_path, 0, -1)
-    memory = MemoryOfBatch(tmp_path, 0)
-    memory.put("task/1/a", b"1")
-    log.keep(0, memory.commit(0))
-    (tmp_path / "heads" / f"{0:012d}").write_bytes(content)
-    with pytest.raises(CheckpointError, match="000000000000"):
-        MemoryLog(tmp_path, 0, 0)
-    assert len(list((tmp_path / "1").glob("*"))) == 1
+def test_a_worker_that_finds_no_head_says_so(tmp_path):
+    log = memory_of(tmp_path)
+    keep(log, 0, [])
+    Commits(tmp_path, [], 0).write(1)  # a commit of another program
+    assert MemoryOfBatch(tmp_path / "state", 1, 0).get("task/1/a") is None
+    with pytest.raises(CheckpointError, match="commit 1 does not say what bolts remember"):
+        MemoryOfBatch(tmp_path / "state", 2, 0)

@@ -19,9 +19,11 @@ from acktree import Config, IterableSpout, Retry, Topology, TopologyBuilder
 from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.memory_log import MemoryLog, MemoryOfBatch
 from acktree.checkpoint.migrated_state import SeededStore, read_memory, write_memories
+from acktree.core.data.frames import Kind
 from acktree.core.state.store import MemoryStore
 from acktree.errors import CheckpointError, ConfigError
 from acktree.spark.offline import rebalance, reset_state
+from tests.unit.checkpoint.commits import Commits
 from tests.unit.checkpoint.small_spark import World, live, open_in_files
 from tests.unit.checkpoint.test_crash_windows import COUNT, POINTS, check, live_driver
 from tests.unit.checkpoint.test_folder import Counting, counting, of_version_1, run_once, swallow
@@ -261,11 +263,11 @@ def test_what_a_bolt_is_given_up_for_is_forgotten_with_its_task_ids(tmp_path: Pa
     (tmp_path / "spark" / "offsets" / "0").write_text('{"chunk":4}')
     one, other = before["count"][0], before["all"][0]
     blobs = {f"task/{one}/x": b"1", f"task/{other}/x": b"2", f"task/{other}/taken in": b"{}"}
-    log = MemoryLog(tmp_path / "state", 0, -1)
-    memory = MemoryOfBatch(tmp_path / "state", 0)
+    log = Commits(tmp_path, [MemoryLog(tmp_path / "state", 0)])
+    memory = MemoryOfBatch(tmp_path / "state", 0, 0)
     for name, blob in blobs.items():
         memory.put(name, blob)
-    log.keep(0, memory.commit(0))
+    log.write(0, rows={Kind.MEMORY: [*memory.commit(0)]})
     reset_state(tmp_path, component="count")
     after = run_once(tmp_path, three_counts()).tasks
     assert after["all"] == before["all"]

@@ -10,9 +10,11 @@ pytest.importorskip("pyspark")
 
 from acktree.checkpoint.memory_files import ChainStore
 from acktree.checkpoint.memory_log import MemoryLog, MemoryOfBatch
+from acktree.core.data.frames import Kind
 from acktree.spark.query import operators
 from acktree.spark.query.operators import Places, _remembered
 from acktree.spark.worker.state_channel import StateChannelLostError
+from tests.unit.checkpoint.commits import Commits
 
 
 class Alone:
@@ -24,10 +26,11 @@ class Alone:
 
 @pytest.mark.parametrize("caught", [Exception, BaseException])
 def test_a_read_that_fails_and_is_caught_changes_nothing(tmp_path, monkeypatch, caught):
-    log, state = MemoryLog(tmp_path, 0, -1), tmp_path
-    first = MemoryOfBatch(state, 0)
+    state = tmp_path / "state"
+    log = Commits(tmp_path, [MemoryLog(state, 0)])
+    first = MemoryOfBatch(state, 0, 0)
     first.put("task/1/k", b"41")
-    log.keep(0, first.commit(0))
+    log.write(0, rows={Kind.MEMORY: [*first.commit(0)]})
     monkeypatch.setattr(operators, "_micro_batch", lambda places: 1)
     read = ChainStore.get
 
