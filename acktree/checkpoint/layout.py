@@ -11,13 +11,13 @@
       acker             JSON, packed arrays                                     acker_log.py
       verdicts          packed arrays; of each failure a pickle of texts and    journal.py, tasks/acker.py,
                         numbers, its version first, the exception as a value    core/tracking/verdicts.py
+      memory            JSON: the newest file of each task                      memory_log.py
       metrics           JSON                                                    core/stats/user_metrics.py
       counts            JSON, compressed                                        driver/total_counts.py
     payloads/*, ids/*,  envelopes; in each packed arrays, Arrow IPC             acker_log.py, journal.py,
     verdicts/N.*                                                                row_files.py
     verdicts/told       an envelope; in it a number as text                     journal.py
     memory-N/T          packed: names, and each blob of the five below          migrated_state.py
-    state*/heads/N      a checksum, JSON: the newest file of each task          memory_log.py
     state*/T/*          checked blobs, packed index; the blobs of task T:       memory_files.py
       attribute/A       packed: names of held tuples, a value                   tasks/bolts/memory.py
       state/A/meta      JSON: bits, count                                       core/state/key_value_state.py

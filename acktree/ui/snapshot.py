@@ -135,7 +135,7 @@ class Snapshot:
         errors: The last errors, the oldest first.
         acker: The acker in this run; each window has its own.
         batch_ms: Where the time of the last micro-batch went, by phase of Spark; empty before the first. Of
-            ``addBatch`` also its parts: ``level_0`` and so on, ``acker`` and ``counts``.
+            ``addBatch`` also its parts: ``level_0`` and so on, ``acker`` and ``log``.
         metrics_dropped: How many intervals metrics consumers were too slow for.
         stopped_by: The error that stopped it; None for none.
         debug: What operators let the event log have: component -> percentage of messages, "" for all that are

@@ -311,16 +311,16 @@ def bars(tab):
     return list(zip(texts[::2], texts[1::2], strict=True))
 
 
-def test_each_level_the_acker_and_the_counts_have_a_bar_of_the_last_micro_batch(running, tab):
+def test_each_level_the_acker_and_the_log_have_a_bar_of_the_last_micro_batch(running, tab):
     results = running.run.results
-    results.note_parts({"level_0": 60_000, "level_1": 250, "counts": 2_000})
+    results.note_parts({"level_0": 60_000, "level_1": 250, "log": 2_000})
     results.times.add({"acker": 12_700})
     results.times.keep(7)
     running.spark_phases = 7, {"addBatch": 200, "commitOffsets": 15, "latestOffset": 0, "triggerExecution": 9}
     to_topology(tab)
     expected = [
         ("exchange and tasks", "125 ms"), ("level 0", "60 ms"), ("commit", "15 ms"), ("acker", "13 ms"),
-        ("counts", "2 ms"), ("level 1", "0.3 ms"), ("admission", "0 ms"),
+        ("log", "2 ms"), ("level 1", "0.3 ms"), ("admission", "0 ms"),
     ]  # fmt: skip
     shows(lambda: bars(tab), expected)
     said = ", ".join(f"{name} {ms}" for name, ms in expected)

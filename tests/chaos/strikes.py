@@ -186,7 +186,7 @@ def _files(checkpoint: Path) -> dict[str, list[Path]]:
 
     return {
         "acktree.json": of("acktree.json"),
-        "acker": of("acker/*"),
+        "commit log": numbered("commits"),
         "inbox": of("inbox/*.data.*"),
         "verdicts": of("verdicts/*"),
         "dead letters": of("dead_letters.sqlite"),
@@ -194,7 +194,6 @@ def _files(checkpoint: Path) -> dict[str, list[Path]]:
         "commits": numbered("spark/commits"),
         "metadata": of("spark/metadata"),
         "memory": sorted(of("state/[0-9]*/*"), key=lambda file: file.name),
-        "memory heads": numbered("state/heads"),
     }
 
 

@@ -194,7 +194,7 @@ class AckerNumbers:
         late: Messages with acks or fails after their verdict, or never begun; once a micro-batch.
         acked, failed, timed_out: Verdicts.
         micro_batches: Micro-batches whose results are counted.
-        settle_ms: How long the acker took for a micro-batch, with what it writes to disk; an average.
+        settle_ms: How long the acker took for a micro-batch, without what is written to disk; an average.
         settle_spread: How that is spread: the number of binary digits of microseconds -> micro-batches.
         batch_ms: From the clock of a micro-batch to its results in the driver; an average.
         batch_spread: How that is spread.
@@ -202,7 +202,7 @@ class AckerNumbers:
         phase_secs: Where the time of micro-batches went, all in all. Spark's phases have Spark's names, but
             for "admission" and "commit"; they are known when the next micro-batch runs. "addBatch" contains
             those of acktree: "level_0" and so on, the time in ``execute`` of a level's busiest partition;
-            "acker", as ``settle_ms``; and "counts", the storing of metrics and counts.
+            "acker", as ``settle_ms``; and "log", the writing of the commit log.
     """
 
     open_roots: int = 0

@@ -215,7 +215,7 @@ const PHASES = {
   latestOffset: "admission", getBatch: "source", queryPlanning: "planning", addBatch: "levels and acker",
   walCommit: "log of offsets", commitOffsets: "commit", commitBatch: "commit of state",
 };
-const isPart = (phase) => phase === "acker" || phase === "counts" || phase.startsWith("level_");
+const isPart = (phase) => phase === "acker" || phase === "log" || phase.startsWith("level_");
 
 // Where the time of a micro-batch went, the longest first: [[name, ms]]. Spark's addBatch is shown by its parts, where
 // the driver tells them, and what is left of it: tuples on their way between levels, and the start of Spark's tasks.

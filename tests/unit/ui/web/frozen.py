@@ -41,7 +41,7 @@ def rich() -> Counters:
         ("late", 5),
         ("batch_us", 7_654_321),
     )
-    names = ("admission", "walCommit", "queryPlanning", "addBatch", "commit", "level_0", "counts")
+    names = ("admission", "walCommit", "queryPlanning", "addBatch", "commit", "level_0", "log")
     phases = ((f"phase_us_{name}", 1_234_567 + at) for at, name in enumerate(names))
     times = (*times, ("batch_b22", 3))
     counters.merge(Counters.of((("__acker", 0, "", what), n) for what, n in (*times, *phases)))
