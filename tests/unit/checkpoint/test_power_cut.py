@@ -6,7 +6,6 @@ import os
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 pytest.importorskip("pyspark")
@@ -15,8 +14,6 @@ from acktree import private_files
 from acktree.checkpoint.files import Files
 from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.power_cut import note_synced, roll_back
-from acktree.checkpoint.row_files import write_parts
-from acktree.core.packing import pack
 from acktree.private_files import DISK, Disk
 from tests.in_module import replace
 
@@ -131,9 +128,10 @@ def test_a_file_of_parts_is_synced_as_one_written_at_once(
     replace(monkeypatch, private_files, "os", fsync=lambda _: calls.append("fsync"))
     monkeypatch.setattr(Disk, "rename", lambda *names: (calls.append("rename"), rename(*names)))
     files = Files(survives_power_cut=survives)
-    parts = (np.arange(3), b"odd", b"")
-    file = write_parts(tmp_path / "parts", iter(parts), files)
+    pieces = (b"rows", b"odd", b"")
+    file = tmp_path / "pieces"
+    files.write_pieces(file, iter(pieces))
     assert calls == [*(["fsync"] if survives else []), "rename"]
-    assert files.read(file) == bytes(files.mapped(file)) == pack(*parts)
-    assert names(tmp_path) == ["parts"]
+    assert files.read(file) == bytes(files.mapped(file)) == b"".join(pieces)
+    assert names(tmp_path) == ["pieces"]
     assert file.stat().st_mode & 0o777 == 0o600
