@@ -273,6 +273,19 @@ class FileInbox:
                 self._note_attempts(number, chunk)
                 yield number, chunk
 
+    def drop_before(self, first: int) -> None:
+        """Delete messages before an entry that were deleted already, before a crash undid it.
+
+        A power cut undoes deletions that were not synced. At a URL files are deleted later than here.
+        """
+        with self._lock:
+            for number, (entry, size) in sorted(self._entries.items()):
+                if number < first and (entry.rows or entry.kind is ChunkKind.PARK):
+                    del self._entries[number]
+                    self._waiting -= entry.rows
+                    self._bytes -= size
+                    self._files.remove(self._folder / entry.name)
+
     def has_position(self, task: int, number: int) -> None:
         """Note that a recovered chunk holds its task's position."""
         with self._lock:

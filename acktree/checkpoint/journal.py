@@ -16,6 +16,9 @@ was never committed.
                                   moments, and at an orderly stop
 
 Verdicts are not needed any more when they were delivered and the last chunk that they may concern is gone.
+The section that forgets them says before which entry all chunks are gone. A restart drops a chunk that is
+there again: a power cut undid its deletion, or it was not deleted at a URL yet. Without their verdicts its
+messages would stay open.
 """
 
 from __future__ import annotations
@@ -73,7 +76,11 @@ NO_ROWS: Final = StoredRows((), ())
 
 
 class Journal(Participant):
-    """The journal of one checkpoint."""
+    """The journal of one checkpoint.
+
+    Attributes:
+        first_entry: Before this entry of the inbox no chunk is needed, since its verdicts were forgotten.
+    """
 
     name = "verdicts"
 
@@ -83,7 +90,6 @@ class Journal(Participant):
         delivered_through: Callable[[], int],
         oldest_entry: Callable[[], int],
         files: Files = FOLDER,
-        sync: Callable[[], None] = lambda: None,
     ) -> None:
         """Open it.
 
@@ -92,15 +98,15 @@ class Journal(Participant):
             delivered_through: Returns the last micro-batch all of whose verdicts the spouts have received.
             oldest_entry: Returns the oldest entry of the inbox that is kept.
             files: How files are written.
-            sync: Called before verdicts are forgotten: a chunk whose deletion a power cut undoes needs them.
         """
         with explaining(folder):
             files.disk.make_folder(folder)
         self._folder, self._files = folder, files
-        self._delivered_through, self._oldest_entry, self._sync = delivered_through, oldest_entry, sync
-        self._ends: dict[int, int] = {}
+        self._delivered_through, self._oldest_entry = delivered_through, oldest_entry
+        self._ends: dict[int, int] = {}  # of the commits with verdicts that count
         self._noted = -1
         self._oldest = 0
+        self.first_entry = 0
         self._verdicts: Verdicts | None = None
         self._rows = (NO_FILE, NO_FILE)
         self._recovered: Sequence[tuple[int, Section]] = ()
@@ -121,8 +127,11 @@ class Journal(Participant):
 
     def recover(self, sections: Sequence[tuple[int, Section]]) -> None:
         for number, section in sections:
-            head, _ = unpack(section.content)
-            _, end, *rows_of = int64s(head).tolist()
+            head, verdicts = unpack(section.content)
+            _, end, first_entry, *rows_of = int64s(head).tolist()
+            self.first_entry = max(self.first_entry, first_entry)
+            if not verdicts:
+                continue
             self._ends[number] = end
             for rows in self._stored(number, _row_files_in(rows_of)):
                 for _ in rows:  # all are read before one is delivered: none may be missing
@@ -135,20 +144,23 @@ class Journal(Participant):
                     self._files.remove(self._folder / name)
 
     def write(self, commit: Commit, outcome: Outcome) -> Section | None:
-        self._forget()
-        if not outcome.verdicts:
+        has_forgotten = self._forget(commit.number)
+        if not outcome.verdicts and not has_forgotten:
             return None
-        head = np.array([self._delivered_through(), commit.end, *chain(*self._rows)])
+        head = np.array([self._delivered_through(), commit.end, self.first_entry, *chain(*self._rows)])
+        if not outcome.verdicts:
+            return Section(pack(head, b""))
         self._ends[commit.number], self._rows = commit.end, (NO_FILE, NO_FILE)
         return Section(pack(head, outcome.verdicts.to_bytes()))
 
-    def _forget(self) -> None:
-        """Note which verdicts are not needed any more: delivered ones that concern deleted chunks only."""
+    def _forget(self, number: int) -> bool:
+        """Whether some verdicts are not needed any more: delivered ones that concern deleted chunks only."""
         delivered, oldest = self._delivered_through(), self._oldest_entry()
-        done = [each for each, end in self._ends.items() if end < oldest and each <= delivered]
-        if done:
-            self._sync()
-            self._oldest = max(done) + 1
+        needed = [each for each, end in self._ends.items() if end >= oldest or each > delivered]
+        has_forgotten = len(needed) < len(self._ends)
+        if has_forgotten:
+            self._oldest, self.first_entry = min(needed, default=number), oldest
+        return has_forgotten
 
     def committed(self, number: int) -> None:  # noqa: ARG002  # what it forgot is what the last one forgot
         for each in [each for each in self._ends if each < self._oldest]:
@@ -168,8 +180,9 @@ class Journal(Participant):
         heads = {number: int64s(head).tolist() for number, (head, _) in parts.items()}
         delivered = max((self._last_noted(), *(through for through, *_ in heads.values())))
         for number, (_, verdicts) in parts.items():
-            stored = self._stored(number, _row_files_in(heads[number][2:]))
-            yield number <= delivered, Verdicts.from_bytes(verdicts), stored
+            stored = self._stored(number, _row_files_in(heads[number][3:]))
+            if verdicts:
+                yield number <= delivered, Verdicts.from_bytes(verdicts), stored
         self._recovered = ()
 
     def note_delivered(self) -> None:

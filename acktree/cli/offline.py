@@ -13,7 +13,6 @@ from pathlib import Path
 
 from acktree.cli.answers import Answer, Commands, log_order, new_command, whole_number
 from acktree.errors import ConfigError, MisuseError
-from acktree.spark_extra import needing_spark
 from acktree.ui.client import find
 from acktree.ui.known_names import COMMANDS
 
@@ -52,10 +51,9 @@ def add_to(commands: Commands) -> None:
 
 
 def _rebalance(given: Namespace) -> Answer:
-    place = _stopped(given.checkpoint, "rebalance")
-    with needing_spark("python -m acktree rebalance"):
-        from acktree.spark.offline import rebalance  # noqa: PLC0415  # --help needs no Spark
+    from acktree.spark.offline import rebalance  # noqa: PLC0415  # --help is quick
 
+    place = _stopped(given.checkpoint, "rebalance")
     rebalance(
         place, component=given.component, parallelism=given.parallelism,
         partitions=given.partitions, by_key=given.by_key, forget=given.forget,
@@ -74,10 +72,9 @@ def _rebalance(given: Namespace) -> Answer:
 
 
 def _reset_state(given: Namespace) -> Answer:
-    place = _stopped(given.checkpoint, "reset-state")
-    with needing_spark("python -m acktree reset-state"):
-        from acktree.spark.offline import reset_state  # noqa: PLC0415  # --help needs no Spark
+    from acktree.spark.offline import reset_state  # noqa: PLC0415  # --help is quick
 
+    place = _stopped(given.checkpoint, "reset-state")
     reset_state(place, component=given.component)
     _log("reset-state", place, given)
     if given.component is None:

@@ -16,9 +16,7 @@ __all__ = ["journal_of", "recovered_log"]
 
 def journal_of(held: Checkpoint, inbox: FileInbox, threads: Threads) -> Journal:
     """The verdicts of messages that only the inbox has."""
-    return Journal(
-        held.verdicts, threads.delivered_through, lambda: inbox.oldest_kept, held.files, inbox.sync_names
-    )
+    return Journal(held.verdicts, threads.delivered_through, lambda: inbox.oldest_kept, held.files)
 
 
 def recovered_log(held: Checkpoint, run: Run, acker: DurableAcker | None) -> CommitLog:
@@ -30,6 +28,8 @@ def recovered_log(held: Checkpoint, run: Run, acker: DurableAcker | None) -> Com
     participants = [each for each in candidates if each is not None]
     commits = CommitLog(held.folder, participants, held.files)
     commits.recover(held.last_committed())
+    if run.journal is not None:
+        run.inbox.drop_before(run.journal.first_entry)
     return commits
 
 

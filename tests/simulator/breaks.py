@@ -212,8 +212,8 @@ BREAKS: Final[Mapping[str, Break]] = {
         "recover",
         _uncommitted_counts,
     ),
-    "memory-of-no-head": Break(
-        "a file of memory counts when the head of its micro-batch names it",
+    "memory-of-no-commit": Break(
+        "a file of memory counts when the commit log names it",
         MemoryOfBatch,
         "__init__",
         _newest_file,
@@ -284,6 +284,13 @@ BREAKS: Final[Mapping[str, Break]] = {
         Sink,
         "__call__",
         _sink_does_not_sync,
+        needs_power_cuts=True,
+    ),
+    "undone-deletions-count": Break(
+        "a chunk that comes back after its verdicts were forgotten is dropped",
+        FileInbox,
+        "drop_before",
+        _nothing,
         needs_power_cuts=True,
     ),
     "no-roll-back": Break(

@@ -21,7 +21,7 @@ FOUND_AT = {
     "torn-chunk": 23,
     "group-not-at-once": 11,
     "uncommitted-log": 5,
-    "memory-of-no-head": 0,
+    "memory-of-no-commit": 0,
     "memory-forgotten-early": 0,
     "forget-retry": 0,
     "forget-next-attempt": 166,
@@ -33,6 +33,7 @@ FOUND_AT = {
     "no-syncfs": 2,
     "delivered-before-sync": 298,
     "sink-before-sync": 10,
+    "undone-deletions-count": 0,
     "no-roll-back": 1,
 }
 """The first seed at which the simulator notices a broken rule; the table of docs/simulator.md."""

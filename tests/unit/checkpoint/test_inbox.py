@@ -132,6 +132,24 @@ def test_a_driver_that_dies_between_a_chunk_and_its_bare_position_leaves_the_pos
     assert not whole.exists()
 
 
+def test_messages_whose_deletion_was_undone_are_dropped_and_a_position_stays(tmp_path: Path) -> None:
+    before = FileInbox(tmp_path, -1, 100, 10**6)
+    before.append([chunk_of(2), chunk_of(3, position=b"here")])
+    before.park(chunk_of(1))
+    before.append([chunk_of(4)])
+    before.committed(1)
+    before.release(1)  # its position stays
+    before.close()
+    inbox = FileInbox(tmp_path, 1, 100, 10**6)
+    inbox.drop_before(3)
+    assert numbers_in(tmp_path) == [1, 3]
+    assert [(number, bool(chunk.position)) for number, chunk in inbox.recovered()] == [(1, True), (3, False)]
+    assert [*inbox.recovered(ChunkKind.PARK)] == []
+    assert inbox.oldest_kept == 3
+    assert inbox.waiting[0] == 1
+    inbox.close()
+
+
 def test_a_group_that_was_not_handed_over_whole_is_not_there(tmp_path: Path) -> None:
     inbox = FileInbox(tmp_path, -1, **ROOMY)
     inbox.append([chunk_of(1)])

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from acktree.checkpoint.files import FOLDER
 from acktree.checkpoint.journal import Journal
 from acktree.core.tracking.ledger import Judged
 from acktree.errors import CheckpointError
@@ -29,14 +28,9 @@ class Driver:
     """A journal in a commit log of its own."""
 
     def __init__(self, folder: Path, last_committed: int = -1, delivered: int = -1) -> None:
-        self.delivered, self.oldest, self.syncs = delivered, 0, 0
-        self.journal = Journal(
-            folder / "verdicts", lambda: self.delivered, lambda: self.oldest, FOLDER, self.sync
-        )
+        self.delivered, self.oldest = delivered, 0
+        self.journal = Journal(folder / "verdicts", lambda: self.delivered, lambda: self.oldest)
         self.log = Commits(folder, [self.journal], last_committed)
-
-    def sync(self) -> None:
-        self.syncs += 1
 
     def write(
         self,
@@ -110,17 +104,22 @@ def test_verdicts_are_forgotten_with_the_last_chunk_that_they_concern_and_not_be
     assert committed_numbers(tmp_path) == [4, 5, 6]
 
 
-def test_verdicts_are_forgotten_only_when_the_deletion_of_their_chunks_is_synced(tmp_path: Path) -> None:
+def test_the_next_start_knows_of_which_chunks_verdicts_were_forgotten(tmp_path: Path) -> None:
     """A power cut may bring back a chunk: without its verdicts its messages would stay open for ever."""
-    driver = Driver(tmp_path, delivered=3)
+    driver = Driver(tmp_path, delivered=9)
     driver.write(1, 4, verdicts(1))
     driver.oldest = 5
-    driver.write(2, 4, None)
-    assert driver.syncs == 1
-    driver.write(3, 4, None)
-    driver.write(4, 4, None)
-    assert driver.syncs == 1  # with nothing to forget nothing is synced
-    assert committed_numbers(tmp_path) == [2, 3, 4]
+    driver.write(2, 8, verdicts(2))
+    for number in (3, 4, 5):  # they forget nothing, and write nothing
+        driver.write(number, 9, None)
+        assert Driver(tmp_path, number).journal.first_entry == 5
+        assert [acked for _, acked in read(tmp_path, number)] == [[2]]
+    driver.oldest = 9
+    for number in (6, 7, 8):
+        driver.write(number, 9, None)
+        assert Driver(tmp_path, number).journal.first_entry == 9
+        assert read(tmp_path, number) == []
+    assert committed_numbers(tmp_path) == [6, 7, 8]
 
 
 def test_verdicts_of_earlier_runs_are_forgotten_too_and_half_written_files_at_once(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from acktree.checkpoint import lease, mirror
@@ -94,6 +94,10 @@ def test_a_driver_that_dies_is_followed_on_another_machine(tmp_path, redelivers,
 
 
 @settings(max_examples=15)
+@example(  # chunks whose verdicts were forgotten are there again
+    deaths=[("any", 7), *[("emitted", 1)] * 3, ("in the mailbox", 12), ("emitted", 1)],
+    sweeps_every=0, redelivers=False, retries=True,
+)  # fmt: skip
 @given(
     deaths=st.lists(
         st.tuples(st.sampled_from([*POINTS, "any", "before a write", "after a write"]), st.integers(1, 12)),
