@@ -33,6 +33,7 @@ from acktree.tasks.bolts.level import ReadChunk, run_level
 from acktree.tasks.bolts.monitor import ExecutionMonitor
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.combiner import run_combiner
+from acktree.tasks.observers.usual import usual_observers
 from acktree.tasks.plan import Plan
 from benchmarks.meter import Meter
 from benchmarks.report import Report, add_keep_argument, print_line
@@ -137,12 +138,12 @@ class MicroBatch:
         self, index: int, partition: int, mine: Sequence[WireRow], store: MemoryStore, read: ReadChunk
     ) -> Iterable[WireRow]:
         if self.marks is None:
-            return run_level(self.plan, index, partition, mine, store, read)
+            return run_level(self.plan, index, partition, mine, store, read, usual_observers)
         # As on Spark, where a task runs for the first time.
         guards = Isolation(self.marks, 0, index, partition, 0, self.plan.config.execute_timeout_secs)
 
         def level(monitor: ExecutionMonitor, state: StateStore | None) -> Iterable[WireRow]:
-            return run_level(self.plan, index, partition, mine, state, read, monitor=monitor)
+            return run_level(self.plan, index, partition, mine, state, read, usual_observers, monitor)
 
         return list(guards.run(level, store))
 

@@ -7,9 +7,9 @@ from threading import Lock
 from typing import Final
 
 from acktree.errors import MisuseError, nearest
+from acktree.tasks.operator_order import OperatorOrder
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.watched_ids import WatchedIds
-from acktree.tasks.watch_order import WatchOrder
 from acktree.traces.recorder import TraceRecorder
 
 __all__ = ["Watch"]
@@ -31,16 +31,16 @@ class Watch:
         self,
         plan: Plan,
         recorder: TraceRecorder,
-        send: Callable[[WatchOrder], object],
+        send: Callable[[OperatorOrder], object],
         watched: WatchedIds,
     ) -> None:
         self._plan, self._watched = plan, watched
         self._recorder, self._send = recorder, send
         self._lock = Lock()
-        self._order = WatchOrder(recorder.rate)
+        self._order = OperatorOrder(recorder.rate)
 
     @property
-    def order(self) -> WatchOrder:
+    def order(self) -> OperatorOrder:
         """What holds now."""
         return self._order
 
@@ -63,7 +63,7 @@ class Watch:
                 debug.pop(component, None)
                 if "" in debug:
                     debug[component] = 0.0
-            order = WatchOrder(self._order.trace_rate, debug)
+            order = OperatorOrder(self._order.trace_rate, debug)
             self._send(order)
             self._order = order
 
@@ -83,7 +83,7 @@ class Watch:
     def set_rate(self, rate: float) -> None:
         """Trace another share of the messages that are emitted from now on."""
         with self._lock:
-            order = WatchOrder(rate, self._order.debug)
+            order = OperatorOrder(rate, self._order.debug)
             self._send(order)
             self._order = order
             self._recorder.set_rate(rate)

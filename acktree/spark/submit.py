@@ -63,8 +63,8 @@ from acktree.spark.session.settings import (
 )
 from acktree.spark.session.shipping import ship_code
 from acktree.spark.worker.process import SharedPlan
+from acktree.tasks.operator_order import OperatorOrder
 from acktree.tasks.plan import Plan
-from acktree.tasks.watch_order import WatchOrder
 from acktree.topology.model import Topology, refuse_other_than_topology
 from acktree.traces.events import FOLDER, EventFiles, EventLog, EventLogger
 from acktree.traces.of_run import recorder_of_run, refuse_missing_exporter
@@ -296,7 +296,7 @@ def _start(
     run_log.begins(held.run, run.account().open_count, held.place)
     inbox.append_control(ChunkKind.RUN, {"run": held.run, "first_sequences": dict(plan.first_sequences)})
     if inbox.has_watch:  # what operators wanted to see of the last run
-        inbox.append_watch(WatchOrder(plan.trace_rate).to_bytes(), len(plan.levels))
+        inbox.append_watch(OperatorOrder(plan.trace_rate).to_bytes(), len(plan.levels))
     redrive_ordered(held, letters)  # before the query: where the store is away, nothing is started
     query = SparkQuery(_query(session, topology, run, commits), held)
     supervisor = Supervisor(run, query, commits.close)

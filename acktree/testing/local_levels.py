@@ -9,15 +9,20 @@ from typing import Any
 
 import pyarrow as pa
 
+from acktree.core.data.choosers import Choice
 from acktree.core.data.frames import Kind, WireRow
 from acktree.core.data.values import decode_rows
 from acktree.core.state.store import MemoryStore
 from acktree.driver.ticks import Ticks
+from acktree.tasks.bolts.emission import Emission
 from acktree.tasks.bolts.level import run_level
+from acktree.tasks.bolts.observer import Observer
+from acktree.tasks.bolts.rows import InboundRows
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.combiner import run_combiner
+from acktree.tasks.observers.usual import usual_observers
+from acktree.tasks.operator_order import OperatorOrder
 from acktree.tasks.plan import Plan
-from acktree.tasks.watch_order import WatchOrder
 
 __all__ = ["LocalLevels"]
 
@@ -30,9 +35,9 @@ class LocalLevels:
         self._plan, self._ticks = plan, ticks
         self._stores: dict[tuple[int, int], MemoryStore] = {}
         self._emitted: dict[tuple[str, str], list[pa.RecordBatch]] = {}
-        self._order: WatchOrder | None = None
+        self._order: OperatorOrder | None = None
 
-    def obey(self, order: WatchOrder) -> None:
+    def obey(self, order: OperatorOrder) -> None:
         """Take an order of what to watch; it holds from the next micro-batch on."""
         self._order = order
 
@@ -58,7 +63,7 @@ class LocalLevels:
                 here = [row for row in mine if row.partition == partition]
                 store = self._store(level.index, partition) if level.stateful else None
                 rows += run_level(
-                    self._plan, level.index, partition, here, store, given.__getitem__, self._on_emit,
+                    self._plan, level.index, partition, here, store, given.__getitem__, self._observers,
                     batch_id=batch_id,
                 )  # fmt: skip
         return self._combined(rows)
@@ -92,5 +97,22 @@ class LocalLevels:
     def _store(self, level: int, partition: int) -> MemoryStore:
         return self._stores.setdefault((level, partition), MemoryStore())
 
-    def _on_emit(self, component: str, stream: str, batch: pa.RecordBatch) -> None:
-        self._emitted.setdefault((component, stream), []).append(batch)
+    def _observers(self, plan: Plan, clock_ms: int) -> list[Observer]:
+        return [_Emitted(self._emitted), *usual_observers(plan, clock_ms)]
+
+
+class _Emitted(Observer):
+    """Notes all tuples that are emitted, for the test."""
+
+    def __init__(self, batches: dict[tuple[str, str], list[pa.RecordBatch]]) -> None:
+        self._batches = batches
+
+    def emitted(
+        self,
+        component: str,
+        task: int,  # noqa: ARG002  # as of any observer
+        emission: Emission,
+        rows: InboundRows,  # noqa: ARG002
+        choices: Sequence[Choice],  # noqa: ARG002
+    ) -> None:
+        self._batches.setdefault((component, emission.stream), []).append(emission.batch)

@@ -23,8 +23,8 @@ from acktree.core.stats.numbers import TraceNumbers
 from acktree.core.tracking.attempts import number_of
 from acktree.core.tracking.sampling import TraceRule
 from acktree.core.tracking.verdicts import Failure
-from acktree.tasks.bolts.tracing import recording
 from acktree.tasks.chunk import Chunk
+from acktree.tasks.observers.tracer import recording
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from acktree.texts import searched_id
 from acktree.traces.events import EventLog

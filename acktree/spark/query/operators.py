@@ -39,8 +39,11 @@ from acktree.spark.worker.process import SharedPlan
 from acktree.spark.worker.state_channel import GuardedStore
 from acktree.tasks.bolts.level import ReadChunk, run_level
 from acktree.tasks.bolts.monitor import ExecutionMonitor
+from acktree.tasks.bolts.observer import Observer
 from acktree.tasks.chunk import Chunk, in_parts
 from acktree.tasks.combiner import run_combiner
+from acktree.tasks.observers.usual import usual_observers
+from acktree.tasks.plan import Plan
 
 if TYPE_CHECKING:
     # Before the first micro-batch Spark imports this module in one more process for each stateful level. That
@@ -146,7 +149,7 @@ def mapped_level(shared: SharedPlan, level: int, places: Places, *, remembers: b
             def run_it(monitor: ExecutionMonitor, store: StateStore | None) -> Iterable[WireRow]:
                 rows = scratch.take(places.scratch, mine)
                 return run_level(
-                    plan, level, partition, rows, store, reader, monitor=monitor, now_ms=_now_ms,
+                    plan, level, partition, rows, store, reader, _observe, monitor,
                     batch_id=_micro_batch(places),
                 )  # fmt: skip
 
@@ -216,8 +219,8 @@ def _passed_on(
         yield pa.RecordBatch.from_arrays(batch.columns, schema=WIRE_SCHEMA)
 
 
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
+def _observe(plan: Plan, clock_ms: int) -> list[Observer]:
+    return usual_observers(plan, clock_ms, now_ms=lambda: time.time_ns() // 1_000_000)
 
 
 def _carried_by(rows: Iterable[WireRow]) -> ReadChunk:
@@ -265,7 +268,7 @@ class RememberingOperator(StatefulProcessor):
             def run_it(monitor: ExecutionMonitor, store: StateStore | None) -> Iterable[WireRow]:
                 given = scratch.take(self._places.scratch, mine)
                 return run_level(
-                    plan, self._level, partition, given, store, monitor=monitor, now_ms=_now_ms,
+                    plan, self._level, partition, given, store, observe=_observe, monitor=monitor,
                     batch_id=_micro_batch(self._places),
                 )  # fmt: skip
 

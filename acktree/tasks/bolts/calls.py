@@ -36,7 +36,6 @@ from acktree.tasks.bolts.outlets import Outlets
 from acktree.tasks.bolts.outputs import Outputs
 from acktree.tasks.bolts.row_names import Names
 from acktree.tasks.bolts.rows import ACKED, FAILED, OPEN, InboundRows
-from acktree.tasks.bolts.tracing import note_reason
 from acktree.tasks.failures import failure_of
 from acktree.topology.model import Component
 
@@ -278,7 +277,8 @@ class RecordingHandCollector(TimingCollector):
         def carry_out() -> None:
             self._outputs.fail(rows.lineage.roots_of(np.array([row])), failure)
             rows.fate[row] = FAILED
-            note_reason(rows, (row,), failure)
+            for observer in self._outputs.observers:
+                observer.failed(rows, (row,), failure)
             if rows not in self._at_hand:
                 self.elsewhere[id(rows)] = rows
                 self._count_failed(tup)

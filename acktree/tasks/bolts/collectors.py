@@ -32,7 +32,6 @@ from acktree.tasks.bolts.emission import Emission
 from acktree.tasks.bolts.outlets import Outlet, Outlets, Unfit
 from acktree.tasks.bolts.outputs import Outputs
 from acktree.tasks.bolts.rows import ACKED, FAILED, FATES, OPEN, InboundRows, account_of
-from acktree.tasks.bolts.tracing import note_reason
 from acktree.tasks.failures import failure_of
 from acktree.texts import MOST_REASON, bounded, short_repr
 from acktree.topology.model import Component
@@ -221,7 +220,8 @@ class HandCollector(_Writer, OutputCollector):
         # out.
         self._outputs.fail(rows.lineage.roots_of(np.array([row])), failure)
         rows.fate[row] = FAILED
-        note_reason(rows, (row,), failure)
+        for observer in self._outputs.observers:
+            observer.failed(rows, (row,), failure)
         if rows is not self.rows:
             self.elsewhere[id(rows)] = rows
             self._count_failed(tup)

@@ -162,13 +162,13 @@ class ConcurrentTask(BoltTask):
         rows = unit.rows
         if self.acks and not self.flushes:
             ack_open(rows)
-        if rows.traced is not None:
+        if rows.timer is not None:
             for call in unit.calls:
-                rows.traced.note_call(call.row, call.began, call.spent_ms)
+                rows.timer.note_call(call.row, call.began, call.spent_ms)
         self.results.count_executed(rows, unit.spent_ms)
-        if self.results.watch is not None:
+        for observer in self.tuple_observers():
             for call in unit.calls:
-                self.results.watch.executed(rows, call.row, call.spent_ms)
+                observer.executed(rows, call.row, call.spent_ms)
         if self.acks:
             acked_ms = [call.spent_ms for call in unit.calls if rows.fate[call.row] == ACKED]
             self.results.count_processed(rows, sum(acked_ms), len(acked_ms))

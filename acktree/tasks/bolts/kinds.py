@@ -29,10 +29,10 @@ from acktree.tasks.bolts.collectors import (
     TimingCollector,
 )
 from acktree.tasks.bolts.emission import Emission
+from acktree.tasks.bolts.observer import Observer
 from acktree.tasks.bolts.outlets import Unfit
 from acktree.tasks.bolts.rows import ACKED, OPEN, InboundRows, ack_open
 from acktree.tasks.bolts.task import BoltTask
-from acktree.tasks.bolts.task_hooks import BoltWatch
 
 
 class BasicBoltTask(BoltTask):
@@ -49,8 +49,8 @@ class BasicBoltTask(BoltTask):
 
     def execute(self, frame: Frame, rows: InboundRows) -> None:  # noqa: ARG002  # the rows have its values
         collector, execute = self.collector, self.bolt.execute
-        if self.results.watch is not None:
-            execute = _watched(execute, self.results.watch, rows)
+        for observer in self.tuple_observers():
+            execute = _observed(execute, observer, rows)
         guard, watches = self.guard, self.guard.watches
         collector.rows = rows
         mark = self.outputs.monitor.mark
@@ -111,8 +111,8 @@ class HandBoltTask(BoltTask):
         execute, guard, watches = self.bolt.execute, self.guard, self.guard.watches
         if isinstance(self.collector, TimingCollector):
             execute = _timed(execute, rows)
-        if self.results.watch is not None:
-            execute = _watched(execute, self.results.watch, rows)
+        for observer in self.tuple_observers():
+            execute = _observed(execute, observer, rows)
         rows.came_ms = self.outputs.clock_ms
         mark = self.outputs.monitor.mark
         self.collector.rows = rows
@@ -184,8 +184,9 @@ class ArrowBoltTask(BoltTask):
             error = self.results.raised_by(call)
             if error is not None:
                 self.results.raised(rows, np.arange(count), error)
-        if self.results.watch is not None:
-            self.results.watch.executed_batch(rows, frame.values, (perf_counter() - began) * 1000)
+        spent_ms = (perf_counter() - began) * 1000
+        for observer in self.observers:
+            observer.executed_batch(rows, frame.values, spent_ms)
         by_reason: dict[str, list[int]] = {}
         for row, reason in collector.failed.items():
             if rows.fate[row] == OPEN:
@@ -220,15 +221,15 @@ class ArrowBoltTask(BoltTask):
         return emissions, unfit
 
 
-def _watched(execute: Callable[..., None], watch: BoltWatch, rows: InboundRows) -> Callable[..., None]:
-    """``execute``; task hooks are called after each call has returned or raised."""
+def _observed(execute: Callable[..., None], observer: Observer, rows: InboundRows) -> Callable[..., None]:
+    """``execute``; an observer is called after each call has returned or raised."""
 
     def executed(tup: Tuple, *given: object) -> None:
         row, began = tup._row, perf_counter()  # noqa: SLF001
         try:
             execute(tup, *given)
         finally:
-            watch.executed(rows, row, (perf_counter() - began) * 1000)
+            observer.executed(rows, row, (perf_counter() - began) * 1000)
 
     return executed
 

@@ -28,15 +28,16 @@ from acktree.tasks.bolts.bolt_tasks import bolt_task
 from acktree.tasks.bolts.concurrent_kinds import ConcurrentTask, run_together
 from acktree.tasks.bolts.emission import Emission
 from acktree.tasks.bolts.monitor import ExecutionMonitor
-from acktree.tasks.bolts.outputs import OnEmit, Outputs
+from acktree.tasks.bolts.observer import Observe
+from acktree.tasks.bolts.outputs import Outputs
 from acktree.tasks.bolts.pieces import PIECE_BYTES
 from acktree.tasks.bolts.router import Router
 from acktree.tasks.bolts.rows import InboundRows
 from acktree.tasks.bolts.task import BoltTask
 from acktree.tasks.chunk import Chunk, chunks_together
 from acktree.tasks.failures import failure_of
+from acktree.tasks.operator_order import OperatorOrder
 from acktree.tasks.plan import Plan
-from acktree.tasks.watch_order import WatchOrder
 from acktree.topology.model import Component
 
 ReadChunk = Callable[[str], Chunk]
@@ -55,9 +56,8 @@ def run_level(
     rows: Iterable[WireRow],
     store: StateStore | None = None,
     read_chunk: ReadChunk | None = None,
-    on_emit: OnEmit | None = None,
+    observe: Observe | None = None,
     monitor: ExecutionMonitor | None = None,
-    now_ms: Callable[[], int] | None = None,
     batch_id: int | None = None,
 ) -> Iterator[WireRow]:
     """Run the bolts of one level over the rows addressed to it.
@@ -69,9 +69,8 @@ def run_level(
         rows: Rows of this level and partition, in any order.
         store: State of this partition; None if no bolt of the level is stateful.
         read_chunk: Reads a chunk from the inbox; for the source level.
-        on_emit: Called with every batch that a component emits here.
+        observe: Makes the observers; None for none.
         monitor: Notes which row is executed; a no-op monitor by default.
-        now_ms: The time, for traces; None for the micro-batch's clock.
         batch_id: The number of the micro-batch, for the log.
 
     Returns:
@@ -80,7 +79,9 @@ def run_level(
     mine = sorted(rows, key=lambda row: (row.source, row.sequence, row.head))
     if not mine:
         return
-    outputs = Outputs(plan, partition, index, mine[0].clock_ms, on_emit, monitor, now_ms, batch_id)
+    clock_ms = mine[0].clock_ms
+    observers = () if observe is None else observe(plan, clock_ms)
+    outputs = Outputs(plan, partition, index, clock_ms, observers, monitor, batch_id)
     _begin_worker(plan, index, outputs)
     frames: dict[str, list[Frame]] = {}
     ticks: dict[str, float] = {}
@@ -126,7 +127,9 @@ def _obeying(outputs: Outputs, rows: Iterable[WireRow]) -> Iterator[WireRow]:
     """The rows without orders of operators, which come first and are carried out."""
     for row in rows:
         if row.kind == Kind.WATCH:
-            outputs.obey(WatchOrder.from_bytes(row.head))
+            order = OperatorOrder.from_bytes(row.head)
+            for observer in outputs.observers:
+                observer.ordered(order)
         else:
             yield row
 
@@ -143,7 +146,6 @@ def _run_bolt(
         for task, part in frame.by_task():
             by_task.setdefault(task, []).append(part)
     concurrent: list[ConcurrentTask] = []
-    ran: list[BoltTask] = []
     for task in outputs.plan.hosted(component, outputs.partition):
         given = by_task.get(task, [])
         if not given and tick_secs is None:
@@ -153,7 +155,6 @@ def _run_bolt(
             running.tick(tick_secs)
         for frame in given:
             running.run(frame)
-        ran.append(running)
         if isinstance(running, ConcurrentTask):
             concurrent.append(running)  # its tuples are executed with those of the other tasks
         else:
@@ -164,9 +165,6 @@ def _run_bolt(
         outputs.monitor.end()
     for running in concurrent:
         running.finish()
-    outputs.tracer.end_bolt(
-        (component.id, running.task, *held) for running in ran for held in running.moved_tuples()
-    )
 
 
 def _emit_rows(row: WireRow, outputs: Outputs) -> None:
@@ -186,8 +184,9 @@ def _emit_rows(row: WireRow, outputs: Outputs) -> None:
     else:
         roots = np.zeros(0, dtype=np.int64)
         rows = InboundRows(name, DEFAULT_STREAM, task, fields, Sparse.untracked(count))
-    router = Router(component, task, outputs, chunk_at=row.sequence)
-    outputs.tracer.watch_messages(rows, name, values)
+    router = Router(component, task, outputs, outputs.observers, chunk_at=row.sequence)
+    for observer in outputs.observers:
+        observer.opened(rows, name, values)
     refused = router.route(Emission(DEFAULT_STREAM, values, np.arange(count), {}), rows)
     if len(roots):
         # The owner is minus the task: these roots have no sequence. See tasks/spouts/verdict_batch.py.
@@ -212,8 +211,9 @@ def _emit_messages(chunk: Chunk, outputs: Outputs) -> None:
         roots = np.zeros(0, dtype=np.int64)
         rows = InboundRows(chunk.component, chunk.stream, chunk.task, fields, Sparse.untracked(count))
     # A subscriber gets one frame of a slice in each partition, so the first sequence defines the order.
-    router = Router(component, chunk.task, outputs, chunk_at=chunk.first_sequence)
-    outputs.tracer.watch_messages(rows, chunk.component, chunk.values)
+    router = Router(component, chunk.task, outputs, outputs.observers, chunk_at=chunk.first_sequence)
+    for observer in outputs.observers:
+        observer.opened(rows, chunk.component, chunk.values)
     emission = Emission(chunk.stream, chunk.values, np.arange(count), {}, chunk.tasks)
     refused = {**router.route(emission, rows), **_without_target(chunk, plan)}
     if chunk.is_tracked:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,16 +29,11 @@ from acktree.core.tracking.combining import split
 from acktree.core.tracking.deltas import Deltas, as_sequence_sums
 from acktree.core.tracking.sequence_sums import Opened, SequenceSums
 from acktree.core.tracking.verdicts import Failure
-from acktree.tasks.bolts.emitted_events import EmittedEvents
 from acktree.tasks.bolts.monitor import ExecutionMonitor
+from acktree.tasks.bolts.observer import Observer
 from acktree.tasks.bolts.oldest_held import HeldOpen
-from acktree.tasks.bolts.tracing import Tracer
 from acktree.tasks.failures import failure_of
 from acktree.tasks.plan import Plan
-from acktree.tasks.watch_order import WatchOrder
-
-OnEmit = Callable[[str, str, pa.RecordBatch], None]
-"""Called with (component, stream, batch)."""
 
 
 class Outputs:
@@ -50,9 +45,8 @@ class Outputs:
         partition: int,
         level: int,
         clock_ms: int,
-        on_emit: OnEmit | None = None,
+        observers: Sequence[Observer] = (),
         monitor: ExecutionMonitor | None = None,
-        now_ms: Callable[[], int] | None = None,
         batch_id: int | None = None,
     ) -> None:
         """Start empty.
@@ -62,19 +56,15 @@ class Outputs:
             partition: The partition that the level runs in.
             level: The level's index.
             clock_ms: The micro-batch's clock.
-            on_emit: Called with every batch that a component emits, before it is routed.
+            observers: See what happens; none by default.
             monitor: Notes which row is executed; a no-op monitor by default.
-            now_ms: The time, in milliseconds since 1970, for traces; None for the micro-batch's clock.
             batch_id: The number of the micro-batch, for the log.
         """
-        self.on_emit = on_emit
+        self.observers = observers
         self.monitor = monitor or ExecutionMonitor()
         self.plan, self.partition, self.level, self.clock_ms = plan, partition, level, clock_ms
         self.batch_id = batch_id
         self.counters = Counters()
-        clock = now_ms or (lambda: clock_ms)
-        self.events = EmittedEvents(clock)
-        self.tracer = Tracer(plan.trace_rule, plan.trace_rate, clock, is_tracking=plan.is_tracking)
         self.local: dict[str, list[Frame]] = {}
         self._frames: dict[tuple[int, int], list[Frame]] = {}
         self._errors: dict[str, list[dict[str, object]]] = {}
@@ -85,7 +75,6 @@ class Outputs:
         self._fails: list[tuple[Int64s, int]] = []
         self._reasons: list[bytes] = []
         self._resets: list[Int64s] = []
-        self._emitted: list[tuple[str, str, pa.RecordBatch]] = []
         self._payloads: list[tuple[Int64s, Buffer]] = []
         self._ids: list[tuple[Int64s, pa.RecordBatch]] = []
         self._forgotten: dict[str, list[Int64s]] = {}
@@ -147,18 +136,6 @@ class Outputs:
         failure = failure_of(error, component)
         self.fail(roots, failure)
         self.error(component, task, failure)
-
-    def emitted(self, component: str, stream: str, batch: pa.RecordBatch) -> None:
-        """Pass an emitted batch to ``on_emit``, and with ``debug`` to the driver."""
-        if self.on_emit is not None:
-            self.on_emit(component, stream, batch)
-        if self.plan.config.debug:
-            self._emitted.append((component, stream, batch))
-
-    def obey(self, order: WatchOrder) -> None:
-        """Take what operators watch, before anything is executed."""
-        self.tracer.obey(order)
-        self.events.order = order if order.debug else None
 
     def payload(self, roots: Int64s, values: Buffer) -> None:
         """Add the values of messages as an encoded batch, one row each. Read if one fails or stays open."""
@@ -234,7 +211,9 @@ class Outputs:
             yield self._row(Kind.IDS, pack(roots), batch_to_bytes(message_ids))
         for component, forgotten in self._forgotten.items():
             yield self._row(Kind.FORGOTTEN, component.encode(), pack(np.concatenate(forgotten)))
-        yield from self._rows_to_look_at()
+        for observer in self.observers:
+            yield from (self._row(*row) for row in observer.driver_rows())
+        yield from self._numbers_and_errors()
 
     def _rows_of(self, deltas: Deltas) -> Iterator[WireRow]:
         """Deltas as rows for the combining tasks, if there are any, and for the driver."""
@@ -247,15 +226,7 @@ class Outputs:
         if deltas:
             yield self._row(Kind.DELTAS, b"", deltas.to_bytes())
 
-    def _rows_to_look_at(self) -> Iterator[WireRow]:
-        """Tuples and numbers for operators."""
-        for component, stream, batch in self._emitted:
-            head = json.dumps((component, stream)).encode()
-            yield self._row(Kind.EMITTED, head, batch_to_bytes(batch))
-        if events := self.events.body():
-            yield self._row(Kind.EVENTS, b"", events)
-        if traced := self.tracer.body():
-            yield self._row(Kind.TRACE, b"", traced)
+    def _numbers_and_errors(self) -> Iterator[WireRow]:
         if self.counters or self._held:
             head = json.dumps(self._held).encode() if self._held else b""
             yield self._row(Kind.STATISTICS, head, self.counters.to_bytes())

@@ -37,6 +37,7 @@ from acktree.core.tracking.lineage_runs import Runs
 from acktree.errors import MisuseError, ProtocolError
 from acktree.stopped_by import pass_on
 from acktree.tasks.bolts.emission import Emission
+from acktree.tasks.bolts.observer import Observer
 from acktree.tasks.bolts.outputs import Outputs
 from acktree.tasks.bolts.rows import InboundRows, account_of
 from acktree.texts import error_text
@@ -96,7 +97,12 @@ class Router:
     """Routes the tuples of one task to the subscribers of its streams."""
 
     def __init__(
-        self, component: Component, task: int, outputs: Outputs, chunk_at: int | None = None
+        self,
+        component: Component,
+        task: int,
+        outputs: Outputs,
+        observers: Sequence[Observer],
+        chunk_at: int | None = None,
     ) -> None:
         """Make the router of one task.
 
@@ -104,11 +110,12 @@ class Router:
             component: The task's component.
             task: The task.
             outputs: Where frames go.
+            observers: See what is emitted and routed; more may be added later.
             chunk_at: For a slice of a spout's messages: the sequence of its first row, which is then the
                 number of every frame. None for a bolt: its frames are numbered from 0.
         """
         self._component, self._task, self._outputs = component, task, outputs
-        self._plan = outputs.plan
+        self._plan, self._observers = outputs.plan, observers
         self._sequence, self._step = (0, 1) if chunk_at is None else (chunk_at, 0)
         self._routes: dict[str, list[_Route]] = {}
         # Unanchored tuples are spread by the sequence for a spout, and by the clock and position for a bolt.
@@ -116,33 +123,34 @@ class Router:
         moment = np.array([outputs.clock_ms if chunk_at is None else 0], dtype=np.uint64)
         self._unanchored = mix64(mix64(moment) + np.uint64(task))[0]
 
-    def route(
-        self, emission: Emission, rows: InboundRows, chosen: list[Choice] | None = None
-    ) -> Mapping[int, BaseException]:
+    def route(self, emission: Emission, rows: InboundRows) -> Mapping[int, BaseException]:
         """Make frames of an emission, and add the edges of its copies to the sums of their anchors.
 
         Args:
             emission: The emitted tuples.
-            chosen: Is given which tasks were chosen, one choice for each subscriber, for task hooks.
             rows: The frame whose rows ``emission.parents`` names.
 
         Returns:
             Emitted row -> exception, for rows that a grouping raised on. These were not delivered to the
             subscriber of that grouping.
         """
-        outputs, count = self._outputs, emission.batch.num_rows
-        if not count:
-            return {}
-        outputs.counters.add(self._component.id, self._task, emission.stream, "emitted", count)
-        outputs.emitted(self._component.id, emission.stream, emission.batch)
-        if outputs.events.order is not None:
-            outputs.events.note(self._component.id, self._task, emission, rows)
+        choices = self._choices(emission, rows) if emission.batch.num_rows else []
+        for observer in self._observers:
+            observer.emitted(self._component.id, self._task, emission, rows, choices)
+        refused: dict[int, BaseException] = {}
+        for choice in choices:
+            refused |= choice.refused
+        return refused
+
+    def _choices(self, emission: Emission, rows: InboundRows) -> list[Choice]:
+        """Make frames for each subscriber; returns which tasks were chosen."""
+        count, choices = emission.batch.num_rows, list[Choice]()
+        self._outputs.counters.add(self._component.id, self._task, emission.stream, "emitted", count)
         routes = self._routes_of(emission.stream)
         needs_mixes = any(
             isinstance(route.chooser, Chooser) and route.chooser.needs_mixes for route in routes
         )
         mixes = self._mixes(emission.parents, rows) if needs_mixes else np.zeros(count, dtype=np.uint64)
-        refused: dict[int, BaseException] = {}
         for route in routes:
             try:
                 choice = self._route_over(route, emission, rows, mixes)
@@ -150,10 +158,8 @@ class Router:
                 raise
             except Exception as error:  # noqa: BLE001  # a column that Arrow does not handle
                 choice = _no_targets(count, self._not_routed(emission, error))
-            if chosen is not None:
-                chosen.append(choice)
-            refused |= choice.refused
-        return refused
+            choices.append(choice)
+        return choices
 
     def _route_over(self, route: _Route, emission: Emission, rows: InboundRows, mixes: UInt64s) -> Choice:
         """Make frames for one subscriber, and return which tasks were chosen."""
@@ -248,8 +254,8 @@ class Router:
             channel = _channel(self._component.id, emission.stream, pieces[0][0])
             lineage = _lineage_of(copies, emission.joins, rows, channel)
         whole = self._frame(route, emission, copies, lineage)
-        if rows.traced is not None or emission.joins:
-            self._outputs.tracer.link(whole, copies.parents, copies.emitted, emission.joins, rows)
+        for observer in self._observers:
+            observer.routed(whole, copies.parents, copies.emitted, emission.joins, rows)
         if bundles is None or len(pieces) == 1:
             self._send(pieces[0][0], whole)
             return

@@ -25,8 +25,6 @@ from acktree.tasks.bolts.outputs import Outputs
 from acktree.tasks.bolts.pieces import pieces_of
 from acktree.tasks.bolts.router import Router
 from acktree.tasks.bolts.rows import ACKED, FAILED, InboundRows, account_of
-from acktree.tasks.bolts.task_hooks import BoltWatch
-from acktree.tasks.bolts.tracing import note_reason
 from acktree.tasks.failures import failure_of
 from acktree.texts import error_text
 from acktree.topology.model import Component
@@ -38,20 +36,16 @@ class RowResults:
     """Reports what became of rows of one bolt task.
 
     Attributes:
-        watch: Calls task hooks; None without hooks.
+        observers: See what becomes of the rows.
         place: Where user code of the task logs.
     """
 
-    def __init__(self, component: Component, task: int, outputs: Outputs, *, is_batch: bool) -> None:
-        """Report to the outputs of a level.
-
-        Args:
-            is_batch: Whether the bolt emits batches.
-        """
-        self.watch: BoltWatch | None = None
+    def __init__(self, component: Component, task: int, outputs: Outputs) -> None:
+        """Report to the outputs of a level."""
+        self.observers = [*outputs.observers]
         self.place = Place(outputs.plan.topology.name, component.id, task, outputs.batch_id)
-        self._component, self._task, self._outputs, self._is_batch = component, task, outputs, is_batch
-        self._router = Router(component, task, outputs)
+        self._component, self._task, self._outputs = component, task, outputs
+        self._router = Router(component, task, outputs, self.observers)
 
     def route(self, emissions: Iterable[Emission], unfit: list[Unfit], rows: InboundRows) -> list[Unfit]:
         """Route what was emitted over these rows, before any of them is reported as acked.
@@ -63,12 +57,9 @@ class RowResults:
             All that could not be sent; what it was anchored to has failed.
         """
         for emission in (piece for each in emissions for piece in pieces_of(each)):
-            chosen = None if self.watch is None else self.watch.chosen
-            for emitted, error in self._router.route(emission, rows, chosen).items():
+            for emitted, error in self._router.route(emission, rows).items():
                 anchors = emission.joins.get(emitted, ())
                 unfit.append(Unfit(int(emission.parents[emitted]), anchors, error))
-            if self.watch is not None:
-                self.watch.emitted(emission, is_batch=self._is_batch)
         for refused in unfit:
             self._refuse(refused, rows)
         return unfit
@@ -86,8 +77,8 @@ class RowResults:
 
     def report_acked(self, rows: InboundRows) -> None:
         """Report to the acker which rows were acked since the last report."""
-        if self.watch is not None:
-            self.watch.report(rows)
+        for observer in self.observers:
+            observer.acked(rows)
         acked = rows.fate.count(ACKED)
         if acked and rows.component != "__system":
             self.count(rows, "acked", acked)
@@ -99,12 +90,11 @@ class RowResults:
 
     def fail(self, rows: InboundRows, which: Int64s, error: BaseException | None, reason: str = "") -> None:
         """Fail rows, all for one reason, whatever was reported of them before."""
-        if self.watch is not None:
-            self.watch.note(rows)
-        for row in which.tolist():
+        failure, failed = failure_of(error, self._component.id, reason), which.tolist()
+        for row in failed:
             rows.fate[row] = FAILED
-        failure = failure_of(error, self._component.id, reason)
-        note_reason(rows, which.tolist(), failure)
+        for observer in self.observers:
+            observer.failed(rows, failed, failure)
         self._outputs.fail(rows.lineage.roots_of(which), failure)
 
     def raised(self, rows: InboundRows, which: Int64s, error: BaseException) -> None:

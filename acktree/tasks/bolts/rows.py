@@ -20,7 +20,7 @@ from acktree.core.ids import Int32s, Int64s, UInt64s, edges_at, edges_from, step
 from acktree.core.tracking.lineage import Lineage, Sparse
 from acktree.core.tracking.lineage_runs import Runs
 from acktree.errors import MisuseError
-from acktree.tasks.bolts.traced_rows import TracedRows
+from acktree.tasks.bolts.row_timer import RowTimer
 
 OPEN: Final = 0
 ACKED: Final = 1
@@ -42,7 +42,7 @@ class InboundRows:
         owner: The collector that may ack these tuples; None for rows that are never acked.
         came_ms: The clock of the micro-batch that brought the rows; -1 if latency is not measured.
         began: Row -> when its execution began, in seconds of a monotonic clock; empty if not sampled.
-        traced: Which rows belong to traced messages; None if none does.
+        timer: Times some of the rows for an observer; None for none.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class InboundRows:
         self.owner: object = None
         self.came_ms = -1
         self.began: dict[int, float] = {}
-        self.traced: TracedRows | None = None
+        self.timer: RowTimer | None = None
 
     @cached_property
     def ack_values(self) -> Int64s:
@@ -151,8 +151,8 @@ class InboundRows:
         return cls("__system", "__tick", -1, ("rate_secs",), Sparse.untracked(1), [(secs,)])
 
     def steps(self) -> Iterable[int]:
-        """All rows in order; traced ones are timed."""
-        return range(len(self.lineage)) if self.traced is None else self.traced.steps()
+        """All rows in order; those of the timer are timed."""
+        return range(len(self.lineage)) if self.timer is None else self.timer.steps()
 
     def handle(self, row: int) -> Tuple:
         """The :class:`Tuple` that points to one row."""

@@ -23,7 +23,7 @@ import numpy as np
 
 from acktree.bolt import AnyBolt
 from acktree.config import Config
-from acktree.core.data.context import Clock, TaskContext, TaskHook
+from acktree.core.data.context import Clock, TaskContext
 from acktree.core.data.frames import Frame
 from acktree.core.data.reading import Column
 from acktree.core.data.values import unpickled_columns
@@ -38,12 +38,12 @@ from acktree.tasks.bolts.guard import FlushGuard, Guard
 from acktree.tasks.bolts.left_out import error_of as left_out_error
 from acktree.tasks.bolts.left_out import parts_of
 from acktree.tasks.bolts.memory import TaskMemory
+from acktree.tasks.bolts.observer import Observer
 from acktree.tasks.bolts.outlets import Outlets, Unfit
 from acktree.tasks.bolts.outputs import Outputs
 from acktree.tasks.bolts.row_names import Names
 from acktree.tasks.bolts.row_results import RowResults
 from acktree.tasks.bolts.rows import FAILED, OPEN, InboundRows, ack_open, open_among
-from acktree.tasks.bolts.task_hooks import BoltWatch, columns_to_show, watch_of
 from acktree.tasks.own_metrics import grown_metrics, task_services
 from acktree.texts import error_text
 from acktree.topology.model import Component
@@ -80,7 +80,8 @@ class BoltTask(ABC):
         self.component, self.task, self.outputs = component, task, outputs
         self.plan = outputs.plan
         self.outlets = Outlets(component, outputs.plan)
-        self.results = RowResults(component, task, outputs, is_batch=not self.decodes)
+        self.results = RowResults(component, task, outputs)
+        self.observers, self.report = self.results.observers, self.results.error
         self.memory: TaskMemory | None = None
         self.unsavable: BaseException | None = None
         """Why what the bolt remembers must not be saved in this micro-batch."""
@@ -97,14 +98,14 @@ class BoltTask(ABC):
         self.services = task_services(self.plan.worker.resources)
         clock = Clock(outputs.clock_ms)
         self.context = self.plan.context(component, task, clock, self.services)
-        self.results.watch = watch_of(self.plan, self.context, self.results.error, acks=self.acks)
+        for observer in outputs.observers:
+            observer.task_begun(self)
         if self.broken is None:
             self.broken = self.results.raised_in("prepare", lambda: self._begin(store))
         else:
             self.results.error(self.broken)
 
     def _begin(self, store: StateStore | None) -> None:
-        self.services.add_hook = self._add_hook
         try:
             self.prepare(self.plan.config, self.context)
         finally:
@@ -123,10 +124,9 @@ class BoltTask(ABC):
         guard = FlushGuard if self.flushes else Guard
         self.guard = guard(self.bolt, self.component.remembers, self.component.id)
 
-    def _add_hook(self, hook: TaskHook) -> None:
-        if self.results.watch is None:
-            self.results.watch = BoltWatch(self.plan, self.context, self.results.error, acks=self.acks)
-        self.results.watch.add(hook)
+    def tuple_observers(self) -> list[Observer]:
+        """The observers that are told of each tuple."""
+        return [observer for observer in self.observers if observer.sees_tuples]
 
     @abstractmethod
     def make_collector(self) -> Collector:
@@ -233,8 +233,8 @@ class BoltTask(ABC):
         self._run(frame, columns, None)
 
     def _run(self, frame: Frame, columns: Sequence[Column], refused: BaseException | None) -> None:
-        if refused is not None and self.results.watch is not None:
-            columns = columns_to_show(frame)
+        if refused is not None and self.tuple_observers():
+            columns = _columns_to_show(frame)
         rows = self._account(frame, columns)
         started = perf_counter()
         if refused is None:
@@ -244,8 +244,8 @@ class BoltTask(ABC):
         else:
             self.results.fail(rows, np.arange(len(rows.lineage)), refused)
         spent_ms = (perf_counter() - started) * _MS
-        if rows.traced is not None:
-            rows.traced.note_batch(started, spent_ms)
+        if rows.timer is not None:
+            rows.timer.note_batch(started, spent_ms)
         self.results.count_executed(rows, spent_ms)
         self.measure(rows, spent_ms)
         self.send(rows)
@@ -265,7 +265,8 @@ class BoltTask(ABC):
             frame.component, frame.stream, frame.source_tasks, stream.fields, frame.lineage, columns
         )
         rows.owner = self.owner
-        self.outputs.tracer.watch(rows, self.component.id, self.task)
+        for observer in self.observers:
+            observer.received(rows, self.component.id, self.task)
         if self.memory is not None or self.flushes:
             self.seen.append(rows)
             self.started.append(perf_counter())
@@ -276,8 +277,9 @@ class BoltTask(ABC):
         if not self.acks and OPEN in rows.fate:
             self.left_open.append(rows)
         self.results.count(rows, "failed", rows.fate.count(FAILED))
-        if self.results.watch is not None and self.memory is None and not self.flushes:
-            self.results.watch.forget(rows)
+        if self.memory is None and not self.flushes:
+            for observer in self.observers:
+                observer.closed(rows)
 
     def tick(self, secs: float) -> None:
         """Let the bolt tick; what it emits has no anchor, what it raises is reported."""
@@ -322,8 +324,8 @@ class BoltTask(ABC):
         """
         if self.broken is None:
             self._finish()
-        if self.results.watch is not None:
-            self.results.watch.end()
+        for observer in self.observers:
+            observer.task_ended(self)
         self.outputs.metrics(self.component.id, self.task, grown_metrics(self.services, self.results.error))
 
     def _finish(self) -> None:
@@ -411,6 +413,14 @@ class BoltTask(ABC):
         error = self.results.raised_by(self.guard.check_all)
         if error is not None:
             self.results.raised(rows, np.arange(len(rows.lineage)), error)
+
+
+def _columns_to_show(frame: Frame) -> Sequence[Column]:
+    """The values of a frame that the bolt is not given, for observers; nulls if they cannot be read."""
+    try:
+        return unpickled_columns(frame.values)
+    except MisuseError:
+        return [[None] * len(frame.lineage) for _ in frame.values.schema]
 
 
 def _overrides(bolt: object, hook: str, contract: type[AnyBolt]) -> bool:

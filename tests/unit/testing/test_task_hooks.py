@@ -26,7 +26,7 @@ from acktree import (
     TaskHook,
     TopologyBuilder,
 )
-from acktree.tasks.bolts.task_hooks import watch_of
+from acktree.tasks.observers.bolt_hooks import BoltHooks
 from acktree.tasks.own_metrics import task_services
 from acktree.testing import FeederSpout, LocalCluster
 from tests.generated import at_random
@@ -241,7 +241,11 @@ class ExitsWhenCopied(TaskHook):
 def test_hooks_that_call_sys_exit_when_a_bolt_gets_its_copy_fail_nothing():
     plan = SimpleNamespace(task_hooks=lambda: pickle.loads(pickle.dumps(ExitsWhenCopied())))
     context, reported = TaskContext("words", "split", 1, 0, {"split": (1,)}), []
-    assert watch_of(plan, context, reported.append, acks=True) is None
+    task = SimpleNamespace(
+        plan=plan, context=context, services=SimpleNamespace(), observers=[], report=reported.append
+    )
+    BoltHooks().task_begun(task)
+    assert task.observers == []
     assert "the task hooks cannot be unpickled here: SystemExit: 5" in str(reported[0])
 
 

@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from acktree.core.tracking.trace_facts import Facts
-from acktree.tasks.bolts import trace_quota
+from acktree.tasks.observers import trace_quota
 from acktree.traces import packs
 from acktree.traces.packs import Messages, packed, tuples_of, unpacked
 from tests.unit.traces.facts import body_of

@@ -17,8 +17,8 @@ from acktree.core.micro_batch import MicroBatch
 from acktree.core.tracking.attempts import CHOSEN, NAMED
 from acktree.core.tracking.sampling import TraceRule
 from acktree.core.tracking.verdicts import Failure, FailureCause, FailureKind
-from acktree.tasks.bolts.previews import previews
 from acktree.tasks.chunk import Chunk
+from acktree.tasks.observers.previews import previews
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from acktree.testing import FeederSpout, LocalCluster
 from acktree.texts import short_repr

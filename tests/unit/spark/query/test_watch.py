@@ -10,7 +10,7 @@ from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.inbox_files import ChunkKind
 from acktree.core.data.frames import Kind
 from acktree.spark.query.source import InboxReader
-from acktree.tasks.watch_order import WatchOrder
+from acktree.tasks.operator_order import OperatorOrder
 
 
 def seen(folder, start, end):
@@ -18,7 +18,7 @@ def seen(folder, start, end):
     reader = InboxReader({"inbox": str(folder), "partitions": "2", "interval_secs": "1"})
     rows = [row for part in reader.partitions({"chunk": start}, {"chunk": end}) for row in part.rows]
     return {
-        (row.level, row.partition): WatchOrder.from_bytes(row.head).trace_rate
+        (row.level, row.partition): OperatorOrder.from_bytes(row.head).trace_rate
         for row in rows
         if row.kind == Kind.WATCH
     }
@@ -33,9 +33,9 @@ def beats(inbox, count):
 def test_an_order_holds_from_its_entry_to_the_next_one_in_second_runs_too(tmp_path):
     inbox = FileInbox(tmp_path, -1, 1000, 1 << 20)
     before = beats(inbox, 2)
-    first = inbox.append_watch(WatchOrder(0.5).to_bytes(), levels=2)
+    first = inbox.append_watch(OperatorOrder(0.5).to_bytes(), levels=2)
     between = beats(inbox, 2)
-    second = inbox.append_watch(WatchOrder(0.25).to_bytes(), levels=2)
+    second = inbox.append_watch(OperatorOrder(0.25).to_bytes(), levels=2)
     after = beats(inbox, 1)
 
     def everywhere(rate):

@@ -19,11 +19,11 @@ def each_level_in_a_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     batches = count()
 
     def isolated(
-        plan: Any, index: int, partition: int, rows: Any, store: Any, read_chunk: Any, on_emit: Any, **_: Any
+        plan: Any, index: int, partition: int, rows: Any, store: Any, read_chunk: Any, observe: Any, **_: Any
     ):
         alone = Isolation(tmp_path, next(batches), index, partition, 1, plan.config.execute_timeout_secs)
         return alone.run(
-            lambda monitor, its: run_level(plan, index, partition, rows, its, read_chunk, on_emit, monitor),
+            lambda monitor, its: run_level(plan, index, partition, rows, its, read_chunk, observe, monitor),
             store,
         )
 

@@ -16,6 +16,7 @@ from acktree.core.data.frames import Frame, Kind, WireRow
 from acktree.tasks.acker import Acker
 from acktree.tasks.bolts import level
 from acktree.tasks.bolts.outputs import Outputs
+from acktree.tasks.observers.usual import usual_observers
 from acktree.testing import FeederSpout, LocalCluster, local_levels
 from acktree.testing.local_topology import LocalTopology
 
@@ -65,7 +66,9 @@ def run_twice(random: Random) -> Iterator[list[int]]:
     ):
         shuffled, twin = random.sample(rows, len(rows)), copy.deepcopy(store)
         first = list(run_level(plan, index, partition, rows, store, *further, **named))
-        second = list(run_level(plan, index, partition, shuffled, twin, *further[:1], **named))
+        second = list(
+            run_level(plan, index, partition, shuffled, twin, *further[:1], usual_observers, **named)
+        )
         assert said(first) == said(second)
         assert store is None or store.blobs == twin.blobs
         counted.append(len(rows))

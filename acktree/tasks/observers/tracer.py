@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
 from time import perf_counter
 from typing import Any, Final, NamedTuple, ParamSpec
@@ -25,23 +25,25 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from acktree.core.data.frames import Frame
+from acktree.core.data.frames import Frame, Kind
 from acktree.core.data.tuples import Tuple
 from acktree.core.ids import Int32s, Int64s
+from acktree.core.packing import Buffer
 from acktree.core.tracking.lineage import Lineage
 from acktree.core.tracking.sampling import TraceRule
 from acktree.core.tracking.trace_facts import EXECUTION, HELD, LINK, Bolt, Facts, Place
 from acktree.core.tracking.verdicts import Failure
 from acktree.logs import logger
 from acktree.stopped_by import pass_on
-from acktree.tasks.bolts.previews import preview_columns
+from acktree.tasks.bolts.observer import ObservedTask, Observer
+from acktree.tasks.bolts.row_timer import RowTimer
 from acktree.tasks.bolts.rows import ACKED, FAILED, OPEN, REPORTED, InboundRows, account_of
-from acktree.tasks.bolts.trace_quota import MOST_FACTS, Quota
-from acktree.tasks.bolts.traced_rows import Pairs, TracedRows
-from acktree.tasks.watch_order import WatchOrder
+from acktree.tasks.observers.previews import preview_columns
+from acktree.tasks.observers.trace_quota import MOST_FACTS, Quota
+from acktree.tasks.operator_order import OperatorOrder
 from acktree.texts import bounded, error_text
 
-__all__ = ["Tracer", "note_reason", "recording"]
+__all__ = ["Tracer", "recording"]
 
 log = logger("acktree")
 
@@ -69,7 +71,36 @@ def recording(method: Callable[Given, None]) -> Callable[Given, None]:
     return guarded
 
 
-class Tracer:
+class Pairs(NamedTuple):
+    """Tuples, each under one of its roots: three arrays, shape (m,), by row."""
+
+    rows: Int64s
+    roots: Int64s
+    edges: Int64s
+
+    def where(self, mask: Bools) -> Pairs:
+        """Those where a mask is true."""
+        return Pairs(*(each[mask] for each in self))
+
+
+class TracedRows(RowTimer):
+    """The traced tuples of one frame; they are timed.
+
+    Attributes:
+        pairs: Each traced row under each of its traced roots, by row.
+        surplus: The same, of messages that have too many tuples: only failed ones are recorded.
+        reasons: Row -> why it was failed.
+    """
+
+    __slots__ = ("pairs", "reasons", "surplus")
+
+    def __init__(self, pairs: Pairs, surplus: Pairs, count: int) -> None:
+        super().__init__(pairs.rows, count)
+        self.pairs, self.surplus = pairs, surplus
+        self.reasons: dict[int, str] = {}
+
+
+class Tracer(Observer):
     """The facts of one level, partition and micro-batch.
 
     Attributes:
@@ -89,7 +120,7 @@ class Tracer:
         self.rate, self.is_tracking = rate, is_tracking
         self._rule, self._now_ms = rule, now_ms
         self._start, self._start_ms = perf_counter(), now_ms()
-        self._accounts: list[tuple[str, int, InboundRows]] = []
+        self._accounts: dict[int, list[InboundRows]] = {}
         self._links: list[Rows] = []
         self._parents: list[Int64s] = []
         self._shown: list[Sequence[object]] = []
@@ -98,11 +129,10 @@ class Tracer:
         self._executed = 0
         self._reasons: dict[int, str] = {}
         self._bolts: dict[Bolt, int] = {}
-        self._linked, self._watched = Quota(), Quota()
+        self._links_kept, self._executions_kept = Quota(), Quota()
         self._more: Counter[tuple[int, str]] = Counter()
 
-    def obey(self, order: WatchOrder) -> None:
-        """Take what operators watch. Called before anything is recorded."""
+    def ordered(self, order: OperatorOrder) -> None:
         if self.is_tracking:
             self.rate = order.trace_rate
 
@@ -111,32 +141,36 @@ class Tracer:
         return self.rate <= 0 and not lineage.has_attempts
 
     @recording
-    def watch(self, rows: InboundRows, component: str, task: int) -> None:
-        """Note which rows of a frame are traced, before its tuples are executed."""
+    def received(self, rows: InboundRows, component: str, task: int) -> None:  # noqa: ARG002  # known at the end
+        if self._note_traced(rows) is not None:
+            self._accounts.setdefault(task, []).append(rows)
+
+    def _note_traced(self, rows: InboundRows) -> TracedRows | None:
+        """Note which rows of a frame are traced; None for none."""
         if self._is_off(rows.lineage):
-            return
+            return None
         pairs = Pairs(*self._rule.pairs(rows.lineage, self.rate))
         if not len(pairs.rows):
-            return
-        kept = self._watched.kept(pairs.roots)
+            return None
+        kept = self._executions_kept.kept(pairs.roots)
         surplus = pairs.where(np.zeros(len(pairs.rows), np.bool_) if kept is None else ~kept)
-        rows.traced = TracedRows(pairs if kept is None else pairs.where(kept), surplus, len(rows.lineage))
-        self._accounts.append((component, task, rows))
+        rows.timer = traced = TracedRows(
+            pairs if kept is None else pairs.where(kept), surplus, len(rows.lineage)
+        )
+        return traced
 
     @recording
-    def watch_messages(self, rows: InboundRows, component: str, values: pa.RecordBatch) -> None:
-        """Note which messages of a spout are traced, before they are routed; each is the root of its tree."""
-        self.watch(rows, component, -1)
-        self._accounts.clear()  # they are not executed here
-        if rows.traced is None:
+    def opened(self, rows: InboundRows, component: str, values: pa.RecordBatch) -> None:
+        traced = self._note_traced(rows)
+        if traced is None:
             return
-        pairs = rows.traced.pairs
+        pairs = traced.pairs  # each message is the root of its tree
         tasks = np.broadcast_to(np.asarray(rows.task_ids), len(rows.lineage))[pairs.rows]
         shown = preview_columns(values, pairs.rows)
         self._add_links(pairs, (component, rows.stream, component), (tasks, tasks), None, shown)
 
     @recording
-    def link(
+    def routed(
         self,
         frame: Frame,
         parents: Int64s,
@@ -144,30 +178,20 @@ class Tracer:
         joins: Mapping[int, Sequence[Tuple]],
         rows: InboundRows,
     ) -> None:
-        """Record the tuples of a frame that hang on traced messages.
-
-        Args:
-            frame: The frame, as it leaves.
-            parents: The row that each of its tuples is anchored to; -1 for none, or for one in ``joins``.
-            emitted: The emitted tuple that each is a copy of; None if there is one copy of each, in order.
-            joins: Emitted tuple -> its anchors, where there are several.
-            rows: The frame that ``parents`` counts in.
-        """
-        if self._is_off(frame.lineage):
+        traced = _traced(rows)
+        if (traced is None and not joins) or self._is_off(frame.lineage):
             return
-        among = None
-        if rows.traced is not None and not joins:
-            among = np.flatnonzero(rows.traced.mask[parents])
+        among = None if traced is None or joins else np.flatnonzero(traced.mask[parents])
         pairs = Pairs(*self._rule.pairs(frame.lineage, self.rate, among))
         if not len(pairs.rows):
             return
-        over = _edges_above(pairs, parents, emitted, joins, rows.traced)
+        over = _edges_above(pairs, parents, emitted, joins, traced)
         anchored = over.counts > 0  # else another root of a row that has several
         if not anchored.all():
             pairs, over = pairs.where(anchored), over.where(anchored)
         if not len(pairs.rows):
             return
-        kept = self._linked.kept(pairs.roots)
+        kept = self._links_kept.kept(pairs.roots)
         if kept is not None:
             pairs, over = pairs.where(kept), over.where(kept)
         shown = preview_columns(frame.values, pairs.rows)
@@ -215,22 +239,28 @@ class Tracer:
         self._shown.append((len(links), *shown))
 
     @recording
-    def end_bolt(self, held: Iterable[tuple[str, int, InboundRows, int]] = ()) -> None:
-        """Record the fates of all rows that were noted, when the tasks of a bolt are done with them.
+    def failed(self, rows: InboundRows, which: Sequence[int], failure: Failure) -> None:
+        """Note why traced rows were failed; of several reasons the first."""
+        traced = _traced(rows)
+        if traced is not None:
+            words = bounded(failure.reason, _MOST_REASON)
+            for row in which:
+                if traced.mask[row]:
+                    traced.reasons.setdefault(row, words)
 
-        Args:
-            held: Tuples of earlier micro-batches whose fate changed: (component, task, rows, row).
-        """
-        accounts, self._accounts = self._accounts, []
-        for component, task, rows in accounts:
-            traced = rows.traced
+    @recording
+    def task_ended(self, task: ObservedTask) -> None:
+        """Record the fates of all traced rows of a task."""
+        component, number = task.context.component_id, task.context.task_id
+        for rows in self._accounts.pop(number, ()):
+            traced = _traced(rows)
             assert traced is not None, "only these are noted"
             began_ms, took_ms = self._times(traced)
-            self._add_executions((component, task, rows), traced.pairs, began_ms, took_ms, traced.together)
+            self._add_executions((component, number, rows), traced.pairs, began_ms, took_ms, traced.together)
             if len(traced.surplus.rows):
-                self._count_surplus(component, task, rows, traced)
+                self._count_surplus(component, number, rows, traced)
         of_rows: dict[int, Pairs] = {}
-        for component, task, rows, row in held:
+        for rows, row in task.moved_tuples():
             if self._is_off(rows.lineage):
                 continue
             if id(rows) not in of_rows:
@@ -238,7 +268,7 @@ class Tracer:
             pairs = of_rows[id(rows)]
             mine = pairs.where(pairs.rows == row)
             if len(mine.rows):
-                self._add_executions((component, task, rows), mine, self._start_ms, np.nan, 1)
+                self._add_executions((component, number, rows), mine, self._start_ms, np.nan, 1)
 
     def _times(self, traced: TracedRows) -> tuple[Int64s | int, Floats | float]:
         """When the traced rows were executed, and how long."""
@@ -264,8 +294,8 @@ class Tracer:
         executions["began_ms"], executions["took_ms"] = began_ms, took_ms
         executions["bolt"] = self._bolts.setdefault(Bolt(component, task, together), len(self._bolts))
         executions["fate"] = _fates_of(rows, pairs.rows)
-        reasons = {} if rows.traced is None else rows.traced.reasons
-        if reasons:
+        traced = _traced(rows)
+        if traced is not None and (reasons := traced.reasons):
             self._reasons |= {
                 self._executed + at: reasons[row]
                 for at, row in enumerate(pairs.rows.tolist())
@@ -298,11 +328,11 @@ class Tracer:
             return self._start_ms
         return self._start_ms + round((moment - self._start) * 1000)
 
-    def body(self) -> bytes:
-        """All facts, for the driver; empty for none."""
+    def driver_rows(self) -> Iterator[tuple[Kind, bytes, Buffer]]:
+        """All facts as one row; none for none."""
         if not (self._links or self._executions or self._more):
-            return b""
-        return Facts(
+            return
+        facts = Facts(
             [*self._places],
             _joined(self._links, LINK),
             _joined(self._parents, np.dtype(np.int64)),
@@ -311,7 +341,8 @@ class Tracer:
             self._reasons,
             [(root, component, count) for (root, component), count in self._more.items()],
             json.dumps(self._shown).encode(),
-        ).to_bytes()
+        )
+        yield Kind.TRACE, b"", facts.to_bytes()
 
 
 class _Above(NamedTuple):
@@ -332,7 +363,7 @@ def _edges_above(
     joins: Mapping[int, Sequence[Tuple]],
     traced: TracedRows | None,
 ) -> _Above:
-    """The edges of the tuples that some tuples are anchored to; see :meth:`Tracer.link`."""
+    """The edges of the tuples that some tuples are anchored to; see :meth:`Tracer.routed`."""
     if traced is not None and not joins and not len(traced.pairs.rows):  # all of its rows are surplus
         return _Above(np.zeros(len(pairs.rows), np.int32), np.zeros(0, np.int64))
     if traced is not None and not joins and len(traced.pairs.rows) == np.count_nonzero(traced.mask):
@@ -357,14 +388,9 @@ def _joined(parts: Sequence[npt.NDArray[Any]], dtype: np.dtype[Any]) -> npt.NDAr
     return np.concatenate(parts) if parts else np.zeros(0, dtype)
 
 
-def note_reason(rows: InboundRows, which: Iterable[int], failure: Failure) -> None:
-    """Note why traced rows were failed; of several reasons the first."""
-    traced = rows.traced
-    if traced is not None:
-        words = bounded(failure.reason, _MOST_REASON)
-        for row in which:
-            if traced.mask[row]:
-                traced.reasons.setdefault(row, words)
+def _traced(rows: InboundRows) -> TracedRows | None:
+    """Which rows of a frame are traced; None if none is."""
+    return rows.timer if isinstance(rows.timer, TracedRows) else None
 
 
 def _listed(pairs: Pairs) -> Iterable[tuple[int, int, int]]:

@@ -1,4 +1,4 @@
-"""The calls of task hooks for one bolt task.
+"""The calls of users' task hooks for bolt tasks.
 
 Most is read off the accounts of the rows after each frame, so that a task without hooks pays one test a
 frame: which rows were acked or failed since the account was read last, and what was routed to which tasks.
@@ -7,83 +7,71 @@ frame: which rows were acked or failed since the account was read last, and what
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from itertools import count
 
 import numpy as np
 import pyarrow as pa
 
 from acktree.core.data.choosers import Choice
-from acktree.core.data.context import TaskContext, TaskHook
-from acktree.core.data.frames import Frame
+from acktree.core.data.context import TaskHook
 from acktree.core.data.hooks import BoltAckInfo, BoltExecuteInfo, BoltFailInfo, EmitInfo
-from acktree.core.data.reading import Column
-from acktree.core.data.values import rows_to_show, unpickled_columns
+from acktree.core.data.values import rows_to_show
 from acktree.core.ids import Int64s
-from acktree.errors import HookError, MisuseError
+from acktree.core.tracking.verdicts import Failure
+from acktree.errors import HookError
 from acktree.stopped_by import pass_on
 from acktree.tasks.bolts.emission import Emission
+from acktree.tasks.bolts.observer import ObservedTask, Observer
 from acktree.tasks.bolts.rows import ACKED, FAILED, OPEN, InboundRows
 from acktree.tasks.hook_calls import HookCalls
-from acktree.tasks.plan import Plan
 from acktree.texts import error_text
 
-__all__ = ["BoltWatch", "watch_of"]
+__all__ = ["BoltHooks"]
 
 
-def columns_to_show(frame: Frame) -> Sequence[Column]:
-    """The values of a frame that the bolt is not given; nulls if they cannot be read."""
-    try:
-        return unpickled_columns(frame.values)
-    except MisuseError:
-        return [[None] * len(frame.lineage) for _ in frame.values.schema]
+class BoltHooks(Observer):
+    """Gives each bolt task that has hooks an observer of its own, which calls them."""
 
-
-def watch_of(
-    plan: Plan, context: TaskContext, report: Callable[[Exception], None], *, acks: bool
-) -> BoltWatch | None:
-    """The watch of a bolt task, with the hooks that the topology has for every task; None if it has none.
-
-    Args:
-        plan: The plan.
-        context: The task's context.
-        report: Takes what a hook raised.
-        acks: Whether the engine acks what ``execute`` returned for.
-    """
-    try:
-        hooks = plan.task_hooks()
-    except BaseException as error:  # noqa: BLE001  # user code
-        pass_on(error)
-        report(
-            HookError(
-                f"the task hooks cannot be unpickled here: {error_text(error)}",
-                f"component {context.component_id!r}, task {context.task_id}",
-                "let every worker import what the hooks need",
+    def task_begun(self, task: ObservedTask) -> None:
+        task.services.add_hook = partial(_add, task)
+        try:
+            hooks = task.plan.task_hooks()
+        except BaseException as error:  # noqa: BLE001  # user code
+            pass_on(error)
+            task.report(
+                HookError(
+                    f"the task hooks cannot be unpickled here: {error_text(error)}",
+                    f"component {task.context.component_id!r}, task {task.context.task_id}",
+                    "let every worker import what the hooks need",
+                )
             )
-        )
-        return None
-    if not hooks:
-        return None
-    watch = BoltWatch(plan, context, report, acks=acks)
-    for hook in hooks:
-        watch.add(hook)
-    return watch
+            return
+        for hook in hooks:
+            _add(task, hook)
 
 
-class BoltWatch:
-    """Tells the hooks of one bolt task, in one micro-batch.
+def _add(task: ObservedTask, hook: TaskHook) -> None:
+    """Prepare a hook of a task, and call it for all that follows."""
+    for observer in task.observers:
+        if isinstance(observer, _HooksOfTask):
+            break
+    else:
+        observer = _HooksOfTask(task)
+        task.observers.append(observer)
+    observer.add(hook)
 
-    Attributes:
-        chosen: Is given the choices of each route over which an emission goes; read by :meth:`emitted`.
-    """
 
-    def __init__(
-        self, plan: Plan, context: TaskContext, report: Callable[[Exception], None], *, acks: bool
-    ) -> None:
+class _HooksOfTask(Observer):
+    """Calls the hooks of one bolt task, in one micro-batch."""
+
+    sees_tuples = True
+
+    def __init__(self, task: ObservedTask) -> None:
         """Start without hooks."""
-        self.chosen: list[Choice] = []
-        self._task, self._acks = context.task_id, acks
-        self._calls = HookCalls(plan.config, context, report, plan.reported)
+        self._task, self._acks, self._is_batch = task.context.task_id, task.acks, not task.decodes
+        self._calls = HookCalls(task.plan.config, task.context, task.report, task.plan.reported)
         self._rows: dict[int, InboundRows] = {}
         self._reported: dict[int, bytearray] = {}
         self._spent: defaultdict[int, dict[int, float]] = defaultdict(dict)
@@ -94,38 +82,41 @@ class BoltWatch:
         self._calls.add(hook)
 
     def executed(self, rows: InboundRows, row: int, spent_ms: float) -> None:
-        """``execute`` has returned or raised for a row."""
         if self._acks or rows.fate[row] != OPEN:
             self._spent[self._note(rows)][row] = spent_ms
         self._calls.bolt_execute(BoltExecuteInfo(rows.handle(row), self._task, spent_ms))
 
     def executed_batch(self, rows: InboundRows, batch: pa.RecordBatch, spent_ms: float) -> None:
-        """``execute_batch`` has returned or raised."""
         self._batches[self._note(rows)] = batch, spent_ms
         self._calls.bolt_execute(BoltExecuteInfo(None, self._task, spent_ms, batch, batch.num_rows))
 
-    def emitted(self, emission: Emission, *, is_batch: bool) -> None:
-        """An emission was routed, as :attr:`chosen` says."""
-        chosen, self.chosen[:] = list(self.chosen), []
-        batch, task = emission.batch, self._task
-        if is_batch:
-            targets = {int(each) for choice in chosen for each in np.unique(choice.tasks)}
+    def emitted(
+        self,
+        component: str,  # noqa: ARG002  # of one task
+        task: int,
+        emission: Emission,
+        rows: InboundRows,  # noqa: ARG002  # hooks are not told
+        choices: Sequence[Choice],
+    ) -> None:
+        batch = emission.batch
+        if self._is_batch:
+            targets = {int(each) for choice in choices for each in np.unique(choice.tasks)}
             out = tuple(sorted(targets))
             self._calls.emit(EmitInfo(None, emission.stream, task, out, batch, batch.num_rows))
             return
         out_tasks: list[list[int]] = [[] for _ in range(batch.num_rows)]
-        for choice in chosen:
-            rows = count() if choice.rows is None else choice.rows.tolist()
-            for row, target in zip(rows, choice.tasks.tolist(), strict=False):  # of all rows, or of some
+        for choice in choices:
+            chosen = count() if choice.rows is None else choice.rows.tolist()
+            for row, target in zip(chosen, choice.tasks.tolist(), strict=False):  # of all rows, or of some
                 out_tasks[row].append(target)
         for values, targets_of in zip(rows_to_show(batch), out_tasks, strict=True):
             self._calls.emit(EmitInfo(tuple(values), emission.stream, task, tuple(sorted(targets_of))))
 
-    def note(self, rows: InboundRows) -> None:
-        """Rows have failed, or are about to; reported at the end of the micro-batch, if not before."""
+    def failed(self, rows: InboundRows, which: Sequence[int], failure: Failure) -> None:  # noqa: ARG002
+        """Note the rows. They are reported at the end of the micro-batch, if not before."""
         self._note(rows)
 
-    def report(self, rows: InboundRows) -> None:
+    def acked(self, rows: InboundRows) -> None:
         """Call the hooks for rows that were acked or failed since the last report of them."""
         if rows.component == "__system":
             return
@@ -158,14 +149,14 @@ class BoltWatch:
             mine = batch if len(failed) == batch.num_rows else batch.take(pa.array(failed))
             self._calls.bolt_fail(BoltFailInfo(None, task, spent_ms, mine, len(failed)))
 
-    def end(self) -> None:
-        """The micro-batch is over: report what failed late, then clean up the hooks."""
+    def task_ended(self, task: ObservedTask) -> None:  # noqa: ARG002  # of one task
+        """Report what failed late, then clean up the hooks."""
         for rows in list(self._rows.values()):
-            self.report(rows)
+            self.acked(rows)
         self._calls.cleanup()
 
-    def forget(self, rows: InboundRows) -> None:
-        """A frame is done: drop its account if all of it was acked, and nothing can fail it any more."""
+    def closed(self, rows: InboundRows) -> None:
+        """Drop the account of a frame if all of it was acked, and nothing can fail it any more."""
         key = id(rows)
         if key in self._rows and not (OPEN in rows.fate or FAILED in rows.fate):
             del self._rows[key], self._reported[key]

@@ -1,4 +1,4 @@
-"""What an operator watches of a running topology.
+"""What operators order of a running topology.
 
 It is data of each micro-batch, so a second run sees the same.
 """
@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-__all__ = ["WatchOrder"]
+__all__ = ["OperatorOrder"]
 
 
 @dataclass(frozen=True, slots=True)
-class WatchOrder:
+class OperatorOrder:
     """How many messages are traced, and whose tuples are logged.
 
     Attributes:
@@ -40,7 +40,7 @@ class WatchOrder:
         return json.dumps({"trace_rate": self.trace_rate, "debug": dict(self.debug)}).encode()
 
     @classmethod
-    def from_bytes(cls, blob: bytes | memoryview) -> WatchOrder:
+    def from_bytes(cls, blob: bytes | memoryview) -> OperatorOrder:
         """Read what :meth:`to_bytes` wrote."""
         given = json.loads(bytes(blob))
         return cls(float(given["trace_rate"]), given["debug"])

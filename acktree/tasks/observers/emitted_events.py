@@ -1,28 +1,34 @@
-"""Collects emitted tuples for the event log, while operators have debugging on.
+"""Collects emitted tuples: for the event log while operators have it on, and all of them with ``debug``.
 
-Whole trees are sampled: a tuple is logged if the root of its message is among the share that the order names.
-Tuples without a root are sampled by the micro-batch's clock and their number.
+For the event log, whole trees are sampled: a tuple is logged if the root of its message is among the share
+that the order names. Tuples without a root are sampled by the micro-batch's clock and their number.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
 
+from acktree.core.data.choosers import Choice
+from acktree.core.data.frames import Kind
 from acktree.core.data.tuples import Tuple
+from acktree.core.data.values import batch_to_bytes
 from acktree.core.ids import Int64s, UInt64s, mix64
+from acktree.core.packing import Buffer
 from acktree.core.tracking.lineage_runs import Runs
 from acktree.core.tracking.sampling import is_sampled
 from acktree.tasks.bolts.emission import Emission
-from acktree.tasks.bolts.previews import previews
+from acktree.tasks.bolts.observer import Observer
 from acktree.tasks.bolts.rows import InboundRows, account_of
-from acktree.tasks.bolts.tracing import recording
-from acktree.tasks.watch_order import WatchOrder
+from acktree.tasks.observers.previews import previews
+from acktree.tasks.observers.tracer import recording
+from acktree.tasks.operator_order import OperatorOrder
 
-__all__ = ["EmittedEvents"]
+__all__ = ["EmittedEvents", "EmittedTuples"]
 
 _MOST: Final = 10_000
 """The most events of one level, partition and micro-batch."""
@@ -30,24 +36,55 @@ _MOST_TEXT: Final = 1000
 _NO_ROOT: Final = 0
 
 
-class EmittedEvents:
-    """The events of one level, partition and micro-batch.
+class EmittedTuples(Observer):
+    """All tuples that are emitted, as ``Config(debug=True)`` logs them."""
 
-    Attributes:
-        order: Whose tuples are logged; None for none.
-    """
+    def __init__(self) -> None:
+        """Nothing is collected yet."""
+        self._emitted: list[tuple[str, str, pa.RecordBatch]] = []
+
+    def emitted(
+        self,
+        component: str,
+        task: int,  # noqa: ARG002  # as of any observer
+        emission: Emission,
+        rows: InboundRows,  # noqa: ARG002
+        choices: Sequence[Choice],  # noqa: ARG002
+    ) -> None:
+        self._emitted.append((component, emission.stream, emission.batch))
+
+    def driver_rows(self) -> Iterator[tuple[Kind, bytes, Buffer]]:
+        for component, stream, batch in self._emitted:
+            yield Kind.EMITTED, json.dumps((component, stream)).encode(), batch_to_bytes(batch)
+
+
+class EmittedEvents(Observer):
+    """The events of one level, partition and micro-batch."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
-        """Nothing is logged yet."""
-        self.order: WatchOrder | None = None
+        """Nothing is logged yet.
+
+        Args:
+            now_ms: The time, in milliseconds since 1970.
+        """
+        self._order: OperatorOrder | None = None
         self._now_ms = now_ms
         self._events: list[Sequence[object]] = []
         self._dropped = self._unrooted = 0
 
+    def ordered(self, order: OperatorOrder) -> None:
+        self._order = order
+
     @recording
-    def note(self, component: str, task: int, emission: Emission, rows: InboundRows) -> None:
-        """Note what a task emitted over some rows. Called while there is an order."""
-        share = 0.0 if self.order is None else self.order.logs(component)
+    def emitted(
+        self,
+        component: str,
+        task: int,
+        emission: Emission,
+        rows: InboundRows,
+        choices: Sequence[Choice],  # noqa: ARG002  # not logged
+    ) -> None:
+        share = 0.0 if self._order is None else self._order.logs(component)
         if share <= 0:
             return
         roots = _roots_of(emission, rows)
@@ -66,11 +103,9 @@ class EmittedEvents:
         numbers = np.arange(first, first + count).astype(np.uint64)
         return mix64(numbers + mix64(np.array([task & 0xFFFFFFFF], dtype=np.uint64)))
 
-    def body(self) -> bytes:
-        """All events, for the driver; empty for none."""
-        if not (self._events or self._dropped):
-            return b""
-        return json.dumps({"events": self._events, "dropped": self._dropped}).encode()
+    def driver_rows(self) -> Iterator[tuple[Kind, bytes, Buffer]]:
+        if self._events or self._dropped:
+            yield Kind.EVENTS, b"", json.dumps({"events": self._events, "dropped": self._dropped}).encode()
 
 
 def _roots_of(emission: Emission, rows: InboundRows) -> Int64s:

@@ -1,62 +1,46 @@
-"""The traced tuples of one frame while a task works on them."""
+"""Times some rows of a frame, each alone, while a task executes all of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from time import perf_counter
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from acktree.core.ids import Int64s
 
-__all__ = ["Pairs", "TracedRows"]
+__all__ = ["RowTimer"]
 
 
-class Pairs(NamedTuple):
-    """Tuples, each under one of its roots: three arrays, shape (m,), by row."""
-
-    rows: Int64s
-    roots: Int64s
-    edges: Int64s
-
-    def where(self, mask: npt.NDArray[np.bool_]) -> Pairs:
-        """Those where a mask is true."""
-        return Pairs(*(each[mask] for each in self))
-
-
-class TracedRows:
-    """Which rows of a frame are traced, and what is measured of them.
+class RowTimer:
+    """Which rows of a frame are timed, and what is measured of them.
 
     Attributes:
-        pairs: Each traced row under each of its traced roots, by row.
-        surplus: The same, of messages that have too many tuples: only failed ones are recorded.
-        mask: Whether each row is traced, shape (n + 1,); the last item is for row -1, which is none.
+        mask: Whether each row is timed, shape (n + 1,); the last item is for row -1, which is none.
         began: Row -> when it was executed, in seconds of a stopwatch; of rows that were timed alone.
         took_ms: Row -> how long it was executed.
         call: When the call for all other rows began, and how long it took; None for none.
         together: How many rows were executed in one call; 1 for rows that were timed alone.
-        reasons: Row -> why it was failed.
     """
 
-    __slots__ = ("began", "call", "mask", "pairs", "reasons", "surplus", "together", "took_ms")
+    __slots__ = ("began", "call", "mask", "together", "took_ms")
 
-    def __init__(self, pairs: Pairs, surplus: Pairs, count: int) -> None:
-        self.pairs, self.surplus = pairs, surplus
+    def __init__(self, rows: Int64s, count: int) -> None:
+        """Time some of ``count`` rows."""
         self.mask: npt.NDArray[np.bool_] = np.zeros(count + 1, dtype=np.bool_)
-        self.mask[pairs.rows] = True
+        self.mask[rows] = True
         self.began: dict[int, float] = {}
         self.took_ms: dict[int, float] = {}
         self.call: tuple[float, float] | None = None
-        self.reasons: dict[int, str] = {}
         self.together = 1
 
     def steps(self) -> Iterable[int]:
-        """All rows in order. Between a traced row and the next row the time is taken.
+        """All rows in order. Between a timed row and the next row the time is taken.
 
-        The loop over untraced rows runs through ``range`` objects, so it costs what it costs without tracing.
+        The loop over the other rows runs through ``range`` objects, so it costs what
+        it costs without a timer.
         """
         return chain.from_iterable(self._stretches())
 
