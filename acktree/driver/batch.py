@@ -270,7 +270,7 @@ class BatchResults:
             busiest_us[level] = max(busy_us, busiest_us.get(level, 0))
         self.holders.note(rows.get(Kind.STATISTICS, ()))
         self.note_parts(busiest_us)
-        for row in list(rows.get(Kind.CLOCK, ()))[:1]:
+        for row in list(rows.get(Kind.BROADCAST, ()))[:1]:
             took_us = max(0, now_ms - row.clock_ms) * 1000
             self._count_for_acker(("batch_us", took_us), (spread_key("batch", took_us, 1), 1))
         self.metrics.note(rows.get(Kind.METRICS, ()), now_ms)

@@ -7,7 +7,7 @@ from threading import Lock
 from typing import Final
 
 from acktree.errors import MisuseError, nearest
-from acktree.tasks.operator_order import OperatorOrder
+from acktree.tasks.broadcast import OperatorOrder
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.watched_ids import WatchedIds
 from acktree.traces.recorder import TraceRecorder

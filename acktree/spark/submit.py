@@ -63,7 +63,7 @@ from acktree.spark.session.settings import (
 )
 from acktree.spark.session.shipping import ship_code
 from acktree.spark.worker.process import SharedPlan
-from acktree.tasks.operator_order import OperatorOrder
+from acktree.tasks.broadcast import OperatorOrder
 from acktree.tasks.plan import Plan
 from acktree.topology.model import Topology, refuse_other_than_topology
 from acktree.traces.events import FOLDER, EventFiles, EventLog, EventLogger

@@ -21,13 +21,13 @@ def run_combiner(plan: Plan, combiner: int, rows: Iterable[WireRow]) -> Iterator
     Args:
         plan: The plan of the topology.
         combiner: The number of the combining task, from 0.
-        rows: Rows of kind DELTAS for it, in any order. Ticks and orders of an earlier run have no effect: its
+        rows: Rows of kind DELTAS for it, in any order. A broadcast of an earlier run has no effect: its
             topology had a level in this place.
 
     Returns:
         One row of kind COMBINED for the driver, or none.
     """
-    mine = [row for row in rows if row.kind not in (Kind.TICK, Kind.WATCH)]
+    mine = [row for row in rows if row.kind != Kind.BROADCAST]
     for row in mine:
         if row.kind != Kind.DELTAS:
             what = f"a row of kind {row.kind} reached a combining task"

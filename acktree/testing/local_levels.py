@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from itertools import product
 from typing import Any
 
 import pyarrow as pa
@@ -18,10 +17,10 @@ from acktree.tasks.bolts.emission import Emission
 from acktree.tasks.bolts.level import run_level
 from acktree.tasks.bolts.observer import Observer
 from acktree.tasks.bolts.rows import InboundRows
+from acktree.tasks.broadcast import Broadcast, OperatorOrder
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.combiner import run_combiner
 from acktree.tasks.observers.usual import usual_observers
-from acktree.tasks.operator_order import OperatorOrder
 from acktree.tasks.plan import Plan
 
 __all__ = ["LocalLevels"]
@@ -78,7 +77,7 @@ class LocalLevels:
         return out
 
     def _rows_of(self, chunks: Sequence[tuple[int, Chunk]], clock_ms: int) -> Iterator[WireRow]:
-        """What Spark's source gives: slices of chunks, and ticks."""
+        """What Spark's source gives: slices of chunks, and broadcasts."""
         partitions = self._plan.partitions
         for number, chunk in chunks:
             for partition in range(partitions):
@@ -86,13 +85,11 @@ class LocalLevels:
                 if first < end:
                     head = json.dumps((str(number), first, end)).encode()
                     yield WireRow(partition, 0, Kind.CHUNK, chunk.task, number, clock_ms, head, b"")
-        order = self._order
-        for level, partition in product(range(len(self._plan.levels) if order else 0), range(partitions)):
-            head = b"" if order is None else order.to_bytes()
-            yield WireRow(partition, level, Kind.WATCH, -1, 0, clock_ms, head, b"")
-        for level, due in self._ticks.due(clock_ms).items():
-            for partition in range(partitions):
-                yield WireRow(partition, level, Kind.TICK, -1, 0, clock_ms, json.dumps(due).encode(), b"")
+        ticks = self._ticks.due(clock_ms)
+        for level in range(len(self._plan.levels)):
+            broadcast = Broadcast(ticks.get(level, {}), self._order)
+            if broadcast != Broadcast():
+                yield from (broadcast.row(partition, level, clock_ms) for partition in range(partitions))
 
     def _store(self, level: int, partition: int) -> MemoryStore:
         return self._stores.setdefault((level, partition), MemoryStore())

@@ -337,7 +337,7 @@ class Driver:
             _int64s(failed), _int64s([0] * len(failed)), (_REASON,) if failed else (),
             _int64s([]), tuple(opened), tuple(sequence_sums),
         )  # fmt: skip
-        rows = [row for row in given if row.kind == Kind.CLOCK]
+        rows = [row for row in given if row.kind == Kind.BROADCAST and row.level == SINK_LEVEL]
         rows.append(WireRow(0, SINK_LEVEL, int(Kind.DELTAS), 0, 0, clock_ms, b"", deltas.to_bytes()))
         memory.put(MEMORY, pickle.dumps({"effects": dict(effects), "held": held}))
         return [*rows, *memory.commit(0, f"{self.world.random.getrandbits(64):016x}")]

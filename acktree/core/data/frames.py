@@ -45,14 +45,12 @@ class Kind(IntEnum):
     """A reference to a slice of an inbox chunk, which the source level reads."""
     FRAME = 1
     """Tuples for a bolt."""
-    TICK = 2
-    """A tick is due for the tasks of a component in a partition."""
+    BROADCAST = 2
+    """What the driver tells all partitions of a level, such as ticks; and itself, in every micro-batch."""
     DELTAS = 3
     """Deltas for the acker, or for a combining task."""
     COMBINED = 24
     """Deltas that a combining task added up, for the acker."""
-    CLOCK = 4
-    """The micro-batch's clock and its last inbox entry, for the driver in every micro-batch."""
     STATISTICS = 6
     """Counters of one level and partition, for the driver."""
     EMITTED = 10
@@ -67,8 +65,6 @@ class Kind(IntEnum):
     """Roots of tuples that a bolt neither acked, failed nor keeps; for the driver."""
     METRICS = 20
     """What metrics of users grew by in one task, for the driver."""
-    WATCH = 21
-    """What operators want to see, for every level, while it is not what the settings say."""
     EVENTS = 22
     """Emitted tuples for the event log, for the driver."""
     TRACE = 23

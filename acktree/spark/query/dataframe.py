@@ -20,6 +20,7 @@ from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
 from acktree.core.data.values import batch_to_bytes
 from acktree.errors import TopologyError
 from acktree.spark.query.wire import batch_of
+from acktree.tasks.broadcast import Broadcast
 from acktree.tasks.plan import Plan
 
 PIECE_BYTES: Final = 4 << 20
@@ -86,7 +87,7 @@ def rows_as_wire(
 
     A batch of rows becomes wire rows for the source level, one for each piece. The position of a piece
     (micro-batch, partition, index) is part of the roots of its rows, so a second run makes the same roots. A
-    CLOCK row is sent too, because in a micro-batch with rows of a DataFrame only, the inbox sends none.
+    broadcast to the driver is sent too: in a micro-batch with rows of a DataFrame only, the inbox sends none.
 
     Args:
         plan: The plan of the topology.
@@ -98,14 +99,14 @@ def rows_as_wire(
     fields = list(plan.topology.components[component].streams[DEFAULT_STREAM].fields)
     (task,) = plan.topology.components[component].task_ids
     partitions = plan.partitions
-    clock = WireRow(0, SINK_LEVEL, int(Kind.CLOCK), 0, 0, 0, b"", b"")
+    broadcast = Broadcast().row(0, SINK_LEVEL)
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None, "mapInArrow runs in a Spark task"
         partition = context.partitionId()
         batch_id = int(context.getLocalProperty("streaming.sql.batchId") or 0)
-        yield batch_of([clock])
+        yield batch_of([broadcast])
         where = f"spout {component!r}, a column of its DataFrame"
         pieces = (
             piece for batch in batches for piece in _pieces_of(admitted(batch.rename_columns(fields), where))

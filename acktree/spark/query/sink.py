@@ -10,7 +10,6 @@ again, and a bolt may fail that did not fail before: an ack that was delivered w
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from acktree.core.micro_batch import MicroBatch
 from acktree.driver.batch import BatchResults, RowsByKind, rows_by_kind, source_work_ms
 from acktree.spark.query.results import Results, results_of
 from acktree.spark.worker import scratch
+from acktree.tasks.broadcast import Broadcast
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 
 if TYPE_CHECKING:
@@ -83,13 +83,12 @@ class Sink:
         message_ms = source_work_ms(rows)
         if message_ms is not None:
             self.inbox.note_work(message_ms)
-        # Where all rows came from DataFrames, the micro-batch ran over nothing of the inbox, and no order has
-        # an end.
-        orders = [json.loads(row.head) for row in rows.get(Kind.CLOCK, ()) if row.head]
+        # Where all rows came from DataFrames, the micro-batch ran over nothing of the inbox, and the
+        # broadcast has no end.
+        broadcast = Broadcast.of(rows.get(Kind.BROADCAST, ()))
         last_end = self.results.progress.last[1]
-        end = max((last_end, self.inbox.admitted, *(int(order["end"]) for order in orders)))
-        is_first = any(order["is_first"] for order in orders)
-        micro_batch = _micro_batch(rows, batch_id, is_first=is_first)
+        end = max(last_end, self.inbox.admitted, -1 if broadcast.end is None else broadcast.end)
+        micro_batch = _micro_batch(rows, batch_id, is_first=broadcast.is_first)
         decided = self.results.judge(micro_batch, rows, collected.payloads, collected.ids)
         began_ns = time.perf_counter_ns()
         clock_ms = self.results.progress.clock_ms if micro_batch is None else micro_batch.clock_ms
@@ -101,5 +100,5 @@ class Sink:
 
 def _micro_batch(rows: RowsByKind, batch_id: int, *, is_first: bool) -> MicroBatch | None:
     """The micro-batch whose clock is among these rows; None if there is none."""
-    clocks = rows.get(Kind.CLOCK, ())
-    return MicroBatch(batch_id, clocks[0].clock_ms, is_first) if clocks else None
+    broadcasts = rows.get(Kind.BROADCAST, ())
+    return MicroBatch(batch_id, broadcasts[0].clock_ms, is_first) if broadcasts else None

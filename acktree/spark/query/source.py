@@ -45,6 +45,7 @@ from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
 from acktree.errors import CheckpointError
 from acktree.private_files import DISK, Disk
 from acktree.spark.query.wire import WIRE_DDL, batch_of
+from acktree.tasks.broadcast import Broadcast, OperatorOrder
 from acktree.tasks.chunk import Chunk
 
 FORMAT: Final = "acktree"
@@ -179,7 +180,7 @@ class InboxReader(DataSourceStreamReader):
         """Divide the entries after ``start`` up to ``end`` into one part for each partition."""
         entries = self._between(start["chunk"], end["chunk"])
         rows: list[list[WireRow]] = [[] for _ in range(self._partitions)]
-        is_first = False
+        is_first, ticks = False, dict[int, dict[str, float]]()
         void: dict[int, int] = {}  # spout task -> its queue redelivers messages before this number
         for entry in entries:
             if entry.kind is ChunkKind.RUN:
@@ -187,12 +188,12 @@ class InboxReader(DataSourceStreamReader):
                 is_first = True
                 void |= {int(task): entry.number for task in run["first_sequences"]}
             elif entry.kind is ChunkKind.TICK:
-                ticks = json.loads(self._disk.read(self._folder / entry.name))
-                for level, due in ticks.items():
-                    for partition in range(self._partitions):
-                        head = json.dumps(due).encode()
-                        rows[partition].append(_row(partition, int(level), Kind.TICK, -1, entry.number, head))
-        self._add_watch(rows, end["chunk"])
+                for level, due in json.loads(self._disk.read(self._folder / entry.name)).items():
+                    ticks.setdefault(int(level), {}).update(due)
+        order, levels = self._order(end["chunk"])
+        for level, partition in product(sorted({*ticks, *range(levels)}), range(self._partitions)):
+            broadcast = Broadcast(ticks.get(level, {}), order if level < levels else None)
+            rows[partition].append(broadcast.row(partition, level))
         data = [e for e in entries if e.kind is ChunkKind.DATA and e.number > void.get(e.task, -1)]
         chunk: tuple[Entry, Chunk] | None = None
         work = Work.read(self._folder, self._disk)
@@ -206,19 +207,16 @@ class InboxReader(DataSourceStreamReader):
                 rows_of_chunk = (entry.name, 0, end_row - first)
             head = json.dumps(rows_of_chunk).encode()
             rows[partition].append(_row(partition, 0, Kind.CHUNK, entry.task, entry.number, head, body))
-        head = json.dumps({"end": end["chunk"], "is_first": is_first}).encode()
-        rows[0].append(_row(0, SINK_LEVEL, Kind.CLOCK, 0, 0, head))
+        rows[0].append(Broadcast(end=end["chunk"], is_first=is_first).row(0, SINK_LEVEL))
         return [Slices(part) for part in rows]
 
-    def _add_watch(self, rows: list[list[WireRow]], end: int) -> None:
-        """Add what operators watch, for each level and partition; nothing if they gave no order."""
+    def _order(self, end: int) -> tuple[OperatorOrder | None, int]:
+        """The order that holds in a micro-batch, and for how many levels it is; None and 0 for none."""
         entry = newest_watch(self._disk.names(self._folder), end)
         if entry is None:
-            return
+            return None, 0
         given = json.loads(self._disk.read(self._folder / entry.name))
-        head = given["order"].encode()
-        for partition, level in product(range(self._partitions), range(given["levels"])):
-            rows[partition].append(_row(partition, level, Kind.WATCH, -1, entry.number, head))
+        return OperatorOrder.from_bytes(given["order"].encode()), given["levels"]
 
     def _between(self, start: int, end: int) -> list[Entry]:
         found = map(Entry.of_name, self._disk.names(self._folder))

@@ -34,9 +34,9 @@ from acktree.tasks.bolts.pieces import PIECE_BYTES
 from acktree.tasks.bolts.router import Router
 from acktree.tasks.bolts.rows import InboundRows
 from acktree.tasks.bolts.task import BoltTask
+from acktree.tasks.broadcast import Broadcast
 from acktree.tasks.chunk import Chunk, chunks_together
 from acktree.tasks.failures import failure_of
-from acktree.tasks.operator_order import OperatorOrder
 from acktree.tasks.plan import Plan
 from acktree.topology.model import Component
 
@@ -82,18 +82,15 @@ def run_level(
     clock_ms = mine[0].clock_ms
     observers = () if observe is None else observe(plan, clock_ms)
     outputs = Outputs(plan, partition, index, clock_ms, observers, monitor, batch_id)
+    broadcast = Broadcast.of(mine)
+    _pass_on(broadcast, outputs)
     _begin_worker(plan, index, outputs)
     frames: dict[str, list[Frame]] = {}
-    ticks: dict[str, float] = {}
     chunks: list[Chunk] = []
-    for row in _obeying(outputs, mine):
+    for row in mine:
         if row.kind == Kind.FRAME:
             frame = Frame.from_wire(row)
             frames.setdefault(frame.subscriber, []).append(frame)
-        elif row.kind == Kind.TICK:
-            due: dict[str, float] = json.loads(row.head)
-            # One of an earlier run may be for a bolt that has no tick any more.
-            ticks |= {bolt: secs for bolt, secs in due.items() if bolt in plan.ticks}
         elif row.kind == Kind.CHUNK and read_chunk is not None:
             name, first, end = json.loads(row.head)
             chunk = read_chunk(name).slice(first, end)
@@ -102,7 +99,7 @@ def run_level(
                 chunks.append(chunk)
         elif row.kind == Kind.ROWS:
             _emit_rows(row, outputs)
-        else:
+        elif row.kind != Kind.BROADCAST:
             what = f"a row of kind {row.kind} reached level {index}"
             raise ProtocolError(what, f"partition {partition}", "this is a bug in acktree: please report it")
     for chunk in chunks_together(chunks, FRAME_MESSAGES, PIECE_BYTES):
@@ -110,7 +107,7 @@ def run_level(
     for bolt in plan.levels[index].bolts:
         component = plan.topology.components[bolt]
         given = frames.get(bolt, []) + outputs.local.pop(bolt, [])
-        _run_bolt(component, given, ticks.get(bolt), outputs, store)
+        _run_bolt(component, given, _tick_secs(broadcast, bolt, plan), outputs, store)
     yield from outputs.wire_rows()
 
 
@@ -123,15 +120,16 @@ def _begin_worker(plan: Plan, index: int, outputs: Outputs) -> None:
         outputs.error(bolt.id, bolt.task_ids[0], failure_of(error, bolt.id))
 
 
-def _obeying(outputs: Outputs, rows: Iterable[WireRow]) -> Iterator[WireRow]:
-    """The rows without orders of operators, which come first and are carried out."""
-    for row in rows:
-        if row.kind == Kind.WATCH:
-            order = OperatorOrder.from_bytes(row.head)
-            for observer in outputs.observers:
-                observer.ordered(order)
-        else:
-            yield row
+def _pass_on(broadcast: Broadcast, outputs: Outputs) -> None:
+    """Tell the observers what operators order."""
+    if broadcast.order is not None:
+        for observer in outputs.observers:
+            observer.ordered(broadcast.order)
+
+
+def _tick_secs(broadcast: Broadcast, bolt: str, plan: Plan) -> float | None:
+    """The interval of a bolt's tick that is due; a tick of an earlier run may be for a bolt that has none now."""
+    return broadcast.ticks.get(bolt) if bolt in plan.ticks else None
 
 
 def _run_bolt(

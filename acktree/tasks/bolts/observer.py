@@ -27,7 +27,7 @@ from acktree.core.packing import Buffer
 from acktree.core.tracking.verdicts import Failure
 from acktree.tasks.bolts.emission import Emission
 from acktree.tasks.bolts.rows import InboundRows
-from acktree.tasks.operator_order import OperatorOrder
+from acktree.tasks.broadcast import OperatorOrder
 from acktree.tasks.plan import Plan
 
 __all__ = ["Observe", "ObservedTask", "Observer"]

@@ -24,9 +24,9 @@ from acktree.core.tracking.sampling import is_sampled
 from acktree.tasks.bolts.emission import Emission
 from acktree.tasks.bolts.observer import Observer
 from acktree.tasks.bolts.rows import InboundRows, account_of
+from acktree.tasks.broadcast import OperatorOrder
 from acktree.tasks.observers.previews import previews
 from acktree.tasks.observers.tracer import recording
-from acktree.tasks.operator_order import OperatorOrder
 
 __all__ = ["EmittedEvents", "EmittedTuples"]
 

@@ -38,9 +38,9 @@ from acktree.stopped_by import pass_on
 from acktree.tasks.bolts.observer import ObservedTask, Observer
 from acktree.tasks.bolts.row_timer import RowTimer
 from acktree.tasks.bolts.rows import ACKED, FAILED, OPEN, REPORTED, InboundRows, account_of
+from acktree.tasks.broadcast import OperatorOrder
 from acktree.tasks.observers.previews import preview_columns
 from acktree.tasks.observers.trace_quota import MOST_FACTS, Quota
-from acktree.tasks.operator_order import OperatorOrder
 from acktree.texts import bounded, error_text
 
 __all__ = ["Tracer", "recording"]

@@ -15,6 +15,7 @@ from acktree.core.tracking.deltas import Deltas
 from acktree.errors import ProtocolError
 from acktree.tasks.acker import Acker
 from acktree.tasks.bolts.outputs import Outputs
+from acktree.tasks.broadcast import Broadcast, OperatorOrder
 from acktree.tasks.combiner import run_combiner
 from acktree.tasks.plan import COMBINED_FROM, Plan
 from acktree.testing import FeederSpout
@@ -115,7 +116,7 @@ def test_rows_that_the_driver_gets_for_other_reasons_pass_the_combining_tasks_wh
 
 
 def test_ticks_and_orders_of_a_run_with_more_levels_have_no_effect_in_a_combining_task():
-    left = [WireRow(0, 1, kind, -1, 0, 0, b"{}", b"") for kind in (Kind.TICK, Kind.WATCH)]
+    left = [Broadcast({"b": 1.0}, OperatorOrder(0.5)).row(0, 1)]
     assert list(run_combiner(plan_of(16), 0, left)) == []
 
 

@@ -19,6 +19,7 @@ from acktree.errors import CheckpointError
 from acktree.spark.query import source
 from acktree.spark.query.operators import _carried_by
 from acktree.spark.query.source import InboxReader
+from acktree.tasks.broadcast import Broadcast
 from tests.in_module import replace
 from tests.unit.checkpoint.inbox_chunks import chunk_of
 
@@ -176,7 +177,8 @@ def test_partitions_are_the_same_every_time_and_cover_every_row_once(
     once, again = rows(reader, -1, 2), rows(reader, -1, 2)
     assert once == again
     assert slices(once) == [(0, 0, 505), (0, 505, 1000), (1, 0, 10)]
-    assert [row.partition for row in once if row.kind == Kind.TICK] == [0, 1]
+    assert [row.partition for row in once if row.level == 1] == [0, 1]
+    assert Broadcast.of(row for row in once if row.level == 1).ticks == {"split": 5.0}
     assert slices(rows(reader, 0, 1)) == [(1, 0, 5), (1, 5, 10)]
 
 
@@ -210,9 +212,9 @@ def test_a_run_begins_without_a_measured_time(inbox: FileInbox, tmp_path: Path) 
 
 
 def clock(found: list[WireRow]) -> dict[str, object]:
-    """The CLOCK row of a micro-batch: there is one, whatever else there is."""
-    (row,) = [row for row in found if row.kind == Kind.CLOCK]
-    assert row.level == SINK_LEVEL
+    """The broadcast to the driver in a micro-batch: there is one, whatever else there is."""
+    (row,) = [row for row in found if row.level == SINK_LEVEL]
+    assert row.kind == Kind.BROADCAST
     return json.loads(row.head)
 
 

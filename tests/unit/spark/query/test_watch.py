@@ -8,9 +8,8 @@ pytest.importorskip("pyspark")
 
 from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.inbox_files import ChunkKind
-from acktree.core.data.frames import Kind
 from acktree.spark.query.source import InboxReader
-from acktree.tasks.operator_order import OperatorOrder
+from acktree.tasks.broadcast import Broadcast, OperatorOrder
 
 
 def seen(folder, start, end):
@@ -18,9 +17,9 @@ def seen(folder, start, end):
     reader = InboxReader({"inbox": str(folder), "partitions": "2", "interval_secs": "1"})
     rows = [row for part in reader.partitions({"chunk": start}, {"chunk": end}) for row in part.rows]
     return {
-        (row.level, row.partition): OperatorOrder.from_bytes(row.head).trace_rate
+        (row.level, row.partition): order.trace_rate
         for row in rows
-        if row.kind == Kind.WATCH
+        if (order := Broadcast.of([row]).order) is not None
     }
 
 

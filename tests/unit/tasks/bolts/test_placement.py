@@ -23,6 +23,7 @@ from acktree.errors import ProtocolError
 from acktree.tasks.acker import Acker
 from acktree.tasks.bolts.level import run_level
 from acktree.tasks.bolts.outputs import Outputs
+from acktree.tasks.broadcast import Broadcast
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.failures import failure_of
 from acktree.tasks.plan import Plan
@@ -245,8 +246,7 @@ def test_a_row_that_does_not_belong_to_a_level_stops_loudly():
 
 def test_a_tick_of_an_earlier_run_for_a_bolt_that_has_none_now_has_no_effect():
     plan = Plan.of(in_a_row(Numbers(), Calls(print)), Config(), 1, 0)
-    head = json.dumps({"b0": 1.0, "a bolt that is gone": 1.0}).encode()
-    tick = WireRow(0, 0, Kind.TICK, -1, 0, 0, head, b"")
+    tick = Broadcast({"b0": 1.0, "a bolt that is gone": 1.0}).row(0, 0)
     with looking() as seen:
         list(run_level(plan, plan.level_of["b0"], 0, [tick], MemoryStore()))
     assert not seen.hosts, "no task of it runs"
