@@ -128,7 +128,7 @@ def _pass_on(broadcast: Broadcast, outputs: Outputs) -> None:
 
 
 def _tick_secs(broadcast: Broadcast, bolt: str, plan: Plan) -> float | None:
-    """The interval of a bolt's tick that is due; a tick of an earlier run may be for a bolt that has none now."""
+    """The interval of the tick of a bolt that is due; an earlier run may have sent one to one without."""
     return broadcast.ticks.get(bolt) if bolt in plan.ticks else None
 
 
