@@ -24,8 +24,11 @@ from tempfile import TemporaryDirectory
 from time import process_time
 from typing import Any
 
+import numpy as np
+
 from acktree import Topology
 from acktree.core.data.frames import Kind, WireRow
+from acktree.core.ids import Int32s
 from acktree.core.state.store import MemoryStore, StateStore
 from acktree.spark.worker.isolation import Isolation
 from acktree.tasks.acker import Acker
@@ -35,6 +38,7 @@ from acktree.tasks.chunk import Chunk
 from acktree.tasks.combiner import run_combiner
 from acktree.tasks.observers.usual import usual_observers
 from acktree.tasks.plan import Plan
+from acktree.tasks.spouts.trace_marks import TraceMarks
 from benchmarks.meter import Meter
 from benchmarks.report import Report, add_keep_argument, print_line
 from benchmarks.word_count import add_variant_arguments, variant_of
@@ -152,8 +156,17 @@ class MicroBatch:
         rows = self.batches[0].num_rows
         for number in range(self.sentences // rows):
             batch = self.batches[number % len(self.batches)]
-            yield Chunk(spout.id, spout.task_ids[0], "default", self.tracked, self.sequence, 0, batch)
+            yield Chunk(
+                spout.id, spout.task_ids[0], "default", self.tracked, self.sequence, 0, batch,
+                self._attempts(),
+            )  # fmt: skip
             self.sequence += rows
+
+    def _attempts(self) -> Int32s | None:
+        """The marks of the messages that are traced, as a spout task puts them on."""
+        rows, rate = self.batches[0].num_rows, self.plan.trace_rate if self.tracked else 0.0
+        marks = TraceMarks(lambda: rate, None, None, lambda: None)
+        return marks.put_on(None, (), np.arange(self.sequence, self.sequence + rows), 0)
 
     def _slices(self, chunks: Sequence[Chunk]) -> Iterator[WireRow]:
         """All rows in order, an equal part for each partition, as the source cuts them."""

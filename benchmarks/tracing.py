@@ -25,7 +25,6 @@ from typing import Any
 
 from acktree.core.data.frames import Kind, WireRow
 from acktree.core.micro_batch import MicroBatch as Batch
-from acktree.core.tracking.sampling import TraceRule
 from acktree.traces.recorder import TraceRecorder
 from acktree.traces.store import TraceStore
 from benchmarks.python_side import MicroBatch
@@ -70,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             micro_batch = MicroBatch(variant, args.sentences)
             config = replace(micro_batch.plan.config, trace_sample_rate=rate)
             micro_batch.plan = replace(micro_batch.plan, config=config)
-            sides.append((micro_batch, TraceRecorder(store, rate, TraceRule(7), is_threaded=False)))
+            sides.append((micro_batch, TraceRecorder(store, rate, 7, is_threaded=False)))
         times: tuple[list[float], list[float]] = ([], [])
         writes: list[float] = []
         for number in range(args.pairs + 2):
@@ -90,7 +89,7 @@ def _bounds(variant: Variant, rate: float, messages: int, sentences: int) -> dic
         store = TraceStore(folder / "traces.sqlite")
         micro_batch, recorder = (
             MicroBatch(variant, sentences),
-            TraceRecorder(store, rate, TraceRule(7), is_threaded=False),
+            TraceRecorder(store, rate, 7, is_threaded=False),
         )
         config = replace(micro_batch.plan.config, trace_sample_rate=rate)
         micro_batch.plan = replace(micro_batch.plan, config=config)

@@ -34,8 +34,7 @@ Int32s = npt.NDArray[np.int32]
 UInt64s = npt.NDArray[np.uint64]
 
 SEQUENCE_BITS: Final = 48
-"""A spout task takes up to 2**48 sequences per checkpoint. It leaves some out, at most half: see
-``tasks/spouts/trace_pace.py``. So they last for four years at a million tracked tuples a second."""
+"""A spout task takes 2**48 sequences of a checkpoint: nine years at a million tracked tuples a second."""
 MAX_SPOUT_TASK: Final = (1 << (64 - SEQUENCE_BITS)) - 1
 """The largest task id of a spout task: 16 bits."""
 SEQUENCE_MASK: Final = np.uint64((1 << SEQUENCE_BITS) - 1)

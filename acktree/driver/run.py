@@ -14,7 +14,6 @@ from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.journal import Journal
 from acktree.core.stats.counters import Counters
 from acktree.core.stats.numbers import SpoutNumbers
-from acktree.core.tracking.sampling import TraceRule
 from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.dead_letters.store import DeadLetters
 from acktree.driver.batch import BatchResults
@@ -80,7 +79,7 @@ class Run:
     kill: KillOrder = field(default_factory=KillOrder)
     described: Description | None = None
     events: EventLog = field(default_factory=lambda: EventLog(None, ""))
-    traces: TraceRecorder = field(default_factory=lambda: TraceRecorder(None, 0.0, TraceRule(0)))
+    traces: TraceRecorder = field(default_factory=lambda: TraceRecorder(None, 0.0, 0))
     watched: WatchedIds = field(default_factory=WatchedIds)
 
     @property

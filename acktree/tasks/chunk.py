@@ -83,11 +83,11 @@ class Chunk:
         )  # fmt: skip
 
     def is_followed_by(self, other: Chunk) -> bool:
-        """Whether the two may be worked on as one: first attempts of one run of messages, of one form."""
+        """Whether the two may be worked on as one: consecutive messages of one stream and form."""
         return (
             (self.task, self.stream, self.is_tracked, self.first_sequence + len(self))
             == (other.task, other.stream, other.is_tracked, other.first_sequence)
-            and all(part is None for part in (self.attempts, other.attempts, self.tasks, other.tasks))
+            and self.tasks is None is other.tasks
             and self.values.schema.equals(other.values.schema, check_metadata=True)
         )
 
@@ -161,7 +161,16 @@ def _in_few(chunks: Sequence[Chunk]) -> list[Chunk]:
     if len(chunks) <= 1:
         return [*chunks]
     try:
-        return [replace(chunks[0].slice(0, 0), values=joined([chunk.values for chunk in chunks]))]
+        values = joined([chunk.values for chunk in chunks])
+        return [replace(chunks[0].slice(0, 0), values=values, attempts=_attempts_of(chunks))]
     except MisuseError:
         middle = len(chunks) // 2
         return [*_in_few(chunks[:middle]), *_in_few(chunks[middle:])]
+
+
+def _attempts_of(chunks: Sequence[Chunk]) -> Int32s | None:
+    """The attempts of the messages of several chunks; None when all are unmarked first ones."""
+    if all(chunk.attempts is None for chunk in chunks):
+        return None
+    ones = (np.ones(len(chunk), np.int32) if chunk.attempts is None else chunk.attempts for chunk in chunks)
+    return np.concatenate([*ones])

@@ -24,7 +24,6 @@ from acktree.core.data.context import Clock, TaskContext, TaskHook, TaskServices
 from acktree.core.data.hooks import WorkerHook
 from acktree.core.programs import Program, definition_pickle, definitions_in, enter
 from acktree.core.runs import Small
-from acktree.core.tracking.sampling import TraceRule
 from acktree.errors import ConfigError
 from acktree.tasks.hook_calls import Reported
 from acktree.tasks.worker_hooks import WorkerHooks
@@ -114,18 +113,12 @@ class Plan:
             program, hooks, worker_hooks,
         )  # fmt: skip
 
-    @cached_property
-    def trace_rule(self) -> TraceRule:
-        """Which messages are traced."""
-        spouts = self.topology.spouts
-        numbered = [task for spout in spouts if not spout.is_dataframe for task in spout.task_ids]
-        return TraceRule(self.run_salt, tuple(numbered), any(spout.is_dataframe for spout in spouts))
-
     @property
     def max_traces_per_sec(self) -> float | None:
         """How many messages of one spout task are traced in a second by the rate; None for no limit."""
         most = self.config.max_traces_per_sec
-        return None if most is None else most / max(1, len(self.trace_rule.numbered))
+        tasks = sum(len(spout.task_ids) for spout in self.topology.spouts if not spout.is_dataframe)
+        return None if most is None else most / max(1, tasks)
 
     @property
     def max_retries_traced_per_sec(self) -> float | None:

@@ -8,15 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from acktree.core.data.choosers import Choice
 from acktree.core.data.frames import Kind, WireRow
 from acktree.core.data.values import decode_rows
 from acktree.core.state.store import MemoryStore
 from acktree.driver.ticks import Ticks
-from acktree.tasks.bolts.emission import Emission
 from acktree.tasks.bolts.level import run_level
-from acktree.tasks.bolts.observer import Observer
-from acktree.tasks.bolts.rows import InboundRows
+from acktree.tasks.bolts.observer import Emitted, Observer
 from acktree.tasks.broadcast import Broadcast, OperatorOrder
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.combiner import run_combiner
@@ -104,12 +101,6 @@ class _Emitted(Observer):
     def __init__(self, batches: dict[tuple[str, str], list[pa.RecordBatch]]) -> None:
         self._batches = batches
 
-    def emitted(
-        self,
-        component: str,
-        task: int,  # noqa: ARG002  # as of any observer
-        emission: Emission,
-        rows: InboundRows,  # noqa: ARG002
-        choices: Sequence[Choice],  # noqa: ARG002
-    ) -> None:
-        self._batches.setdefault((component, emission.stream), []).append(emission.batch)
+    def emitted(self, emitted: Emitted) -> None:
+        key = emitted.component, emitted.emission.stream
+        self._batches.setdefault(key, []).append(emitted.emission.batch)

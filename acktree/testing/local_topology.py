@@ -93,7 +93,7 @@ class LocalTopology(RunningTopology):
         self._recorder = DeadLetterRecorder(self._dead_letters, topology, config)
         self._now_ms, self._advance_until = now_ms, advance_until
         self._recorded = TraceRecorder(
-            TraceStore(IN_MEMORY), self.plan.trace_rate, self.plan.trace_rule, is_threaded=False
+            TraceStore(IN_MEMORY), self.plan.trace_rate, self.plan.run_salt, is_threaded=False
         )
         self._levels = LocalLevels(self.plan, Ticks(self.plan, now_ms()))
         self._watched = WatchedIds(now_ms)

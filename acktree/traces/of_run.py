@@ -69,7 +69,7 @@ def recorder_of_run(
     except (AcktreeError, OSError, sqlite3.Error) as error:
         log.warning("topology=%s records no traces: %s", plan.topology.name, error)
     export = None if store is None else _export(config, plan.topology, store, version)
-    return TraceRecorder(store, plan.trace_rate, plan.trace_rule, now_ms, export=export)
+    return TraceRecorder(store, plan.trace_rate, plan.run_salt, now_ms, export=export)
 
 
 def _export(config: Config, topology: Topology, store: TraceStore, version: str) -> Export | None:

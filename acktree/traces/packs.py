@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from acktree.core.ids import Int64s
 from acktree.core.tracking.trace_facts import FATES, Facts, Place
-from acktree.tasks.observers.trace_quota import MOST_TUPLES
+from acktree.tasks.observers.tracer import MOST_TUPLES
 
 __all__ = ["Messages", "left_out", "packed", "tuples_of", "unpacked"]
 

@@ -20,8 +20,7 @@ from acktree.core.ids import Int64s, root_ids, sequences_of
 from acktree.core.micro_batch import MicroBatch
 from acktree.core.spouts.pending import MessageIds
 from acktree.core.stats.numbers import TraceNumbers
-from acktree.core.tracking.attempts import number_of
-from acktree.core.tracking.sampling import TraceRule
+from acktree.core.tracking.attempts import is_traced, number_of
 from acktree.core.tracking.verdicts import Failure
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.observers.tracer import recording
@@ -33,8 +32,8 @@ from acktree.traces.writer import Writer
 
 __all__ = ["Export", "TraceRecorder"]
 
-_MOST_MARKED: Final = 100_000
-"""How many open messages are remembered that the rate alone does not tell: marked, or of another rate."""
+_MOST_OPEN: Final = 100_000
+"""How many open traced messages are remembered."""
 _TRIM_EVERY: Final = 200
 _TRIM_BYTES: Final = 16 << 20
 """The store is looked at after this number of bytes was given, or that number of works."""
@@ -67,7 +66,7 @@ class TraceRecorder:
     Args:
         store: Where they are stored; None: nothing is recorded.
         rate: The share of messages that is traced.
-        rule: Which these are.
+        run_salt: What root ids are made of.
         now_ms: The time; None for the clock of the micro-batch.
         export: Takes the traces of messages that have their verdicts out of the process.
         is_threaded: Whether to write on a thread of its own; False for tests, which have none.
@@ -77,20 +76,19 @@ class TraceRecorder:
         self,
         store: TraceStore | None,
         rate: float,
-        rule: TraceRule,
+        run_salt: int,
         now_ms: Callable[[], int] | None = None,
         *,
         export: Export | None = None,
         is_threaded: bool = True,
     ) -> None:
         self.export = export
-        self.store, self._rule, self._now_ms = store, rule, now_ms
-        self._salt = rule.run_salt
+        self.store, self._salt, self._now_ms = store, run_salt, now_ms
         self._rate = rate if store is not None else 0.0
-        self._marked: dict[int, None] = {}
+        self._open: dict[int, None] = {}
         self._writer = Writer("traces", is_threaded=is_threaded)
         self._written = self._untrimmed = self._beyond = 0
-        self._put(self._mark_open)  # messages of earlier runs have their verdicts in this one
+        self._put(self._note_stored)  # messages of earlier runs have their verdicts in this one
 
     @property
     def rate(self) -> float:
@@ -99,10 +97,8 @@ class TraceRecorder:
 
     def set_rate(self, rate: float) -> None:
         """Trace another share of the messages that are emitted from now on."""
-        if self.store is None:
-            return
-        self._rate = rate
-        self._put(self._mark_open)
+        if self.store is not None:
+            self._rate = rate
 
     @recording
     def emitted(
@@ -113,42 +109,37 @@ class TraceRecorder:
         Args:
             parents: Row of the chunk -> traceparent, of those messages that have one.
         """
-        rate = self._rate
-        if self.store is None or (rate <= 0 and chunk.attempts is None):
+        if self.store is None or chunk.attempts is None:
             return
-        roots = root_ids(self._salt, chunk.task, chunk.sequences)
-        traced = self._rule.is_traced(roots, rate, chunk.attempts)
-        if rate > 0 and chunk.attempts is not None:  # all attempts after the first are, but for the bound
+        traced = is_traced(chunk.attempts)
+        if self._rate > 0:  # all attempts after the first are, but for the bound
             self._beyond += int(np.count_nonzero((number_of(chunk.attempts) > 1) & ~traced))
         which = np.flatnonzero(traced)
         if not len(which):
             return
         self._beyond += max(0, len(which) - _MOST_IDS)
-        given = np.ones(len(which), np.int32) if chunk.attempts is None else chunk.attempts[which]
-        attempts = number_of(given).tolist()
-        marked = given != 1  # not an unmarked first attempt
+        roots = root_ids(self._salt, chunk.task, chunk.sequences[which]).tolist()
+        attempts = number_of(chunk.attempts[which]).tolist()
         before = [None] * len(which)
         if chunk.retry_of is not None:
             before = root_ids(self._salt, chunk.task, chunk.retry_of[which]).tolist()
         rows: list[Row] = []
         for nth, at in enumerate(which.tolist()):
             has_id = nth < _MOST_IDS
-            # Levels record each message; only the driver knows the attempt and traceparent of a marked one.
-            if has_id or marked[nth]:
+            # Levels record each message; only the driver knows the attempt and the traceparent.
+            if has_id or attempts[nth] > 1 or at in parents:
                 rows.append((
-                    int(roots[at]), chunk.component, chunk.task, chunk.stream,
+                    roots[nth], chunk.component, chunk.task, chunk.stream,
                     shown_id(message_ids[at : at + 1]) if has_id else None,
                     attempts[nth], before[nth], chunk.emitted_ms, parents.get(at),
                 ))  # fmt: skip
-        to_mark = roots[which[marked]].tolist()
-        self._put(lambda store: self._add_messages(store, rows, to_mark), 200 * len(rows))
+        self._put(lambda store: self._add_messages(store, rows, roots), 200 * len(rows))
 
     def judged(self, batch: MicroBatch, batches: Mapping[int, VerdictBatch]) -> None:
         """Note the verdicts of a micro-batch. Called by the sink; the messages are looked at later."""
         if self.store is not None:
             now_ms = batch.clock_ms if self._now_ms is None else self._now_ms()
-            # Another rate holds for what is emitted from then on, and for what is still open there.
-            self._put(partial(self._add_verdicts, batches=batches, now_ms=now_ms, rate=self._rate), 1024)
+            self._put(partial(self._add_verdicts, batches=batches, now_ms=now_ms), 1024)
 
     def add(self, batch: MicroBatch, rows: Iterable[WireRow]) -> None:
         """Note what levels recorded in a micro-batch: its rows of kind TRACE."""
@@ -156,7 +147,7 @@ class TraceRecorder:
             return
         told = sorted((row.sequence, row.source, bytes(row.body)) for row in rows)
         if told:
-            work = partial(self._add_facts, batch=batch, told=told, rate=self._rate)
+            work = partial(self._add_facts, batch=batch, told=told)
             self._put(work, sum(len(body) for _, _, body in told))
 
     def settle(self, timeout_secs: float = 10.0) -> bool:
@@ -198,45 +189,35 @@ class TraceRecorder:
 
     # ---- what is queued -------------------------------------------------------------------------------
 
-    def _add_messages(
-        self, store: TraceStore, rows: Sequence[tuple[Any, ...]], marked: Sequence[int]
-    ) -> None:
-        self._mark(marked)
+    def _add_messages(self, store: TraceStore, rows: Sequence[tuple[Any, ...]], roots: Sequence[int]) -> None:
+        self._note_open(roots)
         store.add_messages(rows)
 
-    def _mark_open(self, store: TraceStore) -> None:
+    def _note_stored(self, store: TraceStore) -> None:
         query = "SELECT root FROM messages WHERE verdict IS NULL ORDER BY emitted_ms DESC LIMIT ?"
-        self._mark(row["root"] for row in store.select(query, (_MOST_MARKED,)))
+        self._note_open(row["root"] for row in store.select(query, (_MOST_OPEN,)))
 
-    def _mark(self, roots: Iterable[int]) -> None:
-        self._marked |= dict.fromkeys(roots)
-        while len(self._marked) > _MOST_MARKED:
-            del self._marked[next(iter(self._marked))]
+    def _note_open(self, roots: Iterable[int]) -> None:
+        self._open |= dict.fromkeys(roots)
+        while len(self._open) > _MOST_OPEN:
+            del self._open[next(iter(self._open))]
 
-    def _add_facts(
-        self, store: TraceStore, batch: MicroBatch, told: Sequence[tuple[int, int, bytes]], rate: float
-    ) -> None:
-        stored = store.add_facts(batch.batch_id, batch.clock_ms, [body for _, _, body in told])
-        fresh = np.array(stored, np.int64)
-        # Marked attempts, and what was emitted while another share was traced: the rate does not find their
-        # verdicts.
-        self._mark(fresh[~self._rule.is_traced(fresh, rate)].tolist())
+    def _add_facts(self, store: TraceStore, batch: MicroBatch, told: Sequence[Body]) -> None:
+        self._note_open(store.add_facts(batch.batch_id, batch.clock_ms, [body for _, _, body in told]))
 
-    def _add_verdicts(
-        self, store: TraceStore, batches: Mapping[int, VerdictBatch], now_ms: int, rate: float
-    ) -> None:
-        if rate <= 0 and not self._marked:
+    def _add_verdicts(self, store: TraceStore, batches: Mapping[int, VerdictBatch], now_ms: int) -> None:
+        if not self._open:
             return
         groups: list[tuple[Int64s, Failure | None]] = []
         for task, given in batches.items():
             groups += [(self._roots_of(task, given.acked), None), (given.acked_roots, None)]
             groups += [(self._roots_of(task, sequences), failure) for sequences, failure in given.failed]
             groups += given.failed_rows
-        rows = self._traced_among(groups, now_ms, rate)
+        rows = self._traced_among(groups, now_ms)
         if rows:
             store.add_verdicts(rows)
         for *_, root in rows:
-            self._marked.pop(root, None)
+            self._open.pop(root, None)
         if self.export is not None:
             self.export.put(store.stored_among([root for *_, root in rows]))
 
@@ -247,17 +228,15 @@ class TraceRecorder:
     def _roots_of(self, task: int, sequences: Int64s) -> Int64s:
         return root_ids(self._salt, task, sequences)
 
-    def _traced_among(
-        self, groups: Sequence[tuple[Int64s, Failure | None]], now_ms: int, rate: float
-    ) -> list[Row]:
+    def _traced_among(self, groups: Sequence[tuple[Int64s, Failure | None]], now_ms: int) -> list[Row]:
         """The verdicts of the messages that are traced; each group is acked, or failed for one reason."""
         if not groups:
             return []
         roots = np.concatenate([roots for roots, _ in groups])
         group_of = np.repeat(np.arange(len(groups)), [len(roots) for roots, _ in groups])
-        which = self._rule.is_traced(roots, rate)
-        if self._marked:  # looked up once: groups may be as many as messages
-            which |= np.isin(roots, np.fromiter(self._marked, np.int64, len(self._marked)))
+        # Looked up once: groups may be as many as messages.
+        traced = np.sort(np.fromiter(self._open, np.int64, len(self._open)))
+        which = traced.take(np.searchsorted(traced, roots), mode="clip") == roots
         found = zip(roots[which].tolist(), group_of[which].tolist(), strict=True)
         return [_verdict(root, groups[at][1], now_ms) for root, at in found]
 

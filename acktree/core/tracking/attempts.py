@@ -1,4 +1,4 @@
-"""The attempt of a message as it travels beside its root, marked if it is traced whatever its root is.
+"""The attempt of a message as it travels beside its root, marked if it is traced.
 
 A mark is a bit of the attempt, so it costs no bytes of its own, and nothing where it is not used: attempts
 travel only if not all are unmarked first ones.
@@ -13,14 +13,13 @@ import numpy.typing as npt
 
 from acktree.core.ids import Int32s
 
-__all__ = ["CHOSEN", "MOST_ATTEMPTS", "NAMED", "is_marked", "number_of"]
+__all__ = ["CHOSEN", "MOST_ATTEMPTS", "NAMED", "is_traced", "number_of"]
 
 NAMED: Final = 1 << 30
 """The bit of a message that its spout wants traced, at any rate above 0. All of its attempts have it."""
 CHOSEN: Final = -(1 << 31)
-"""The bit of one attempt that is traced at any rate, and at 0: after the first and within the bound, or of a
-message that an operator watches. The next attempt has it only if it is chosen again. It is the sign, which
-releases that do not know it leave out of the number too."""
+"""The bit of one attempt that is traced. The next attempt has it only if it is chosen again. It is the sign,
+which releases that do not know it leave out of the number too."""
 MOST_ATTEMPTS: Final = NAMED - 1
 
 AnyAttempts = TypeVar("AnyAttempts", int, Int32s)
@@ -35,7 +34,7 @@ def number_of(attempts: AnyAttempts) -> AnyAttempts:
     return attempts & MOST_ATTEMPTS
 
 
-def is_marked(attempts: Int32s, rate: float) -> npt.NDArray[np.bool_]:
-    """Which attempts are traced for their marks at a rate, shape (n,)."""
-    marked: npt.NDArray[np.bool_] = (attempts & (NAMED | CHOSEN if rate > 0 else CHOSEN)) != 0
-    return marked
+def is_traced(attempts: Int32s) -> npt.NDArray[np.bool_]:
+    """Which attempts are traced, shape (n,)."""
+    traced: npt.NDArray[np.bool_] = attempts < 0
+    return traced

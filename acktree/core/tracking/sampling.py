@@ -1,134 +1,55 @@
-"""Which messages are traced, and the edges of their tuples in a frame.
+"""A sample of messages to trace, and the traced tuples of a frame with their edges.
 
-Whether a message is traced is a pure function of its root, its attempt and the rate. So every level, every
-worker and a second run agree, and nothing about it is sent with a tuple. What cannot be known from a root is
-a mark of its attempt (``attempts.py``): attempts after the first, and messages that someone has named.
-
-The sequences of a spout task are cut into blocks. Messages of even blocks are sampled, those of odd
-blocks are *passed over*: none is traced without a mark. A spout task that would have too many messages traced
-takes sequences of an odd block (``tasks/spouts/trace_pace.py``). So the number of traces a second is bounded,
-and nothing about the bound is stored or sent.
+A message is drawn once, where it gets its root: in its spout task within a bound; on the source level for a
+row of a DataFrame. Then its attempt has a mark (``attempts.py``), which travels with its root. So each level,
+a second run, a verdict minutes later and the next run agree.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from acktree.core.ids import SEQUENCE_BITS, Int32s, Int64s, sequence_names
-from acktree.core.tracking.attempts import is_marked
+from acktree.core.ids import Int64s
+from acktree.core.tracking.attempts import is_traced
 from acktree.core.tracking.lineage import Lineage
 from acktree.core.tracking.lineage_runs import Runs, siblings
 
-__all__ = ["TRACE_BLOCK", "TraceRule", "is_sampled"]
+__all__ = ["is_sampled", "traced_pairs"]
 
 Bools = npt.NDArray[np.bool_]
 UInt32s = npt.NDArray[np.uint32]
 
-TRACE_BLOCK: Final = 1 << 18
-"""How many sequences a block has. No chunk of new messages has more messages."""
 _FIRST: Final = np.uint32(0x9E3779B1)
 _SECOND: Final = np.uint32(0x85EBCA77)
 _S15: Final = np.uint32(15)
 _ALL: Final = 1 << 32
-_BLOCK_BIT: Final = np.uint64(TRACE_BLOCK)
 _AT_ONCE: Final = 16_384
 """How many roots are mixed at once: their numbers stay in the processor's cache."""
+_NONE: Final = np.zeros(0, np.int64)
 
 
-@dataclass(frozen=True)
-class TraceRule:
-    """Which messages of a topology are traced, and which of their tuples a frame has.
+def traced_pairs(lineage: Lineage, among: Int64s | None = None) -> tuple[Int64s, Int64s, Int64s]:
+    """The (row, root, edge) of each traced tuple of a frame, by row; three arrays, shape (m,).
 
-    Attributes:
-        run_salt: What root ids are made of.
-        numbered: The spout tasks whose messages have sequences.
-        has_rows: Whether there may be messages without: rows of a DataFrame, whose roots are mixed. None of
-            them is passed over; if there are none, ``numbered`` need not be known.
+    Args:
+        lineage: The lineage of the frame.
+        among: Rows, ascending, of which the roots of all traced tuples are known to be; None for all.
     """
-
-    run_salt: int
-    numbered: tuple[int, ...] = ()
-    has_rows: bool = True
-
-    def is_traced(self, roots: Int64s, rate: float, attempts: Int32s | None = None) -> Bools:
-        """Which roots are traced, shape (n,).
-
-        Args:
-            roots: Root ids, shape (n,).
-            rate: The share of unmarked attempts that is traced where they are not passed over, 0 to 1.
-            attempts: The attempt of each, shape (n,), with its marks; None when all are unmarked first ones.
-        """
-        if rate >= 1:
-            return np.ones(len(roots), np.bool_)
-        if attempts is None:
-            return self._is_sampled(roots, rate)
-        marked = is_marked(attempts, rate)
-        return marked | self._is_sampled(roots, rate) if rate > 0 else marked
-
-    def _is_sampled(self, roots: Int64s, rate: float) -> Bools:
-        """Which roots are traced by a rate below 1, without a look at their attempts; shape (n,)."""
-        traced: Bools = np.zeros(len(roots), np.bool_)
-        if rate <= 0:
-            return traced
-        for at in range(0, len(roots), _AT_ONCE):
-            few = slice(at, at + _AT_ONCE)
-            if not self._are_all_passed_over(roots[few]):
-                traced[few] = is_sampled(roots[few], rate)
-        found = np.flatnonzero(traced)
-        traced[found] = ~self._are_passed_over(roots[found])
-        return traced
-
-    def _are_passed_over(self, roots: Int64s) -> Bools:
-        """Which roots are of an odd block, shape (n,)."""
-        names = sequence_names(self.run_salt, roots)
-        passed_over: Bools = (names & _BLOCK_BIT) != 0
-        if self.has_rows:
-            tasks = names >> np.uint64(SEQUENCE_BITS)
-            passed_over &= np.isin(tasks, np.array(self.numbered, np.uint64))
-        return passed_over
-
-    def _are_all_passed_over(self, roots: Int64s) -> bool:
-        """Whether all are known to be, which takes a fraction of the time that mixing them takes."""
-        if self.has_rows:
-            return False
-        if self._is_odd_set:
-            return bool(int(np.bitwise_and.reduce(roots)) & TRACE_BLOCK)
-        return not int(np.bitwise_or.reduce(roots)) & TRACE_BLOCK
-
-    @cached_property
-    def _is_odd_set(self) -> bool:
-        """Whether the bit of odd blocks is set in a root of one."""
-        (name,) = sequence_names(self.run_salt, np.zeros(1, np.int64))
-        return not int(name) & TRACE_BLOCK
-
-    def pairs(
-        self, lineage: Lineage, rate: float, among: Int64s | None = None
-    ) -> tuple[Int64s, Int64s, Int64s]:
-        """The (row, root, edge) of each traced tuple of a frame, by row; three arrays, shape (m,).
-
-        Args:
-            lineage: The lineage of the frame.
-            rate: The share of messages that is traced.
-            among: Rows, ascending, of which the roots of all traced tuples are known to be; None for all.
-        """
-        if isinstance(lineage, Runs):
-            if among is None:
-                runs = np.flatnonzero(self.is_traced(lineage.roots, rate, lineage.run_attempts))
-            else:
-                runs = np.unique(np.searchsorted(lineage.starts, among, side="right") - 1)  # of few rows
-            if not len(runs):
-                return runs, runs, runs
-            return _pairs_of_runs(lineage, runs)
-        sparse = lineage.sparse()
-        pairs = np.flatnonzero(self.is_traced(sparse.roots, rate, sparse.pair_attempts))
-        if not len(pairs):
-            return pairs, pairs, pairs
-        return sparse.row_of_pair[pairs], sparse.roots[pairs], sparse.edges[pairs]
+    if not lineage.has_attempts:
+        return _NONE, _NONE, _NONE
+    if isinstance(lineage, Runs) and lineage.run_attempts is not None:
+        if among is None:
+            runs = np.flatnonzero(is_traced(lineage.run_attempts))
+        else:
+            runs = np.unique(np.searchsorted(lineage.starts, among, side="right") - 1)  # of few rows
+        return _pairs_of_runs(lineage, runs) if len(runs) else (_NONE, _NONE, _NONE)
+    sparse = lineage.sparse()
+    assert sparse.pair_attempts is not None, "it has attempts"
+    pairs = np.flatnonzero(is_traced(sparse.pair_attempts))
+    return sparse.row_of_pair[pairs], sparse.roots[pairs], sparse.edges[pairs]
 
 
 def is_sampled(roots: Int64s, share: float) -> Bools:

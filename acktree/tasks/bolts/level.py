@@ -20,9 +20,11 @@ from acktree.core.data.fields import DEFAULT_STREAM
 from acktree.core.data.frames import Frame, Kind, WireRow, put_together
 from acktree.core.data.row_hashes import hash_rows_anyhow
 from acktree.core.data.values import batch_from_bytes
-from acktree.core.ids import root_ids, row_root_ids
+from acktree.core.ids import Int32s, Int64s, root_ids, row_root_ids
 from acktree.core.state.store import StateStore
+from acktree.core.tracking.attempts import CHOSEN
 from acktree.core.tracking.lineage import Sparse
+from acktree.core.tracking.sampling import is_sampled
 from acktree.errors import MisuseError, ProtocolError
 from acktree.tasks.bolts.bolt_tasks import bolt_task
 from acktree.tasks.bolts.concurrent_kinds import ConcurrentTask, run_together
@@ -34,7 +36,7 @@ from acktree.tasks.bolts.pieces import PIECE_BYTES
 from acktree.tasks.bolts.router import Router
 from acktree.tasks.bolts.rows import InboundRows
 from acktree.tasks.bolts.task import BoltTask
-from acktree.tasks.broadcast import Broadcast
+from acktree.tasks.broadcast import Broadcast, OperatorOrder
 from acktree.tasks.chunk import Chunk, chunks_together
 from acktree.tasks.failures import failure_of
 from acktree.tasks.plan import Plan
@@ -83,8 +85,7 @@ def run_level(
     observers = () if observe is None else observe(plan, clock_ms)
     outputs = Outputs(plan, partition, index, clock_ms, observers, monitor, batch_id)
     broadcast = Broadcast.of(mine)
-    _pass_on(broadcast, outputs)
-    _begin_worker(plan, index, outputs)
+    _begin(outputs, broadcast.order)
     frames: dict[str, list[Frame]] = {}
     chunks: list[Chunk] = []
     for row in mine:
@@ -98,7 +99,7 @@ def run_level(
             if not (chunk.is_tracked and plan.is_void(chunk.task, chunk.first_sequence)):
                 chunks.append(chunk)
         elif row.kind == Kind.ROWS:
-            _emit_rows(row, outputs)
+            _emit_rows(row, outputs, broadcast.order)
         elif row.kind != Kind.BROADCAST:
             what = f"a row of kind {row.kind} reached level {index}"
             raise ProtocolError(what, f"partition {partition}", "this is a bug in acktree: please report it")
@@ -111,20 +112,17 @@ def run_level(
     yield from outputs.wire_rows()
 
 
-def _begin_worker(plan: Plan, index: int, outputs: Outputs) -> None:
-    """Start the worker hooks if they do not run in this process; what they raise is reported."""
+def _begin(outputs: Outputs, order: OperatorOrder | None) -> None:
+    """Tell the observers what operators order, and start the worker hooks; what these raise is reported."""
+    plan, index = outputs.plan, outputs.level
+    if order is not None:
+        for observer in outputs.observers:
+            observer.ordered(order)
     if not plan.worker_hooks or not plan.levels[index].bolts:
         return
     bolt = plan.topology.components[plan.levels[index].bolts[0]]
     for error in plan.worker.begin():
         outputs.error(bolt.id, bolt.task_ids[0], failure_of(error, bolt.id))
-
-
-def _pass_on(broadcast: Broadcast, outputs: Outputs) -> None:
-    """Tell the observers what operators order."""
-    if broadcast.order is not None:
-        for observer in outputs.observers:
-            observer.ordered(broadcast.order)
 
 
 def _tick_secs(broadcast: Broadcast, bolt: str, plan: Plan) -> float | None:
@@ -165,12 +163,13 @@ def _run_bolt(
         running.finish()
 
 
-def _emit_rows(row: WireRow, outputs: Outputs) -> None:
+def _emit_rows(row: WireRow, outputs: Outputs, order: OperatorOrder | None) -> None:
     """Emit rows of a DataFrame as messages, with a root each; add what the driver keeps of each.
 
     That is the values, with a retry policy, and the message ids, for an acknowledger.
     """
     plan = outputs.plan
+    rate = plan.trace_rate if order is None else order.trace_rate
     name, batch_id, place, is_tracked = json.loads(row.head)
     component = plan.topology.components[name]
     (task,) = component.task_ids
@@ -178,7 +177,7 @@ def _emit_rows(row: WireRow, outputs: Outputs) -> None:
     fields, count = component.streams[DEFAULT_STREAM].fields, values.num_rows
     if is_tracked and plan.is_tracking:
         roots = row_root_ids(plan.run_salt, batch_id, place, hash_rows_anyhow(values, fields))
-        rows = InboundRows.of_roots(name, DEFAULT_STREAM, task, fields, roots, None)
+        rows = InboundRows.of_roots(name, DEFAULT_STREAM, task, fields, roots, _attempts(roots, rate))
     else:
         roots = np.zeros(0, dtype=np.int64)
         rows = InboundRows(name, DEFAULT_STREAM, task, fields, Sparse.untracked(count))
@@ -195,6 +194,12 @@ def _emit_rows(row: WireRow, outputs: Outputs) -> None:
             outputs.ids(roots, values.select(list(component.told_columns)))
     for refused_row, error in refused.items():
         outputs.refuse(name, task, rows.lineage.roots_of(np.array([refused_row])), error)
+
+
+def _attempts(roots: Int64s, trace_rate: float) -> Int32s | None:
+    """The first attempts of rows of a DataFrame, with a mark on a sample of them; None if none is marked."""
+    sampled = is_sampled(roots, trace_rate)
+    return np.where(sampled, np.int32(CHOSEN | 1), np.int32(1)) if sampled.any() else None
 
 
 def _emit_messages(chunk: Chunk, outputs: Outputs) -> None:

@@ -14,7 +14,7 @@ Source: Trio's ``Instrument``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -30,7 +30,7 @@ from acktree.tasks.bolts.rows import InboundRows
 from acktree.tasks.broadcast import OperatorOrder
 from acktree.tasks.plan import Plan
 
-__all__ = ["Observe", "ObservedTask", "Observer"]
+__all__ = ["Emitted", "Observe", "ObservedTask", "Observer", "Routed"]
 
 
 class ObservedTask(Protocol):
@@ -57,6 +57,42 @@ class ObservedTask(Protocol):
 
     def moved_tuples(self) -> Sequence[tuple[InboundRows, int]]:
         """Tuples of earlier micro-batches whose account changed in this one: rows, and which of them."""
+
+
+class Emitted(NamedTuple):
+    """Tuples that a task emitted.
+
+    Attributes:
+        component: The component.
+        task: The task.
+        emission: The tuples.
+        rows: The frame that the parents of the emission count in.
+        choices: The tasks that each subscriber's grouping chose.
+    """
+
+    component: str
+    task: int
+    emission: Emission
+    rows: InboundRows
+    choices: Sequence[Choice]
+
+
+class Routed(NamedTuple):
+    """Copies of emitted tuples for one subscriber.
+
+    Attributes:
+        frame: The copies, with their lineage; of several partitions, if those are sent at once.
+        parents: The row that each is anchored to, shape (n,); -1 for none, or for one in ``joins``.
+        emitted: The emitted tuple that each is a copy of; None if there is one copy of each, in order.
+        joins: Emitted tuple -> its anchors, where there are several.
+        rows: The frame that ``parents`` counts in.
+    """
+
+    frame: Frame
+    parents: Int64s
+    emitted: Int64s | None
+    joins: Mapping[int, Sequence[Tuple]]
+    rows: InboundRows
 
 
 class Observer:
@@ -89,41 +125,11 @@ class Observer:
     def executed_batch(self, rows: InboundRows, batch: pa.RecordBatch, spent_ms: float) -> None:
         """``execute_batch`` has returned or raised."""
 
-    def emitted(
-        self,
-        component: str,
-        task: int,
-        emission: Emission,
-        rows: InboundRows,
-        choices: Sequence[Choice],
-    ) -> None:
-        """A task emitted tuples over some rows.
+    def emitted(self, emitted: Emitted) -> None:
+        """A task emitted tuples over some rows, and they were routed."""
 
-        Args:
-            component: The component that emitted them.
-            task: The task that emitted them.
-            emission: The tuples.
-            rows: The frame that the parents of the emission count in.
-            choices: The tasks that each subscriber's grouping chose.
-        """
-
-    def routed(
-        self,
-        frame: Frame,
-        parents: Int64s,
-        emitted: Int64s | None,
-        joins: Mapping[int, Sequence[Tuple]],
-        rows: InboundRows,
-    ) -> None:
-        """The copies of an emission for one subscriber are ready to leave.
-
-        Args:
-            frame: The copies, with their lineage; of several partitions, if those are sent at once.
-            parents: The row that each of its tuples is anchored to; -1 for none, or for one in ``joins``.
-            emitted: The emitted tuple that each is a copy of; None if there is one copy of each, in order.
-            joins: Emitted tuple -> its anchors, where there are several.
-            rows: The frame that ``parents`` counts in.
-        """
+    def routed(self, routed: Routed) -> None:
+        """The copies of an emission for one subscriber are ready to leave."""
 
     def failed(self, rows: InboundRows, which: Sequence[int], failure: Failure) -> None:
         """Rows are failed. They may have been acked or failed before."""

@@ -37,7 +37,7 @@ from acktree.core.tracking.lineage_runs import Runs
 from acktree.errors import MisuseError, ProtocolError
 from acktree.stopped_by import pass_on
 from acktree.tasks.bolts.emission import Emission
-from acktree.tasks.bolts.observer import Observer
+from acktree.tasks.bolts.observer import Emitted, Observer, Routed
 from acktree.tasks.bolts.outputs import Outputs
 from acktree.tasks.bolts.rows import InboundRows, account_of
 from acktree.texts import error_text
@@ -136,7 +136,7 @@ class Router:
         """
         choices = self._choices(emission, rows) if emission.batch.num_rows else []
         for observer in self._observers:
-            observer.emitted(self._component.id, self._task, emission, rows, choices)
+            observer.emitted(Emitted(self._component.id, self._task, emission, rows, choices))
         refused: dict[int, BaseException] = {}
         for choice in choices:
             refused |= choice.refused
@@ -255,7 +255,7 @@ class Router:
             lineage = _lineage_of(copies, emission.joins, rows, channel)
         whole = self._frame(route, emission, copies, lineage)
         for observer in self._observers:
-            observer.routed(whole, copies.parents, copies.emitted, emission.joins, rows)
+            observer.routed(Routed(whole, copies.parents, copies.emitted, emission.joins, rows))
         if bundles is None or len(pieces) == 1:
             self._send(pieces[0][0], whole)
             return

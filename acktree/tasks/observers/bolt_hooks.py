@@ -14,7 +14,6 @@ from itertools import count
 import numpy as np
 import pyarrow as pa
 
-from acktree.core.data.choosers import Choice
 from acktree.core.data.context import TaskHook
 from acktree.core.data.hooks import BoltAckInfo, BoltExecuteInfo, BoltFailInfo, EmitInfo
 from acktree.core.data.values import rows_to_show
@@ -22,8 +21,7 @@ from acktree.core.ids import Int64s
 from acktree.core.tracking.verdicts import Failure
 from acktree.errors import HookError
 from acktree.stopped_by import pass_on
-from acktree.tasks.bolts.emission import Emission
-from acktree.tasks.bolts.observer import ObservedTask, Observer
+from acktree.tasks.bolts.observer import Emitted, ObservedTask, Observer
 from acktree.tasks.bolts.rows import ACKED, FAILED, OPEN, InboundRows
 from acktree.tasks.hook_calls import HookCalls
 from acktree.texts import error_text
@@ -90,14 +88,8 @@ class _HooksOfTask(Observer):
         self._batches[self._note(rows)] = batch, spent_ms
         self._calls.bolt_execute(BoltExecuteInfo(None, self._task, spent_ms, batch, batch.num_rows))
 
-    def emitted(
-        self,
-        component: str,  # noqa: ARG002  # of one task
-        task: int,
-        emission: Emission,
-        rows: InboundRows,  # noqa: ARG002  # hooks are not told
-        choices: Sequence[Choice],
-    ) -> None:
+    def emitted(self, emitted: Emitted) -> None:
+        _, task, emission, _, choices = emitted
         batch = emission.batch
         if self._is_batch:
             targets = {int(each) for choice in choices for each in np.unique(choice.tasks)}

@@ -11,9 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
-import pyarrow as pa
 
-from acktree.core.data.choosers import Choice
 from acktree.core.data.frames import Kind
 from acktree.core.data.tuples import Tuple
 from acktree.core.data.values import batch_to_bytes
@@ -22,7 +20,7 @@ from acktree.core.packing import Buffer
 from acktree.core.tracking.lineage_runs import Runs
 from acktree.core.tracking.sampling import is_sampled
 from acktree.tasks.bolts.emission import Emission
-from acktree.tasks.bolts.observer import Observer
+from acktree.tasks.bolts.observer import Emitted, Observer
 from acktree.tasks.bolts.rows import InboundRows, account_of
 from acktree.tasks.broadcast import OperatorOrder
 from acktree.tasks.observers.previews import previews
@@ -41,21 +39,15 @@ class EmittedTuples(Observer):
 
     def __init__(self) -> None:
         """Nothing is collected yet."""
-        self._emitted: list[tuple[str, str, pa.RecordBatch]] = []
+        self._emitted: list[tuple[str, Emission]] = []
 
-    def emitted(
-        self,
-        component: str,
-        task: int,  # noqa: ARG002  # as of any observer
-        emission: Emission,
-        rows: InboundRows,  # noqa: ARG002
-        choices: Sequence[Choice],  # noqa: ARG002
-    ) -> None:
-        self._emitted.append((component, emission.stream, emission.batch))
+    def emitted(self, emitted: Emitted) -> None:
+        self._emitted.append((emitted.component, emitted.emission))
 
     def driver_rows(self) -> Iterator[tuple[Kind, bytes, Buffer]]:
-        for component, stream, batch in self._emitted:
-            yield Kind.EMITTED, json.dumps((component, stream)).encode(), batch_to_bytes(batch)
+        for component, emission in self._emitted:
+            head = json.dumps((component, emission.stream)).encode()
+            yield Kind.EMITTED, head, batch_to_bytes(emission.batch)
 
 
 class EmittedEvents(Observer):
@@ -76,14 +68,8 @@ class EmittedEvents(Observer):
         self._order = order
 
     @recording
-    def emitted(
-        self,
-        component: str,
-        task: int,
-        emission: Emission,
-        rows: InboundRows,
-        choices: Sequence[Choice],  # noqa: ARG002  # not logged
-    ) -> None:
+    def emitted(self, emitted: Emitted) -> None:
+        component, task, emission, rows, _ = emitted
         share = 0.0 if self._order is None else self._order.logs(component)
         if share <= 0:
             return

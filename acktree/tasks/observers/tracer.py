@@ -7,7 +7,7 @@ Two kinds of facts are written, and joined by (root, edge) when they are read:
 
 Rules of this file
 ------------------
-1. Only tuples of sampled roots cost anything per tuple; see ``core/tracking/sampling.py``.
+1. Only tuples of traced messages cost anything per tuple: those whose attempt has the mark ``CHOSEN``.
 2. A second run writes facts with the same keys.
 3. Facts are bounded: for each message, and for the level. What is left out is counted by message and bolt.
 """
@@ -25,28 +25,29 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from acktree.core.data.frames import Frame, Kind
+from acktree.core.data.frames import Kind
 from acktree.core.data.tuples import Tuple
 from acktree.core.ids import Int32s, Int64s
 from acktree.core.packing import Buffer
-from acktree.core.tracking.lineage import Lineage
-from acktree.core.tracking.sampling import TraceRule
+from acktree.core.tracking.sampling import traced_pairs
 from acktree.core.tracking.trace_facts import EXECUTION, HELD, LINK, Bolt, Facts, Place
 from acktree.core.tracking.verdicts import Failure
 from acktree.logs import logger
 from acktree.stopped_by import pass_on
-from acktree.tasks.bolts.observer import ObservedTask, Observer
+from acktree.tasks.bolts.observer import ObservedTask, Observer, Routed
 from acktree.tasks.bolts.row_timer import RowTimer
 from acktree.tasks.bolts.rows import ACKED, FAILED, OPEN, REPORTED, InboundRows, account_of
-from acktree.tasks.broadcast import OperatorOrder
 from acktree.tasks.observers.previews import preview_columns
-from acktree.tasks.observers.trace_quota import MOST_FACTS, Quota
 from acktree.texts import bounded, error_text
 
-__all__ = ["Tracer", "recording"]
+__all__ = ["MOST_FACTS", "MOST_TUPLES", "Quota", "Tracer", "recording"]
 
 log = logger("acktree")
 
+MOST_TUPLES: Final = 1000
+"""The most tuples of a message that are recorded; the others are counted by component."""
+MOST_FACTS: Final = 20_000
+"""The most links, and the most executions, of one level, partition and micro-batch."""
 _MOST_FAILED: Final = 100
 """How many failed tuples of a message are recorded beyond these limits, by each level and partition."""
 _MOST_REASON: Final = 500
@@ -69,6 +70,45 @@ def recording(method: Callable[Given, None]) -> Callable[Given, None]:
             log.warning("%s recorded less: %s", method.__qualname__, error_text(error))
 
     return guarded
+
+
+class Quota:
+    """How many tuples of each message are recorded, and how many of all."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, int] = {}
+        self._kept = 0
+        self._few: list[Int64s] = []
+
+    def kept(self, roots: Int64s) -> Bools | None:
+        """Which of these tuples are recorded, given by their roots, shape (n,); None for all."""
+        if self._kept + len(roots) <= min(MOST_TUPLES, MOST_FACTS):
+            self._few.append(roots)  # no message can have too many
+            self._kept += len(roots)
+            return None
+        if self._few:
+            few, self._few, self._kept = np.concatenate(self._few), [], 0
+            self._counted(few)
+        return self._counted(roots)
+
+    def _counted(self, roots: Int64s) -> Bools | None:
+        """The same, counting each message."""
+        found, at, counts = np.unique(roots, return_inverse=True, return_counts=True)
+        keys = found.tolist()
+        before = np.array([self._seen.get(key, 0) for key in keys], np.int64)
+        after = before + counts
+        self._seen.update(zip(keys, after.tolist(), strict=True))
+        if after.max() <= MOST_TUPLES and self._kept + len(roots) <= MOST_FACTS:
+            self._kept += len(roots)
+            return None
+        order = np.argsort(at, kind="stable")
+        starts = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)[:-1]))
+        nth = np.empty(len(roots), np.int64)
+        nth[order] = np.arange(len(roots)) - np.repeat(starts, counts)
+        fits: Bools = nth + before[at] < MOST_TUPLES
+        fits &= self._kept + np.cumsum(fits) <= MOST_FACTS
+        self._kept += int(np.count_nonzero(fits))
+        return fits
 
 
 class Pairs(NamedTuple):
@@ -101,24 +141,15 @@ class TracedRows(RowTimer):
 
 
 class Tracer(Observer):
-    """The facts of one level, partition and micro-batch.
+    """The facts of one level, partition and micro-batch."""
 
-    Attributes:
-        rate: The share of messages that are traced; at 0 those with the mark ``CHOSEN`` alone.
-    """
-
-    def __init__(
-        self, rule: TraceRule, rate: float, now_ms: Callable[[], int], *, is_tracking: bool = True
-    ) -> None:
+    def __init__(self, now_ms: Callable[[], int]) -> None:
         """Nothing is recorded yet.
 
         Args:
-            rule: Which messages are traced.
             now_ms: The time, in milliseconds since 1970; in ``LocalCluster`` its clock.
-            is_tracking: Whether messages have roots.
         """
-        self.rate, self.is_tracking = rate, is_tracking
-        self._rule, self._now_ms = rule, now_ms
+        self._now_ms = now_ms
         self._start, self._start_ms = perf_counter(), now_ms()
         self._accounts: dict[int, list[InboundRows]] = {}
         self._links: list[Rows] = []
@@ -132,14 +163,6 @@ class Tracer(Observer):
         self._links_kept, self._executions_kept = Quota(), Quota()
         self._more: Counter[tuple[int, str]] = Counter()
 
-    def ordered(self, order: OperatorOrder) -> None:
-        if self.is_tracking:
-            self.rate = order.trace_rate
-
-    def _is_off(self, lineage: Lineage) -> bool:
-        """Whether no tuple of a frame can be traced. At a rate of 0 only marked attempts are."""
-        return self.rate <= 0 and not lineage.has_attempts
-
     @recording
     def received(self, rows: InboundRows, component: str, task: int) -> None:  # noqa: ARG002  # known at the end
         if self._note_traced(rows) is not None:
@@ -147,9 +170,7 @@ class Tracer(Observer):
 
     def _note_traced(self, rows: InboundRows) -> TracedRows | None:
         """Note which rows of a frame are traced; None for none."""
-        if self._is_off(rows.lineage):
-            return None
-        pairs = Pairs(*self._rule.pairs(rows.lineage, self.rate))
+        pairs = Pairs(*traced_pairs(rows.lineage))
         if not len(pairs.rows):
             return None
         kept = self._executions_kept.kept(pairs.roots)
@@ -170,19 +191,13 @@ class Tracer(Observer):
         self._add_links(pairs, (component, rows.stream, component), (tasks, tasks), None, shown)
 
     @recording
-    def routed(
-        self,
-        frame: Frame,
-        parents: Int64s,
-        emitted: Int64s | None,
-        joins: Mapping[int, Sequence[Tuple]],
-        rows: InboundRows,
-    ) -> None:
+    def routed(self, routed: Routed) -> None:
+        frame, parents, emitted, joins, rows = routed
         traced = _traced(rows)
-        if (traced is None and not joins) or self._is_off(frame.lineage):
+        if traced is None and not joins:
             return
         among = None if traced is None or joins else np.flatnonzero(traced.mask[parents])
-        pairs = Pairs(*self._rule.pairs(frame.lineage, self.rate, among))
+        pairs = Pairs(*traced_pairs(frame.lineage, among))
         if not len(pairs.rows):
             return
         over = _edges_above(pairs, parents, emitted, joins, traced)
@@ -261,10 +276,8 @@ class Tracer(Observer):
                 self._count_surplus(component, number, rows, traced)
         of_rows: dict[int, Pairs] = {}
         for rows, row in task.moved_tuples():
-            if self._is_off(rows.lineage):
-                continue
             if id(rows) not in of_rows:
-                of_rows[id(rows)] = Pairs(*self._rule.pairs(rows.lineage, self.rate))
+                of_rows[id(rows)] = Pairs(*traced_pairs(rows.lineage))
             pairs = of_rows[id(rows)]
             mine = pairs.where(pairs.rows == row)
             if len(mine.rows):

@@ -22,6 +22,5 @@ def usual_observers(plan: Plan, clock_ms: int, now_ms: Callable[[], int] | None 
         now_ms: The time, in milliseconds since 1970; None for the micro-batch's clock.
     """
     clock = now_ms or (lambda: clock_ms)
-    tracer = Tracer(plan.trace_rule, plan.trace_rate, clock, is_tracking=plan.is_tracking)
-    usual: list[Observer] = [EmittedEvents(clock), tracer, BoltHooks()]
+    usual: list[Observer] = [EmittedEvents(clock), Tracer(clock), BoltHooks()]
     return [EmittedTuples(), *usual] if plan.config.debug else usual

@@ -11,16 +11,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from acktree.core import durable
+from acktree.core.ids import Int32s, root_ids
 from acktree.core.spouts.pending import MessageIds
-from acktree.core.tracking.attempts import is_marked
-from acktree.core.tracking.sampling import TRACE_BLOCK
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.spouts.parts import SpoutParts
 from acktree.tasks.spouts.retries import Payloads
 from acktree.tasks.spouts.runs import Run, runs_together
 from acktree.tasks.spouts.stored_ids import ids_to_bytes
 from acktree.tasks.spouts.trace_marks import TraceMarks
-from acktree.tasks.spouts.trace_pace import TracePace
 
 __all__ = ["HandOver"]
 
@@ -39,9 +37,11 @@ class HandOver:
         self._watching, self._reporter = parts.watching, parts.reporter
         self._next_sequence = first_sequence
         self._reserved = parts.host.reserve(first_sequence)
-        self._pace = TracePace(parts.host.trace_rate, parts.host.max_traces_per_sec)
         self._marks = TraceMarks(
-            parts.host.trace_rate, parts.host.max_retries_traced_per_sec, parts.host.watched
+            parts.host.trace_rate,
+            parts.host.max_traces_per_sec,
+            parts.host.max_retries_traced_per_sec,
+            parts.host.watched,
         )
 
     def sequences(self, count: int) -> int:
@@ -52,10 +52,12 @@ class HandOver:
             self._reserved = self._host.reserve(self._reserved)
         return first
 
-    def _paced_sequences(self, count: int, now_ms: int) -> int:
-        """The same for messages that take part in the bound of traces; sequences may be left out."""
-        self._next_sequence = self._pace.first(self._next_sequence, count, now_ms)
-        return self.sequences(count)
+    def _marked(
+        self, first: int, attempts: Int32s | None, message_ids: MessageIds, now_ms: int
+    ) -> Int32s | None:
+        """The attempts of tracked messages, with a mark on those that are traced."""
+        names = root_ids(0, self._task, np.arange(first, first + len(message_ids)))
+        return self._marks.put_on(attempts, message_ids, names, now_ms)
 
     def emitted(self, taken: Sequence[Run], position: bytes, now_ms: int) -> bool:
         """Hand over what the spout emitted. True if there was anything.
@@ -65,8 +67,7 @@ class HandOver:
             position: What the spout remembered before that was taken: other threads may emit meanwhile.
             now_ms: The time.
         """
-        most = min(self._host.inbox.chunk_rows, TRACE_BLOCK)
-        runs = [part for run in runs_together(taken) for part in run.cut(most)]
+        runs = [part for run in runs_together(taken) for part in run.cut(self._host.inbox.chunk_rows)]
         if not runs:
             return False
         chunks = [self._chunk_of(run, position, now_ms) for run in runs]
@@ -101,11 +102,9 @@ class HandOver:
         return bool(due)
 
     def _chunk_of(self, run: Run, position: bytes, now_ms: int) -> Chunk:
-        count = len(run)
-        attempts = run.attempts
+        first, attempts = self.sequences(len(run)), run.attempts
         if run.is_tracked:
-            attempts = self._marks.put_on(attempts, run.message_ids, now_ms)
-        first = self._paced_sequences(count, now_ms) if run.is_tracked else self.sequences(count)
+            attempts = self._marked(first, attempts, run.message_ids, now_ms)
         ids = ids_to_bytes(run.message_ids) if run.is_tracked and not self._spout.redelivers else b""
         return Chunk(
             self._component.id, self._task, run.stream, run.is_tracked, first, now_ms, run.values,
@@ -115,11 +114,8 @@ class HandOver:
     def _next_attempts(self, stream: str, part: Payloads, now_ms: int) -> Chunk:
         attempts = part.attempts
         numbers = np.array([attempt.attempt + 1 for attempt in attempts], dtype=np.int32) | part.marks
-        marked = self._marks.put_on(numbers, part.message_ids, now_ms)
-        count = len(attempts)
-        # Dead letters that are sent again are first attempts, for example.
-        has_unmarked = marked is None or not is_marked(marked, rate=1.0).all()
-        first = self._paced_sequences(count, now_ms) if has_unmarked else self.sequences(count)
+        first = self.sequences(len(attempts))
+        marked = self._marked(first, numbers, part.message_ids, now_ms)
         return Chunk(
             self._component.id, self._task, stream, True, first, now_ms, part.values,  # noqa: FBT003
             marked, part.targets,

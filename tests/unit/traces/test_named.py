@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acktree import BasicBolt, Config, MisuseError, Retry, Spout, TopologyBuilder
-from acktree.core.tracking.attempts import MOST_ATTEMPTS, NAMED, number_of
-from acktree.core.tracking.sampling import TraceRule
+from acktree.core.tracking.attempts import MOST_ATTEMPTS, NAMED, is_traced, number_of
 from acktree.core.tracking.trace_parent import TraceParent
+from acktree.tasks.spouts.trace_marks import TraceMarks
 from acktree.testing import LocalCluster
 from acktree.traces.spans import span_id_of, spans_of
 
@@ -173,10 +173,13 @@ def test_what_cannot_be_traced_is_refused(name, trace):
 def test_the_mark_names_a_message_at_any_rate_and_changes_no_number(numbers, rate):
     plain = np.array(numbers, dtype=np.int32)
     marked = plain | np.int32(NAMED)
-    roots = np.arange(len(numbers), dtype=np.int64)
+    names = np.arange(len(numbers), dtype=np.int64)
     assert number_of(marked).tolist() == numbers
-    assert TraceRule(7).is_traced(roots, rate, marked).all()
-    assert not TraceRule(7).is_traced(roots, 0.0, marked).any()
+    for share in (rate, 0.0):
+        put_on = TraceMarks(lambda: share, 1e-9, 1e-9, lambda: None).put_on  # noqa: B023  # called at once
+        found = put_on(marked, names, names, 0)
+        assert is_traced(found).tolist() == [bool(share)] * len(numbers)
+        assert number_of(found).tolist() == numbers
 
 
 @given(st.integers(1, 2**128 - 1), st.integers(1, 2**64 - 1), st.booleans())

@@ -17,7 +17,6 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from acktree import BasicBolt, Bolt, Config, Retry, TopologyBuilder
 from acktree.core.micro_batch import MicroBatch
-from acktree.core.tracking.sampling import TraceRule
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from acktree.testing import FeederSpout, LocalCluster
 from acktree.traces.otlp import TraceExport
@@ -172,7 +171,7 @@ def test_a_second_run_exports_the_same(collector):
 def test_what_has_its_verdict_is_exported_and_what_is_open_is_not(collector):
     store = TraceStore(IN_MEMORY)
     export = TraceExport(collector.url, "pairs", Traces(store).get, {})
-    recorder = TraceRecorder(store, 1.0, TraceRule(5), lambda: 9, export=export)
+    recorder = TraceRecorder(store, 1.0, 5, lambda: 9, export=export)
     recorder.emitted(CHUNK, ["a", "b", "c"])
     recorder.judged(MicroBatch(1, 9), {1: VerdictBatch(acked=np.arange(2))})
     recorder.close()

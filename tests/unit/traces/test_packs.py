@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from acktree.core.tracking.trace_facts import Facts
-from acktree.tasks.observers import trace_quota
+from acktree.tasks.observers import tracer
 from acktree.traces import packs
 from acktree.traces.packs import Messages, packed, tuples_of, unpacked
 from tests.unit.traces.facts import body_of
@@ -114,10 +114,10 @@ def test_a_message_has_at_most_so_many_tuples_and_all_others_are_counted(each, e
 
 @given(st.lists(st.lists(roots, min_size=1, max_size=6), max_size=6), st.integers(1, 4), st.integers(1, 12))
 def test_a_level_records_the_first_tuples_of_each_message_and_so_many_of_all(frames, most, most_of_all):
-    seen_of, kept_of_all, quota = Counter(), 0, trace_quota.Quota()
+    seen_of, kept_of_all, quota = Counter(), 0, tracer.Quota()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(trace_quota, "MOST_TUPLES", most)
-        patched.setattr(trace_quota, "MOST_FACTS", most_of_all)
+        patched.setattr(tracer, "MOST_TUPLES", most)
+        patched.setattr(tracer, "MOST_FACTS", most_of_all)
         for frame in frames:
             wanted = []
             for root in frame:

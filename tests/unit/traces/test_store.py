@@ -11,7 +11,7 @@ import pytest
 from acktree import sqlite_files
 from acktree.errors import CheckpointError
 from acktree.sqlite_files import transaction
-from acktree.tasks.observers.trace_quota import MOST_TUPLES
+from acktree.tasks.observers.tracer import MOST_TUPLES
 from acktree.traces import store as store_module
 from acktree.traces.store import IN_MEMORY, TraceStore
 from acktree.traces.traces import FILE, Traces

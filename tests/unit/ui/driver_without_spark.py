@@ -24,7 +24,6 @@ from acktree.core.micro_batch import MicroBatch
 from acktree.core.stats.counters import Counters
 from acktree.core.stats.numbers import ReportedError
 from acktree.core.stats.user_metrics import increments_to_bytes
-from acktree.core.tracking.sampling import TraceRule
 from acktree.core.tracking.verdicts import Failure
 from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.dead_letters.store import DeadLetters
@@ -132,7 +131,7 @@ class Started:
         self.letters = DeadLetters(self.held.dead_letters, self.sent.extend, create=True)
         recorder = DeadLetterRecorder(self.letters, numbered, config, on_limit=change.set)
         self.door = Door(files.disk if files.is_seen else None, "1.2.3")
-        traces = TraceRecorder(TraceStore(self.held.folder / FILE), 1.0, TraceRule(self.held.run_salt))
+        traces = TraceRecorder(TraceStore(self.held.folder / FILE), 1.0, self.held.run_salt)
         totals = TotalCounts(name)
         results = BatchResults(plan, MemoryAcker(Acker(plan)), errors, totals=totals, traces=traces)
         self._levels, self._end = LocalLevels(plan, Ticks(plan, 0)), -1

@@ -211,9 +211,10 @@ def test_names_come_and_go_while_spouts_ask():
 
 @pytest.mark.parametrize("rate", [0.0, 0.001, 1.0])
 def test_a_watched_message_is_marked_at_any_rate(rate):
-    marker = TraceMarks(lambda: rate, None, lambda: watching("b").names)
-    assert marker.put_on(None, ["a", "b"], 0).tolist() == [1, CHOSEN | 1]
-    assert marker.put_on(None, ["a", "c"], 0) is None
+    marker = TraceMarks(lambda: rate, None, None, lambda: watching("b").names)
+    mark = CHOSEN if rate == 1 else 0  # at a rate of 1 all are traced
+    assert marker.put_on(None, ["a", "b"], np.arange(1, 3), 0).tolist() == [mark | 1, CHOSEN | 1]
+    assert rate == 1 or marker.put_on(None, ["a", "c"], np.arange(1, 3), 0) is None
 
 
 class Seven:
