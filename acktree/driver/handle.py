@@ -66,10 +66,10 @@ class SubmittedTopology(RunningTopology):
         recorded = self._run.traces
         if not self.is_running:
             return Traces(recorded.store, recorded.settle, rate=lambda: recorded.rate)
-        watch, watched = self._run.watch, self._run.watched
+        orders, watched = self._run.orders, self._run.watched
         return Traces(
-            recorded.store, recorded.settle, watch.set_rate, lambda: recorded.rate,
-            watch.watch_messages, lambda: watched.secs_left,
+            recorded.store, recorded.settle, orders.set_rate, lambda: recorded.rate,
+            orders.watch_messages, lambda: watched.secs_left,
         )  # fmt: skip
 
     @property
@@ -127,7 +127,7 @@ class SubmittedTopology(RunningTopology):
     @ending_at_caller
     def debug(self, *, on: bool = True, component: str | None = None, percent: float = 100) -> None:
         """Log the tuples that components emit, from the next micro-batches on: see ``RunningTopology``."""
-        self._run.watch.set_debug(on=on, component=component, percent=percent)
+        self._run.orders.set_debug(on=on, component=component, percent=percent)
 
     def events(self, limit: int = 100, component: str | None = None) -> list[Event]:
         """The last tuples that were logged, 1,000 at most, the newest last."""

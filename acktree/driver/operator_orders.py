@@ -12,13 +12,13 @@ from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.watched_ids import WatchedIds
 from acktree.traces.recorder import TraceRecorder
 
-__all__ = ["Watch"]
+__all__ = ["OperatorOrders"]
 
 _ALL: Final = 100
 
 
-class Watch:
-    """The order of operators of one run. Any thread may change it.
+class OperatorOrders:
+    """The order of operators in one run. Any thread may change it.
 
     Args:
         plan: What runs.

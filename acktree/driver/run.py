@@ -20,7 +20,7 @@ from acktree.driver.batch import BatchResults
 from acktree.driver.consumers import Consumers
 from acktree.driver.error_log import ErrorLog
 from acktree.driver.kill_order import KillOrder
-from acktree.driver.operator_orders import Watch
+from acktree.driver.operator_orders import OperatorOrders
 from acktree.driver.run_log import Account, RunLog
 from acktree.driver.spout_threads import Threads, now_ms
 from acktree.tasks.plan import Plan
@@ -150,10 +150,10 @@ class Run:
         return Account.of(counters, sorted(emitted_by), open_count, max(ages, default=None))
 
     @cached_property
-    def watch(self) -> Watch:
-        """What operators watch of the run."""
+    def orders(self) -> OperatorOrders:
+        """What operators have ordered of the run."""
         levels = len(self.plan.levels)
-        return Watch(
+        return OperatorOrders(
             self.plan,
             self.traces,
             lambda order: self.inbox.append_watch(order.to_bytes(), levels),

@@ -18,10 +18,11 @@ __all__ = ["Broadcast", "OperatorOrder"]
 
 @dataclass(frozen=True, slots=True)
 class OperatorOrder:
-    """Operators' order: how many messages are traced, and whose tuples are logged.
+    """Operators' order: how many rows of a DataFrame are traced, and whose tuples are logged.
 
     Attributes:
-        trace_rate: The share of messages that is traced, 0 to 1.
+        trace_rate: The share of messages that is traced, 0 to 1. Spout tasks draw it, and the source level
+            of rows of a DataFrame.
         debug: Component -> the share of messages whose tuples it logs, 0 to 1; "" for all components that
             are not named.
     """

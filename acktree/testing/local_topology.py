@@ -24,7 +24,7 @@ from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.dead_letters.store import IN_MEMORY, DeadLetters
 from acktree.driver.batch import BatchResults, MemoryAcker, rows_by_kind
 from acktree.driver.error_log import ErrorLog
-from acktree.driver.operator_orders import Watch
+from acktree.driver.operator_orders import OperatorOrders
 from acktree.driver.progress_line import say_progress
 from acktree.driver.running import RunningTopology
 from acktree.driver.ticks import Ticks
@@ -97,7 +97,7 @@ class LocalTopology(RunningTopology):
         )
         self._levels = LocalLevels(self.plan, Ticks(self.plan, now_ms()))
         self._watched = WatchedIds(now_ms)
-        self._watch = Watch(self.plan, self._recorded, self._levels.obey, self._watched)
+        self._orders = OperatorOrders(self.plan, self._recorded, self._levels.obey, self._watched)
         self._events = EventLog(event_logger, self.plan.topology.name, is_threaded=False)
         self._results = BatchResults(
             self.plan,
@@ -138,8 +138,8 @@ class LocalTopology(RunningTopology):
         """Traced messages, as on Spark but in memory."""
         recorded, watched = self._recorded, self._watched
         return Traces(
-            recorded.store, set_rate=self._watch.set_rate, rate=lambda: recorded.rate,
-            watch=self._watch.watch_messages, watched=lambda: watched.secs_left,
+            recorded.store, set_rate=self._orders.set_rate, rate=lambda: recorded.rate,
+            watch=self._orders.watch_messages, watched=lambda: watched.secs_left,
         )  # fmt: skip
 
     @property
@@ -252,7 +252,7 @@ class LocalTopology(RunningTopology):
 
     def debug(self, *, on: bool = True, component: str | None = None, percent: float = 100) -> None:
         """Log the tuples that components emit, from the next micro-batches on: see ``RunningTopology``."""
-        self._watch.set_debug(on=on, component=component, percent=percent)
+        self._orders.set_debug(on=on, component=component, percent=percent)
 
     def events(self, limit: int = 100, component: str | None = None) -> list[Event]:
         """The last tuples that were logged, 1,000 at most, the newest last."""

@@ -88,7 +88,7 @@ class Observer:
             [spout.id for spout in run.plan.topology.spouts], run.checkpoint.is_committed,
         )  # fmt: skip
         self._windows = self.history.begin(_LENGTHS, _steady_ms(), run.checkpoint.last_committed())
-        self._watch = run.watch
+        self._orders = run.orders
         self._letters, self._letters_at = LetterNumbers(), -_LETTERS_SECS
         self._is_closed, self._asked, self._is_late = Event(), Event(), Event()
         self._is_ordered = Event()
@@ -240,7 +240,7 @@ class Observer:
             batch_ms={} if is_over else self._batch_ms(),
             metrics_dropped=0 if run.consumers is None else run.consumers.dropped,
             stopped_by=None if stopped_by is None else str(stopped_by),
-            debug={} if is_over else self._watch.order.debug_percents,
+            debug={} if is_over else self._orders.order.debug_percents,
         )
 
     def _windows_now(self) -> dict[str, Window]:

@@ -138,18 +138,18 @@ def test_debug_is_switched_on_and_off_by_keyboard_and_is_shown(running, tab):
     percent.fill("500")
     percent.press("Enter")
     assert dialog.is_visible()
-    assert running.run.watch.order.debug == {}
+    assert running.run.orders.order.debug == {}
     percent.fill("5")
     percent.press("Enter")
     tab.get_by_text("Tuples are logged from").wait_for()
-    assert running.run.watch.order.debug == {"double": 0.05}
+    assert running.run.orders.order.debug == {"double": 0.05}
     tab.locator(".tiles a[href$=events]").click()
     tab.get_by_text("Logged: double 5 %").wait_for()
     tab.go_back()
     tab.get_by_role("button", name="Debug").click()
     dialog.get_by_role("button", name="Stop logging").click()
     tab.get_by_text("No tuples are logged any more.").wait_for()
-    assert running.run.watch.order.debug == {}
+    assert running.run.orders.order.debug == {}
 
 
 def test_the_share_of_traced_messages_is_changed(running, tab):
@@ -158,7 +158,7 @@ def test_the_share_of_traced_messages_is_changed(running, tab):
     tab.get_by_role("spinbutton", name="Trace").fill("25")
     tab.get_by_role("button", name="Set").click()
     tab.get_by_text("The share of traced messages is changed").wait_for()
-    assert running.run.watch.order.trace_rate == 0.25
+    assert running.run.orders.order.trace_rate == 0.25
 
 
 def test_a_message_is_watched_for_a_time(running, tab):

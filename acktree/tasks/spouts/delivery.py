@@ -39,8 +39,7 @@ class Delivery:
                 self._given_up.mark_settled(closed.message_ids, now_ms)
         if mine:
             parts.hooks.ack(mine)
-        if parts.watching.watch is not None:
-            parts.watching.watch.acked(closed, now_ms)
+        parts.task_hooks.acked(closed, now_ms)
 
     def failed(self, closed: Closed, failure: Failure, now_ms: int) -> None:
         """Messages of one segment failed, or timed out: try them again, or give them up."""
@@ -56,8 +55,7 @@ class Delivery:
             ]
             if failures:
                 parts.hooks.fail(failures)
-        if parts.watching.watch is not None:
-            parts.watching.watch.failed(closed, failure, now_ms)
+        parts.task_hooks.failed(closed, failure, now_ms)
         parts.recovery.decide(closed, failure, now_ms)
 
     def note_failed(self, count: int, named: Iterable[tuple[object, int]], failure: Failure) -> None:
@@ -76,8 +74,7 @@ class Delivery:
         for stream, message_ids in emitted.items():
             parts.reporter.count(stream, "acked", len(message_ids))
             parts.hooks.ack(message_ids)
-            if parts.watching.watch is not None:
-                parts.watching.watch.acked_untracked(message_ids)
+            parts.task_hooks.acked_untracked(message_ids)
 
     def fail_unfit(self, unfit: Iterable[UnfitMessage]) -> None:
         """Fail the messages whose values were changed after their emit so that they cannot be encoded.

@@ -34,7 +34,7 @@ class HandOver:
         """
         self._spout, self._component, self._task = parts.spout, parts.component, parts.task
         self._host, self._chunks, self._retries = parts.host, parts.chunks, parts.retries
-        self._watching, self._reporter = parts.watching, parts.reporter
+        self._hooks, self._reporter = parts.task_hooks, parts.reporter
         self._next_sequence = first_sequence
         self._reserved = parts.host.reserve(first_sequence)
         self._marks = TraceMarks(
@@ -78,7 +78,7 @@ class HandOver:
                 self._open(number + offset, chunk, run.message_ids, run.parents)
             else:
                 self._host.inbox.release(number + offset)
-        self._show(chunks)
+        self._hooks.emitted(chunks)
         return True
 
     def due_attempts(self, now_ms: int) -> bool:
@@ -98,7 +98,7 @@ class HandOver:
             self._chunks.release_unneeded(earlier)
             # A dead letter that is sent again begins anew, and has no attempt before.
             self._reporter.count(stream, "retried", sum(attempt.attempt > 0 for attempt in attempts))
-            self._show(chunks)
+            self._hooks.emitted(chunks)
         return bool(due)
 
     def _chunk_of(self, run: Run, position: bytes, now_ms: int) -> Chunk:
@@ -127,10 +127,6 @@ class HandOver:
     def _open(self, number: int, chunk: Chunk, message_ids: MessageIds, parents: Mapping[int, str]) -> None:
         self._chunks.add(number, chunk, message_ids)
         self._host.note_emitted(chunk, message_ids, parents)
-
-    def _show(self, chunks: Sequence[Chunk]) -> None:
-        if self._watching.watch is not None:
-            self._watching.watch.emitted(chunks)
 
     def position(self) -> bytes:
         """What the spout remembers, as its checkpoint has it."""

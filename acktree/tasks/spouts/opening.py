@@ -52,11 +52,11 @@ class Opening:
         services = self.services = task_services()
         context = parts.plan.context(parts.component, parts.task, parts.clock, services)
         context = replace(context, open_message_ids=open_ids, max_spout_pending=self._limit)
-        parts.watching.begin(context, services)
+        parts.task_hooks.begin(context, services)
         try:
             parts.spout.open(parts.plan.config, context, self._collector)
         except ConnectorError as error:
-            parts.watching.end()  # `open` is called again, and adds its hooks again
+            parts.task_hooks.end()  # `open` is called again, and adds its hooks again
             if not error.can_retry:
                 raise
             parts.hooks.failed(error)

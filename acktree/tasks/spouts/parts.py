@@ -16,7 +16,7 @@ from acktree.tasks.spouts.recovery import Recovery
 from acktree.tasks.spouts.reporter import Reporter
 from acktree.tasks.spouts.retries import Retries
 from acktree.tasks.spouts.spout_calls import Hooks
-from acktree.tasks.spouts.task_hooks import SpoutWatching
+from acktree.tasks.spouts.task_hooks import SpoutHooks
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from acktree.topology.model import Component
 
@@ -32,7 +32,7 @@ class SpoutParts:
         host: What the driver or ``LocalCluster`` gives to the task.
         reporter: Counts, and reports errors.
         hooks: Calls the spout's hooks.
-        watching: Calls task hooks.
+        task_hooks: Calls task hooks.
         retries: What waits for its next attempt, and what was given up.
         chunks: The task's chunks in the inbox, and the open messages in them.
         recovery: What an earlier run left.
@@ -46,7 +46,7 @@ class SpoutParts:
     host: SpoutHost
     reporter: Reporter
     hooks: Hooks
-    watching: SpoutWatching
+    task_hooks: SpoutHooks
     retries: Retries
     chunks: OpenChunks
     recovery: Recovery
@@ -75,5 +75,5 @@ class SpoutParts:
         return cls(
             spout, component, task, plan, host, reporter,
             Hooks(spout, reporter.error, partial(host.note_recovered, component.id, task)),
-            SpoutWatching(plan, task, reporter.error), retries, chunks, recovery, Clock(),
+            SpoutHooks(plan, task, reporter.error), retries, chunks, recovery, Clock(),
         )  # fmt: skip

@@ -157,7 +157,7 @@ class SpoutTask:
         self._collector.own_thread = get_ident()
         if self.is_open:
             self._parts.reporter.call(self.spout.close)
-        self._parts.watching.end()
+        self._parts.task_hooks.end()
 
     def dispatch(self, verdict_batch: VerdictBatch) -> None:
         """Leave verdicts, or letters to be tried again, for the next step. May be called from any thread."""
@@ -407,7 +407,7 @@ class SpoutTask:
         Not where the spout remembers a position: it may be changing it. Not where task hooks watch: they are
         called on the spout's thread.
         """
-        return not self.component.remembers and self._parts.watching.watch is None
+        return not self.component.remembers and not self._parts.task_hooks.are_there
 
     def flush_beside(self, now_ms: int) -> bool:
         """On another thread, while ``next_tuple`` does not return: hand over what was emitted before.

@@ -144,11 +144,11 @@ def test_the_command_line_gives_the_order_and_shows_the_events(tmp_path, capsys,
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     with started(tmp_path / "cp") as running:
         assert main(["debug", "numbers", "on", "double", "25"]) == 0
-        assert running.run.watch.order.debug == {"double": 0.25}
+        assert running.run.orders.order.debug == {"double": 0.25}
         assert main(["debug", "numbers", "on", "50"]) == 0
-        assert running.run.watch.order.debug == {"": 0.5, "double": 0.25}
+        assert running.run.orders.order.debug == {"": 0.5, "double": 0.25}
         assert main(["debug", "numbers", "off"]) == 0
-        assert running.run.watch.order.debug == {}
+        assert running.run.orders.order.debug == {}
         assert running.run.inbox.has_watch
         assert main(["debug", "numbers", "on", "nothing"]) == 1
     files = EventFiles(tmp_path / "cp" / "events")

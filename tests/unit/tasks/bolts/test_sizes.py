@@ -59,15 +59,27 @@ def test_an_emission_in_pieces_says_what_it_said_whole(sizes, most, direct, data
         assert len(parts) == min(count, -(-whole.batch.nbytes // most))
 
 
-@given(st.lists(st.lists(st.integers(0, 300), min_size=1, max_size=5), max_size=10), st.integers(1, 3000))
+def attempts_of(chunks):
+    return [n for each in chunks for n in ([1] * len(each) if each.attempts is None else each.attempts)]
+
+
+@given(
+    st.lists(
+        st.tuples(st.lists(st.integers(0, 300), min_size=1, max_size=5), st.sampled_from([None, 2, -5])),
+        max_size=10,
+    ),
+    st.integers(1, 3000),
+)
 def test_chunks_are_put_together_up_to_so_many_bytes_and_lose_nothing(each, most):
     chunks, first = [], 0
-    for sizes in each:
-        chunks.append(Chunk("s", 1, "default", True, first, 0, batch_of(sizes)))  # noqa: FBT003
+    for sizes, attempt in each:
+        attempts = None if attempt is None else np.full(len(sizes), attempt, np.int32)
+        chunks.append(Chunk("s", 1, "default", True, first, 0, batch_of(sizes), attempts))  # noqa: FBT003
         first += len(sizes)
     together = list(chunks_together(chunks, 10**6, most))
     assert joined(each.values for each in together) == joined(each.values for each in chunks)
     assert [n for each in together for n in each.sequences.tolist()] == list(range(first))
+    assert attempts_of(together) == attempts_of(chunks)
     alone = max((each.values.nbytes for each in chunks), default=0)
     # Put together, bytes are fewer: there is one array of offsets, and it begins once.
     assert all(each.values.nbytes <= max(most, alone) for each in together)

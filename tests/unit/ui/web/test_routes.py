@@ -300,7 +300,7 @@ def test_debug_and_its_percentage_are_the_order_in_force(page, running, topology
     assert shown() == [(True, 0.5), (False, 10), (True, 0.5)]
     page.json(f"{storm}/debug/disable/0", method="POST", body=b"")
     assert shown() == [(False, 10)] * 3
-    assert running.run.watch.order.debug == {}
+    assert running.run.orders.order.debug == {}
 
 
 def test_a_snapshot_of_a_release_without_debug_is_read(running):
