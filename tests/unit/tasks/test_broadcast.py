@@ -18,5 +18,5 @@ def test_each_part_arrives_as_it_was_sent_whatever_is_beside_it(due, order, end,
     sent = Broadcast(due, order, end, is_first and end is not None)
     other = WireRow(1, 2, int(Kind.CHUNK), 0, 0, 0, b"[]", b"")
     empty = Broadcast().row(1, 2)
-    assert Broadcast.of([other, empty, sent.row(1, 2, 9), other]) == sent
+    assert Broadcast.of([other, sent.row(1, 2, 9), empty, other]) == sent
     assert sent.row(1, 2, 9).clock_ms == 9
