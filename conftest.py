@@ -39,6 +39,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if SPARK_TESTS in item.path.parents or "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
         if not UNIT_TESTS.isdisjoint(item.path.parents):
+            if item.get_closest_marker("spark") is not None:  # no lane would run it
+                raise pytest.UsageError(f"{item.nodeid}: a unit test needs no JVM: move it to tests/spark")
             item.add_marker(pytest.mark.unit)
     if config.args_source is pytest.Config.ArgsSource.TESTPATHS:
         chosen = _chosen(config)

@@ -48,6 +48,9 @@ ARCHIVE_SECS = 300
 TOLD_EVERY_SECS = 30.0
 EXPRESSIONS = {"plain": "not spark and not unit", "unit": "unit and not spark", "spark": "spark"}
 """Which tests a lane has, by pytest's marks."""
+_NO_UNITS = ("--ignore=acktree", "--ignore=tests/unit")
+FOLDERS = {"plain": _NO_UNITS, "unit": ("-o", "testpaths=acktree tests/unit"), "spark": _NO_UNITS}
+"""Where a lane looks for its tests: to collect all of them takes longer than many a lane's tests."""
 _MOST_SHOWN = 20_000
 _LARGE_BYTES = 15_000_000_000
 _MOST_NAMED = 200
@@ -205,6 +208,7 @@ def _started(folder: Path, parts: Sequence[str], args: argparse.Namespace) -> li
             *_pytest(outcomes),
             *processes,
             f"--long={','.join(parts)}",
+            *FOLDERS[name],
             "-m",
             EXPRESSIONS[name],
             *args.rest,
