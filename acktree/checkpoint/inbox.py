@@ -274,10 +274,7 @@ class FileInbox:
                 yield number, chunk
 
     def drop_before(self, first: int) -> None:
-        """Delete messages before an entry that were deleted already, before a crash undid it.
-
-        A power cut undoes deletions that were not synced. At a URL files are deleted later than here.
-        """
+        """Delete messages before an entry: an earlier run has deleted them, but not yet at the URL."""
         with self._lock:
             for number, (entry, size) in sorted(self._entries.items()):
                 if number < first and (entry.rows or entry.kind is ChunkKind.PARK):

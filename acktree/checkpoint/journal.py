@@ -17,8 +17,7 @@ was never committed.
 
 Verdicts are not needed any more when they were delivered and the last chunk that they may concern is gone.
 The section that forgets them says before which entry all chunks are gone. A restart drops a chunk that is
-there again: a power cut undid its deletion, or it was not deleted at a URL yet. Without their verdicts its
-messages would stay open.
+there again, since it was not deleted at the URL yet: without their verdicts its messages would stay open.
 """
 
 from __future__ import annotations

@@ -286,13 +286,6 @@ BREAKS: Final[Mapping[str, Break]] = {
         _sink_does_not_sync,
         needs_power_cuts=True,
     ),
-    "undone-deletions-count": Break(
-        "a chunk that comes back after its verdicts were forgotten is dropped",
-        FileInbox,
-        "drop_before",
-        _nothing,
-        needs_power_cuts=True,
-    ),
     "no-roll-back": Break(
         "what Spark logged after the last sync does not count",
         checkpoint,

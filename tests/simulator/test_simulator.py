@@ -33,7 +33,6 @@ FOUND_AT = {
     "no-syncfs": 2,
     "delivered-before-sync": 298,
     "sink-before-sync": 10,
-    "undone-deletions-count": 0,
     "no-roll-back": 1,
 }
 """The first seed at which the simulator notices a broken rule; the table of docs/simulator.md."""

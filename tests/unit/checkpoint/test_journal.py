@@ -105,7 +105,7 @@ def test_verdicts_are_forgotten_with_the_last_chunk_that_they_concern_and_not_be
 
 
 def test_the_next_start_knows_of_which_chunks_verdicts_were_forgotten(tmp_path: Path) -> None:
-    """A power cut may bring back a chunk: without its verdicts its messages would stay open for ever."""
+    """At a URL a chunk is deleted later: without its verdicts its messages would stay open for ever."""
     driver = Driver(tmp_path, delivered=9)
     driver.write(1, 4, verdicts(1))
     driver.oldest = 5
