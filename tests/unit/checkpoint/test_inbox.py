@@ -132,7 +132,7 @@ def test_a_driver_that_dies_between_a_chunk_and_its_bare_position_leaves_the_pos
     assert not whole.exists()
 
 
-def test_messages_that_were_not_deleted_at_the_url_yet_are_dropped_and_a_position_stays(tmp_path: Path) -> None:
+def test_messages_that_are_still_there_at_the_url_are_dropped_and_a_position_stays(tmp_path: Path) -> None:
     before = FileInbox(tmp_path, -1, 100, 10**6)
     before.append([chunk_of(2), chunk_of(3, position=b"here")])
     before.park(chunk_of(1))
