@@ -46,7 +46,7 @@ page: java $(READY) ## The page with two topologies on Spark, until Ctrl-C (ARGS
 test: java $(READY) ## What states a guarantee, in three lanes: with Spark, units, all else
 	$(LANES) $(ARGS)
 
-test-all: java $(READY) ## The long parts, too: chaos, clusters, simulators, every opcode
+test-all: java $(READY) ## The long parts, too: chaos, clusters, all queues, simulators, every opcode
 	$(LANES) --all $(ARGS)
 
 test-changed: java $(READY) ## make test, and the long parts of what has changed since the last full run

@@ -28,7 +28,7 @@ import tempfile
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,7 @@ FOLDERS = {"plain": _NO_UNITS, "unit": ("-o", "testpaths=acktree tests/unit"), "
 _MOST_SHOWN = 20_000
 _LARGE_BYTES = 15_000_000_000
 _MOST_NAMED = 200
+_SLOWEST = 12
 _PASSED, _FAILED, _NO_TEST = 0, 1, 5  # pytest's exit codes
 
 
@@ -136,6 +137,7 @@ def main() -> int:
         )
         broken = [lane for lane in lanes if lane.fault]
         _print_broken(broken)
+    _print_slowest(outcomes)
     _print_untested(outcomes, [name for name in parts if name not in chosen])
     skipped = sum(each["outcome"] == "skipped" for each in outcomes)
     passed = len(outcomes) - len(refused) - skipped
@@ -330,6 +332,15 @@ def _print_failures(title: str, failures: Sequence[dict[str, Any]]) -> None:
 
 
 # --- what was not tested --------------------------------------------------------------------------------
+
+
+def _print_slowest(outcomes: Sequence[Mapping[str, Any]]) -> None:
+    """Where the time went: the files whose tests took longest, in seconds of a lane."""
+    secs: Counter[str] = Counter()
+    for each in outcomes:
+        secs[each["test"].partition("::")[0]] += each["secs"]
+    slowest = (f"{file} {round(took)} s" for file, took in secs.most_common(_SLOWEST))
+    print(f"\nslowest: {', '.join(slowest)}")
 
 
 def _print_untested(outcomes: Sequence[dict[str, Any]], parts: Sequence[str]) -> None:
