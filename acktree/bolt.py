@@ -307,8 +307,13 @@ class OutputCollector(_Collector):
         """
 
     @abstractmethod
-    def fail(self, tup: Tuple, reason: str = "") -> None:
+    def fail(self, tup: Tuple, reason: str = "", *, exception: BaseException | None = None) -> None:
         """Fail a tuple, once: the verdict on its messages is FAILED, with this reason.
+
+        Args:
+            tup: The tuple.
+            reason: Why; empty for the text of the exception.
+            exception: What the bolt caught; ``failure.exception`` and ``Retry(final=...)`` get it.
 
         Raises:
             MisuseError: It was acked or failed already.

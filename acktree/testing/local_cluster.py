@@ -14,15 +14,21 @@ LocalCluster it times messages out.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from acktree.config import Config
 from acktree.errors import MisuseError, ending_at_caller, naming_keywords
 from acktree.testing.local_topology import LocalTopology
 from acktree.topology.model import Topology, refuse_other_than_topology
 from acktree.traces.events import EventLogger
+
+_ROUND_SECS: Final = 0.1
+"""For how long one round of :meth:`LocalCluster.run` asks a spout task for messages."""
+_PAUSE_SECS: Final = 0.01
 
 
 class LocalCluster:
@@ -84,6 +90,40 @@ class LocalCluster:
                 message failed 100 times, or spouts emitted 1,000,000 messages.
         """
         self._advance_until(lambda: False, self.now_ms + round(secs * 1000))
+
+    @ending_at_caller
+    def run(self, secs: float | None = None, *, most_messages: int | None = None) -> None:
+        """Run in real time, for spouts that never end: the cluster's clock follows the machine's.
+
+        Args:
+            secs: For how long. None: until every topology has ended.
+            most_messages: After this number of messages, of all spouts together, no spout is asked for
+                another; what is open then goes on until nothing moves. None: any number.
+        """
+        started, first_ms = time.monotonic(), self.now_ms
+        left = math.inf if most_messages is None else most_messages
+        while left > 0 and any(topology.is_running for topology in self._running):
+            elapsed = time.monotonic() - started
+            if secs is not None and elapsed >= secs:
+                return
+            self.now_ms = max(self.now_ms, first_ms + round(elapsed * 1000))
+            moved = False
+            for topology in self._running:
+                topology.beat()
+                moved |= topology.round(is_first=True, most=left, until=time.monotonic() + _ROUND_SECS)
+                left -= topology.emitted_count
+            if not moved:
+                time.sleep(_PAUSE_SECS)
+        if left <= 0:
+            self._rest()
+
+    def _rest(self) -> None:
+        """Run until nothing moves, without new messages of spouts."""
+        for topology in self._running:
+            topology.deactivate()
+        self._run_rounds()
+        for topology in self._running:
+            topology.activate()
 
     @ending_at_caller
     def tuples(self, component: str, stream: str = "default") -> list[list[Any]]:

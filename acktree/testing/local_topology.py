@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import math
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
@@ -163,11 +165,13 @@ class LocalTopology(RunningTopology):
         self._emitted: Counter[str] = Counter()
         self._restless: SpoutError | None = None
 
-    def round(self, *, is_first: bool = False) -> bool:
+    def round(self, *, is_first: bool = False, most: float = math.inf, until: float = math.inf) -> bool:
         """One micro-batch, if there is anything for one. True if anything moved.
 
         Args:
             is_first: Whether to count anew what happens while the clock stands.
+            most: After how many messages no spout task is asked for another.
+            until: The same by the time, as ``time.monotonic()`` counts.
 
         Raises:
             SpoutError: A spout will not rest before the clock moves.
@@ -180,7 +184,8 @@ class LocalTopology(RunningTopology):
             self._begin_moment()
         for task in self._tasks.values():
             with standing(task.place):
-                moved |= self._ask(task)
+                moved |= self._ask(task, min(most, self._inbox.chunk_rows), until)
+                most -= task.buffered_count
                 task.flush(self.now_ms)
         if self._recorder.limit_reached is not None:
             raise self._recorder.limit_reached
@@ -193,6 +198,11 @@ class LocalTopology(RunningTopology):
         self._wants_beat = False
         self._dispatch(self._levels.run(chunks, self.now_ms, self._batch_id + 1))
         return True
+
+    @property
+    def emitted_count(self) -> int:
+        """How many messages were emitted while the clock stands."""
+        return self._emitted.total()
 
     def _count(self, chunks: Iterable[Chunk]) -> None:
         for chunk in chunks:
@@ -401,10 +411,10 @@ class LocalTopology(RunningTopology):
         self._results.metrics.watch(name, task_id, task.grown_metrics)
         task.activate()
 
-    def _ask(self, task: SpoutTask) -> bool:
-        """Let a spout task work until it has nothing, or enough for one micro-batch."""
+    def _ask(self, task: SpoutTask, most: float, until: float) -> bool:
+        """Let a spout task work until it has nothing, or ``most`` messages, or the time is over."""
         moved, raised = False, 0
-        while raised < _RAISES and task.buffered_count < self._inbox.chunk_rows:
+        while raised < _RAISES and task.buffered_count < most and time.monotonic() < until:
             before = self._error_log.count
             if task.step(self.now_ms):
                 moved, raised = True, 0

@@ -266,13 +266,13 @@ class RecordingHandCollector(TimingCollector):
         took_ms = self._age_ms(rows, row)
         call.effects.append(lambda: self._record_ack(rows, row, took_ms))
 
-    def fail(self, tup: Tuple, reason: str = "") -> None:
+    def fail(self, tup: Tuple, reason: str = "", *, exception: BaseException | None = None) -> None:
         call = self._call("failed a tuple")
         if call is None:
-            super().fail(tup, reason)
+            super().fail(tup, reason, exception=exception)
             return
         rows, row = self._decide(tup, "failed")
-        failure = failure_of(None, self._component.id, reason)
+        failure = failure_of(exception, self._component.id, reason)
 
         def carry_out() -> None:
             self._outputs.fail(rows.lineage.roots_of(np.array([row])), failure)

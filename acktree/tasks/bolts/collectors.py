@@ -213,9 +213,9 @@ class HandCollector(_Writer, OutputCollector):
             self.elsewhere[id(rows)] = rows
         rows.fate[row] = ACKED
 
-    def fail(self, tup: Tuple, reason: str = "") -> None:
+    def fail(self, tup: Tuple, reason: str = "", *, exception: BaseException | None = None) -> None:
         rows, row = self._open(tup, "failed")
-        failure = failure_of(None, self._component.id, reason)
+        failure = failure_of(exception, self._component.id, reason)
         # The fail is added first: if the row were marked and the fail were not added, the message would time
         # out.
         self._outputs.fail(rows.lineage.roots_of(np.array([row])), failure)

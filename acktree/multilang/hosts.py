@@ -1,0 +1,221 @@
+"""Carries out the instructions of a protocol, by the collector of a spout or bolt of acktree.
+
+A host knows no transport: ``deliver`` gives a message to the component, wherever it lives, and whoever
+receives a message of the component calls ``take``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final
+
+from acktree import MisuseError, OutputCollector, SpoutOutputCollector, TaskContext, Tuple
+from acktree.multilang import protocol
+from acktree.multilang.protocol import Broken, Emit, Instructions, State
+
+__all__ = ["BoltHost", "SpoutHost", "tasks_of"]
+
+_LEVELS: Final = (logging.DEBUG, logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
+"""Python's levels, by Storm's."""
+
+
+class _Host:
+    """What the hosts of bolts and spouts have in common.
+
+    Args:
+        collector: What emits, acks and fails.
+        context: The task's context.
+        setting: The context of multilang's set-up, of which the streams are read.
+        deliver: Gives a message to the component.
+
+    Attributes:
+        raised: What the component raised, while it is handled: the cause of errors and failures.
+    """
+
+    def __init__(
+        self,
+        collector: Any,  # noqa: ANN401  # of either kind
+        context: TaskContext,
+        setting: Mapping[str, Any],
+        deliver: Callable[[Any], None],
+    ) -> None:
+        self.raised: Exception | None = None
+        self._collector, self._context, self._deliver = collector, context, deliver
+        self._streams: Collection[str] = setting["streams"]
+        self._setting = setting
+        self._logger = logging.getLogger(f"pystorm.component.{context.component_id}")
+        self._has_warned = False
+        self._methods: dict[type, Callable[[Any], None]] = {
+            protocol.Write: lambda instruction: deliver(instruction.message),
+            protocol.Emit: self.emit,
+            protocol.Log: lambda instruction: self._logger.log(_LEVELS[instruction.level], instruction.text),
+            protocol.Report: lambda instruction: self.report(instruction.text),
+            protocol.Ignored: lambda instruction: self.report(self._misuse(instruction.text)),
+            protocol.Metric: self._count,
+            protocol.Synced: lambda _: None,
+            protocol.Ready: lambda _: None,
+            protocol.Broken: self.broken,
+        }
+
+    def carry_out(self, instructions: Instructions) -> None:
+        """Do what a protocol says, in order."""
+        for instruction in instructions:
+            self._methods[type(instruction)](instruction)
+
+    def emit(self, emit: Emit) -> None:
+        """Emit a tuple; answer with its tasks if the component waits for them."""
+        if emit.stream in self._streams:
+            self.send(emit)
+        elif emit.stream == "default":  # Storm's worker would die; programs with `outputs = []` do it
+            self._warn_once("emits on its default stream, which it does not declare: its tuples are dropped")
+        else:
+            raise self._misuse(f"emitted on stream {emit.stream!r}, which it does not declare")
+        if emit.wants_tasks:
+            self._deliver(tasks_of(self._setting, emit.stream))
+
+    def send(self, emit: Emit) -> None:
+        """Emit a tuple on a stream that the component declares."""
+        raise NotImplementedError
+
+    def report(self, error: Exception | str) -> None:
+        """Report an error; what the component raised is preferred to its text."""
+        shown = error if isinstance(error, Exception) else self._misuse(error, "see the text")
+        self._collector.report_error(self.raised or shown)
+
+    def broken(self, instruction: Broken) -> None:
+        """Raise what broke the protocol, in the component's own call."""
+        raise self._misuse(instruction.reason)
+
+    def _misuse(self, what: str, fix: str = "ack or fail each tuple once, after its emits") -> MisuseError:
+        where = f"component {self._context.component_id!r}, task {self._context.task_id}"
+        return MisuseError(f"the component {what}" if what[:1].islower() else what, where, fix)
+
+    def _warn_once(self, what: str) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            self._logger.warning("component %r %s", self._context.component_id, what)
+
+    def _count(self, metric: protocol.Metric) -> None:
+        counter = self._context.register_counter(metric.name)
+        counter.inc(1 if metric.params is None else metric.params)
+
+
+class BoltHost(_Host):
+    """The host of a bolt, for one micro-batch.
+
+    Attributes:
+        unclosed: The open tuples by id.
+        protocol: The conversation.
+    """
+
+    def __init__(
+        self,
+        collector: OutputCollector,
+        context: TaskContext,
+        setting: Mapping[str, Any],
+        deliver: Callable[[Any], None],
+    ) -> None:
+        super().__init__(collector, context, setting, deliver)
+        self.unclosed: dict[str, Tuple] = {}
+        self.protocol = protocol.BoltProtocol(self.unclosed)
+        self._methods |= {
+            protocol.Ack: lambda instruction: collector.ack(instruction.tup),
+            protocol.Fail: self._fail,
+        }
+
+    def go_on(self, held: Mapping[str, Tuple], given: int) -> None:
+        """Go on with a component that has answered its set-up.
+
+        Args:
+            held: Open tuples of earlier micro-batches.
+            given: How many ids were given.
+        """
+        self.unclosed.update(held)
+        self.protocol = protocol.BoltProtocol(self.unclosed, given, State.READY)
+
+    def execute(self, tup: Tuple) -> None:
+        """Give the component a tuple."""
+        self.carry_out(self.protocol.execute(tup, tup.component, tup.stream, tup.task_id, tup.values))
+
+    def take(self, message: object) -> None:
+        """Take a message of the component."""
+        self.carry_out(self.protocol.receive(message))
+
+    def broken(self, instruction: Broken) -> None:
+        self.protocol = protocol.BoltProtocol(self.unclosed, self.protocol.given, State.READY)
+        super().broken(instruction)
+
+    def send(self, emit: Emit) -> None:
+        anchors = emit.anchors
+        anchor = anchors[0] if len(anchors) == 1 else anchors or None
+        if emit.task is None:
+            self._collector.emit(emit.values, anchors=anchor, stream=emit.stream)
+        else:
+            self._collector.emit_direct(emit.task, emit.values, anchors=anchor, stream=emit.stream)
+
+    def _fail(self, instruction: protocol.Fail) -> None:
+        reason = "" if self.raised else f"component {self._context.component_id!r} failed it"
+        self._collector.fail(instruction.tup, reason, exception=self.raised)
+
+
+class SpoutHost(_Host):
+    """The host of a spout, for a run.
+
+    Attributes:
+        protocol: The conversation.
+        handles_verdicts: Whether the component has an ``ack`` or ``fail`` of its own.
+    """
+
+    def __init__(
+        self,
+        collector: SpoutOutputCollector,
+        context: TaskContext,
+        setting: Mapping[str, Any],
+        deliver: Callable[[Any], None],
+    ) -> None:
+        super().__init__(collector, context, setting, deliver)
+        self.protocol = protocol.SpoutProtocol()
+        self.handles_verdicts = False
+
+    def command(self, name: str, message_id: object = "", **more: object) -> None:
+        """Give the component a command; it has said all when this returns."""
+        self.carry_out(self.protocol.command(name, message_id, **more))
+
+    def take(self, message: object) -> None:
+        """Take a message of the component."""
+        self.carry_out(self.protocol.receive(message))
+
+    def broken(self, instruction: Broken) -> None:
+        self.protocol = protocol.SpoutProtocol()
+        self.protocol.state = State.READY
+        super().broken(instruction)
+
+    def send(self, emit: Emit) -> None:
+        if emit.message_id is None and self.handles_verdicts:
+            self._warn_once("emits a tuple without tup_id, so its ack() and fail() are not called for it")
+        about = {"message_id": emit.message_id, "stream": emit.stream, "attempt": emit.attempt}
+        if emit.task is None:
+            self._collector.emit(emit.values, **about)
+        else:
+            self._collector.emit_direct(emit.task, emit.values, **about)
+
+
+def tasks_of(setting: Mapping[str, Any], stream: str) -> list[int]:
+    """The tasks that a tuple of a stream goes to, where that does not depend on the tuple; else none.
+
+    Args:
+        setting: The context of multilang's set-up.
+        stream: The stream.
+    """
+    tasks: dict[str, list[int]] = {}
+    for task, component in setting["task->component"].items():
+        tasks.setdefault(component, []).append(int(task))
+    found: list[int] = []
+    for component, grouping in setting["stream->target->grouping"].get(stream, {}).items():
+        targets = sorted(tasks[component])
+        is_global = grouping["type"] == "FIELDS" and not grouping["fields"]
+        if grouping["type"] != "ALL" and not is_global and len(targets) > 1:
+            return []
+        found += targets[:1] if is_global else targets
+    return sorted(found)

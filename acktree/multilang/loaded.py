@@ -1,0 +1,79 @@
+"""A topology that was read from a program of Storm's, and its settings."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from acktree import Config, ConfigError, Description, Topology
+
+__all__ = ["LoadedTopology", "config_of"]
+
+_OF_STORM: Final = frozenset(
+    {
+        "drpc",
+        "executor",
+        "logviewer",
+        "nimbus",
+        "pacemaker",
+        "storm",
+        "supervisor",
+        "task",
+        "topology",
+        "ui",
+        "worker",
+    }
+)
+"""What the keys of Storm's own settings begin with."""
+_SILENT: Final = frozenset(
+    {
+        "install_virtualenv", "storm.workers.list", "sudo_user", "topology.name", "topology.original_name",
+        "topology.python.path", "use_virtualenv", "virtualenv_flags", "virtualenv_name", "virtualenv_root",
+    }
+)  # fmt: skip
+"""Settings that tools add to every topology, and that say nothing of it."""
+
+
+@dataclass(frozen=True)
+class LoadedTopology:
+    """A topology, as ``submit`` and ``LocalCluster`` take it.
+
+    Attributes:
+        name: Its name.
+        topology: The topology.
+        config: Its settings.
+        ignored: Settings of Storm that have no meaning here, with the reason.
+    """
+
+    name: str
+    topology: Topology
+    config: Config
+    ignored: Mapping[str, str]
+
+    def describe(self) -> Description:
+        """Its components, streams and levels."""
+        return self.topology.describe(self.config.partitions or 2)
+
+
+def config_of(settings: Mapping[str, Any]) -> tuple[Config, dict[str, str]]:
+    """The settings that acktree has, and the reason for each of Storm's that it does not have.
+
+    Settings that are not Storm's are the user's: components get them, and nobody else.
+
+    Raises:
+        ConfigError: A setting has a value that it cannot have.
+    """
+    known = Config().to_mapping().keys()
+    ignored: dict[str, str] = {}
+    for key in settings:
+        if key not in known and key not in _SILENT and key.partition(".")[0] in _OF_STORM:
+            try:
+                Config.from_mapping({key: settings[key]})
+            except ConfigError as error:
+                _, _, reason = error.what.partition(": ")
+                if reason:
+                    ignored[key] = f"{reason}; {error.fix}"
+                    logging.getLogger("acktree").info("setting %s has no effect: %s", key, ignored[key])
+    return Config.from_mapping({key: value for key, value in settings.items() if key in known}), ignored

@@ -1,0 +1,420 @@
+"""Components of pystorm's kind in acktree's own process: messages are function calls.
+
+A bolt object of acktree lives for one micro-batch, and Spark may run a task's next micro-batch in another
+process. A component lives longer, as in Storm, and its data go with the checkpoint:
+
+Rules of this file
+------------------
+1. In each process there is one component object for a task. It is made, set up and initialized at the first
+   tuple or tick there.
+2. After the last tuple of a micro-batch all attributes that can be pickled are saved, in one pickle: what two
+   attributes share they share afterwards. The others are *opaque*: they stay with the object.
+3. What is saved has a version, drawn at random, which the object notes. If the object does not have the
+   version of the memory (another process had the task, or the micro-batch runs again), the saved data replace
+   its own; opaque attributes stay as ``initialize`` made them in this process.
+4. While the memory is empty, an object that is there belongs to another run: a new one is made.
+5. What a component emits in ``initialize`` is emitted once for a task: not by the objects made later.
+
+A spout lives in the driver for the whole run, so nothing of it is saved.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import logging
+import os
+import pickle
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from types import GeneratorType
+from typing import Any, Final
+
+from acktree import (
+    Bolt,
+    Config,
+    ExecuteTimeoutError,
+    Failure,
+    KeyValueState,
+    MisuseError,
+    OutputCollector,
+    Outputs,
+    Spout,
+    SpoutOutputCollector,
+    TaskContext,
+    Tuple,
+)
+from acktree.multilang.hosts import BoltHost, SpoutHost
+from acktree.multilang.protocol import State
+from acktree.pystorm import bolt as bolts
+from acktree.pystorm import spout as spouts
+from acktree.pystorm.component import Component
+from acktree.pystorm.serializers.serializer import Serializer
+
+__all__ = ["HostedBolt", "HostedSpout", "Program"]
+
+_MUCH: Final = 1_000_000
+_CONTAINERS: Final = (list, dict, set, deque, bytearray)
+_OF_CLASS: Final = frozenset({"outputs", "config", "par", "remembers", "_current_tups"})
+"""Attributes of classes that are read once, and those of the engine."""
+_OF_ENGINE: Final = frozenset(
+    {
+        "_batch_lock", "_closed", "_current_tups", "_pending_commands", "_pending_task_ids", "_rdb_signal",
+        "_reader_lock", "_source_tuple_types", "_writer_lock", "component_name", "context", "debug", "logger",
+        "pid", "serializer", "storm_conf", "task_id", "topology_name",
+    }
+)  # fmt: skip
+"""Attributes that ``Component`` and its subclasses make, and that are no data."""
+
+
+class Calls(Serializer):
+    """The messages of one hosted component: function calls."""
+
+    hosts_component = True
+
+    def __init__(self) -> None:
+        self.input_stream = self.output_stream = None
+        self.inbox: deque[Any] = deque()
+        self.take: Callable[[Any], None] = lambda _: None
+
+    def read_message(self) -> Any:
+        if self.inbox:
+            return self.inbox.popleft()
+        raise MisuseError(
+            "a component reads a message, and there is none", "read_command() or read_task_ids()",
+            "let acktree call it with each tuple; to read messages itself it must be a child process",
+        )  # fmt: skip
+
+    def send_message(self, msg_dict: Mapping[str, Any]) -> bool:
+        self.take(msg_dict)
+        return True
+
+
+@dataclass(frozen=True)
+class Program:
+    """A component class, and what it is told of its place.
+
+    Attributes:
+        kind: The class.
+        conf: The settings that it is given, over those of the run.
+        setting: The context that it is given, but for the ids of tasks.
+        before_import: A module and a function of it, which is called in each process before the class is
+            imported there; None for none.
+    """
+
+    kind: type
+    conf: Mapping[str, Any] = field(default_factory=dict)
+    setting: Mapping[str, Any] = field(default_factory=dict)
+    before_import: tuple[str, str] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """By the name of the class. A class of the main program goes as it is."""
+        is_main = self.kind.__module__ == "__main__"
+        kind = self.kind if is_main else (self.kind.__module__, self.kind.__qualname__)
+        return _program, (self.before_import, kind, dict(self.conf), dict(self.setting))
+
+    def make(self, calls: Calls) -> Any:
+        """A new component; containers of its classes become its own."""
+        component = self.kind(serializer=calls)
+        for kind in reversed(self.kind.__mro__):
+            if kind.__module__.partition(".")[0] not in {"acktree", "builtins"}:
+                for name, value in vars(kind).items():
+                    if (
+                        isinstance(value, _CONTAINERS)
+                        and name not in _OF_CLASS
+                        and name not in vars(component)
+                    ):
+                        setattr(component, name, copy.deepcopy(value))
+        return component
+
+    def context(self, context: TaskContext) -> dict[str, Any]:
+        """The context of multilang's set-up."""
+        numbered = {str(task): name for name, tasks in context.tasks.items() for task in tasks}
+        own = {"taskid": context.task_id, "componentid": context.component_id}
+        return {**copy.deepcopy(dict(self.setting)), "task->component": numbered, **own}
+
+    def settings(self, config: Config, context: TaskContext) -> dict[str, Any]:
+        """The settings of multilang's set-up."""
+        return {**config.to_mapping(), **self.conf, "topology.name": context.topology_name}
+
+
+def _program(
+    before_import: tuple[str, str] | None,
+    kind: Any,
+    conf: dict[str, Any],
+    setting: dict[str, Any],
+) -> Program:
+    if before_import is not None:
+        module, function = before_import
+        getattr(import_module(module), function)()
+    if isinstance(kind, tuple):
+        module, name = kind
+        found: Any = import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+        kind = found
+    return Program(kind, conf, setting, before_import)
+
+
+class _Live:
+    """A component object in this process, and what of it is data.
+
+    Attributes:
+        component: The object.
+        version: The version of its data; None while it is used.
+    """
+
+    def __init__(self, program: Program, conf: dict[str, Any], setting: dict[str, Any]) -> None:
+        forward_records()
+        self.calls = Calls()
+        self.component = program.make(self.calls)
+        self.version: bytes | None = None
+        self._opaque: set[str] = set()
+        self._warned: set[str] = set()
+        only = getattr(program.kind, "remembers", None)
+        self._only: frozenset[str] | None = None if only is None else frozenset(only)
+        self.component._setup_component(conf, setting)  # noqa: SLF001  # what run() calls
+
+    def initialize(self, take: Callable[[Any], None]) -> None:
+        """Call ``initialize``; what it sends goes to ``take``."""
+        self.calls.take = take
+        self.component.initialize(self.component.storm_conf, self.component.context)
+        for name, value in vars(self.component).items():
+            if isinstance(value, (GeneratorType, io.IOBase)):
+                self._warn(
+                    name, "is a generator or an open file: each process that the task passes through has "
+                    "its own, at its own position; keep a position in an attribute of its own",
+                )  # fmt: skip
+
+    def run(self, message: Any) -> None:
+        """Deliver a message, and let the component do what it says."""
+        self.calls.inbox.append(message)
+        if type(message) is not list:
+            self.component._run()  # noqa: SLF001  # what run() calls
+
+    def restore(self, data: bytes) -> None:
+        """Set the data as they were saved; data that were not saved are deleted."""
+        saved: dict[str, Any] = pickle.loads(data)
+        have = vars(self.component)
+        for name in [*self._names()]:
+            if name not in saved and name not in self._opaque and self._pickled({name: have[name]}):
+                del have[name]
+        have.update(saved)
+
+    def data(self) -> bytes:
+        """The attributes that can be pickled, in one pickle."""
+        have = vars(self.component)
+        names = [name for name in self._names() if name not in self._opaque]
+        data = self._pickled({name: have[name] for name in names})
+        if data is None:
+            for name in names:
+                if self._pickled({name: have[name]}) is None:
+                    self._opaque.add(name)
+                    if self.version is not None:
+                        self._warn(
+                            name, "cannot be pickled any more: what it holds is lost when the task moves"
+                        )
+            names = [name for name in names if name not in self._opaque]
+            data = self._pickled({name: have[name] for name in names}) or pickle.dumps({})
+        if len(data) > _MUCH:
+            self._warn(
+                "its attributes", f"take {len(data):,} bytes, which are written whole when one changes: "
+                "name those to keep by the class attribute remembers = [...]",
+            )  # fmt: skip
+        return data
+
+    def _names(self) -> Iterable[str]:
+        names = vars(self.component).keys() - _OF_ENGINE
+        return sorted(names if self._only is None else names & self._only)
+
+    @staticmethod
+    def _pickled(values: Mapping[str, Any]) -> bytes | None:
+        try:
+            return pickle.dumps(dict(values), protocol=5)
+        except Exception:  # noqa: BLE001  # user code runs in here
+            return None
+
+    def _warn(self, name: str, what: str) -> None:
+        if name not in self._warned:
+            self._warned.add(name)
+            self.component.logger.warning("component %r: %s %s", self.component.component_name, name, what)
+
+
+class _Place:
+    """Where a process keeps the component of a task."""
+
+    def __init__(self) -> None:
+        self.live: _Live | None = None
+
+
+class HostedBolt(Bolt):
+    """A bolt that is a component class of pystorm's kind."""
+
+    remembers = ("_given", "_held", "_kept")
+
+    def __init__(self, program: Program, outputs: Outputs, tick_secs: float | None = None) -> None:
+        self.outputs, self.tick_secs = outputs, tick_secs
+        self._program = program
+        self._host: BoltHost | None = None
+        self._live: Any = None
+        self._begun: Any = None
+        self._error: Exception | None = None
+
+    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
+        self._given = 0
+        self._held: KeyValueState[str, Tuple] = KeyValueState()
+        self._kept: KeyValueState[str, bytes] = KeyValueState()
+        self._begun = (config, context, collector)
+
+    def execute(self, tup: Tuple) -> None:
+        host = self._host or self._begin()
+        try:
+            host.execute(tup)
+        except ExecuteTimeoutError:
+            raise
+        except Exception as error:  # noqa: BLE001  # user code
+            self._handle(host, error)
+
+    def tick(self, tup: Tuple) -> None:
+        self.execute(tup)
+
+    def flush(self, collector: OutputCollector) -> None:  # noqa: ARG002  # it is prepare's
+        host, live = self._host, self._live
+        if host is None:
+            return
+        for name in [name for name in self._held if name not in host.unclosed]:
+            del self._held[name]
+        for name, tup in host.unclosed.items():
+            if name not in self._held and not tup.is_tick:
+                self._held[name] = tup
+        self._given = host.protocol.given
+        data = live.data()
+        if data != self._kept.get("data"):
+            self._kept.update(data=data, version=os.urandom(8))
+        live.version = self._kept["version"]
+
+    def _begin(self) -> BoltHost:
+        """Get the component of this process. What fails once fails for the whole micro-batch."""
+        if self._error is not None:
+            raise self._error
+        try:
+            return self._begin_once()
+        except Exception as error:
+            self._error = error
+            raise
+
+    def _begin_once(self) -> BoltHost:
+        config, context, collector = self._begun
+        place = context.cached(("component", context.task_id), _Place)
+        version = self._kept.get("version")
+        live = place.live if version is not None else None
+        is_new = live is None
+        if live is None:
+            place.live = None
+            live = _Live(
+                self._program, self._program.settings(config, context), self._program.context(context)
+            )
+        host = BoltHost(collector, context, live.component.context, live.run)
+        host.go_on(self._held, self._given)
+        if is_new:
+            live.initialize(host.take if version is None else _without_emits(host.take))
+        live.calls.take = host.take
+        if version is not None and live.version != version:
+            live.restore(self._kept["data"])
+        live.version = None
+        place.live = self._live = live
+        self._host = host
+        return host
+
+    def _handle(self, host: BoltHost, error: Exception) -> None:
+        """Let the component do with an exception what its class says: report it, and fail its tuples."""
+        component = self._live.component
+        self._live.calls.inbox.clear()
+        host.raised = error
+        try:
+            component._handle_run_exception(error)  # noqa: SLF001  # what run() calls
+        except Exception as another:  # noqa: BLE001  # user code
+            host.raised = None
+            host.report(another)
+        finally:
+            host.raised = None
+            component._current_tups = []  # noqa: SLF001  # as _run() leaves it
+
+
+class HostedSpout(Spout):
+    """A spout that is a component class of pystorm's kind."""
+
+    def __init__(self, program: Program, outputs: Outputs) -> None:
+        self.outputs = outputs
+        self._program = program
+
+    def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
+        program = self._program
+        self._live = live = _Live(program, program.settings(config, context), program.context(context))
+        self._host = host = SpoutHost(collector, context, live.component.context, live.run)
+        host.protocol.state = State.READY
+        host.handles_verdicts = any(
+            getattr(program.kind, name, None) is not getattr(spouts.Spout, name) for name in ("ack", "fail")
+        )
+        live.initialize(host.take)
+        live.calls.take = host.take
+
+    def next_tuple(self) -> None:
+        self._command("next")
+
+    def ack(self, message_id: object) -> None:
+        self._command("ack", message_id)
+
+    def fail(self, message_id: object, failure: Failure) -> None:
+        self._command("fail", message_id, failure=failure)
+
+    def activate(self) -> None:
+        self._command("activate")
+
+    def deactivate(self) -> None:
+        self._command("deactivate")
+
+    def _command(self, name: str, message_id: object = "", **more: object) -> None:
+        """Give the component a command. What it raises is acktree's to report, unless its class does."""
+        host, component = self._host, self._live.component
+        try:
+            host.command(name, message_id, **more)
+        except Exception as error:
+            self._live.calls.inbox.clear()
+            host.protocol.state = State.READY
+            if type(component)._handle_run_exception is Component._handle_run_exception:  # noqa: SLF001  # as above
+                raise
+            component._handle_run_exception(error)  # noqa: SLF001  # as above
+
+
+def tick_secs_of(kind: type, settings: Mapping[str, Any]) -> float | None:
+    """How often a bolt class is ticked: its own interval, or the setting of its config."""
+    if issubclass(kind, bolts.TicklessBatchingBolt):
+        return kind.secs_between_batches
+    secs = settings.get("topology.tick.tuple.freq.secs")
+    return None if secs is None else float(secs)
+
+
+def _without_emits(take: Callable[[Any], None]) -> Callable[[Any], None]:
+    def take_others(message: Any) -> None:
+        if message.get("command") != "emit":
+            take(message)
+
+    return take_others
+
+
+class _ToAcktree(logging.Handler):
+    """Hands records to acktree's logger, which the application may have set up, and else prints them."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        logging.getLogger("acktree").handle(record)
+
+
+def forward_records() -> None:
+    """Let records of components go where acktree's own go. A second call does nothing."""
+    logger = logging.getLogger("pystorm")
+    if not any(isinstance(handler, _ToAcktree) for handler in logger.handlers):
+        logger.addHandler(_ToAcktree())
+        logger.propagate = False

@@ -1,0 +1,1 @@
+"""How a message is written to a pipe: JSON, or msgpack."""

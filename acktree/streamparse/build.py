@@ -1,0 +1,194 @@
+"""``load``: a topology class, or the file of one, as a topology of acktree."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from acktree import AnyBolt, Bolt, BoltDeclarer, Spout, TopologyBuilder, errors, pystorm
+from acktree.multilang.loaded import LoadedTopology, config_of
+from acktree.pystorm.hosted import HostedBolt, HostedSpout, Program, tick_secs_of
+from acktree.streamparse import project, thrift
+from acktree.streamparse.aliases import is_installed
+from acktree.streamparse.dsl import Topology
+from acktree.streamparse.dsl.component import ComponentSpec
+from acktree.streamparse.errors import SpecValueError
+
+__all__ = ["load"]
+
+_INSTALL: Final = ("acktree.streamparse.aliases", "install")
+_TICKS: Final = "topology.tick.tuple.freq.secs"
+
+
+def load(
+    topology: type[Topology] | str | Path,
+    *,
+    name: str | None = None,
+    environment: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    replace: Mapping[str, Spout | AnyBolt] | None = None,
+) -> LoadedTopology:
+    """A topology of streamparse, for ``submit`` and ``LocalCluster``.
+
+    Args:
+        topology: The class, or the file that has it: ``topologies/x.py``, or ``topologies/x.py:Class``. With
+            a file, ``install()`` is called, and the project's ``config.json`` is read if there is one.
+        name: The topology's name. None: the file's, or the class's.
+        environment: An environment of the project. None: the only one.
+        options: Settings by Storm's dotted keys, which win over the project's and the topology's.
+        replace: Spouts and bolts of acktree that take the place of components.
+
+    Raises:
+        TopologyError: A component cannot run here: it is written in Java, or is a child process.
+        ConfigError: There is no such file, class or environment, or a setting has a value it cannot have.
+    """
+    settings_of_environment: Mapping[str, Any] = {}
+    if isinstance(topology, type):
+        kind, name = topology, name or topology.__name__
+    else:
+        path, _, class_name = str(topology).partition(":")
+        file = Path(path)
+        kind, name = project.topology_in(file, class_name or None), name or file.stem
+        folder = file.absolute().parent.parent
+        if environment is not None or (folder / "config.json").is_file():
+            config = project.read_config(folder=folder)
+            environment, settings_of_environment = project.environment_of(config, environment)
+    settings = project.options_of(options, settings_of_environment, kind, name)
+    return build(kind, name, settings, environment, replace or {})
+
+
+def build(
+    kind: type[Topology],
+    name: str,
+    settings: Mapping[str, Any],
+    environment: str | None,
+    replace: Mapping[str, Spout | AnyBolt],
+) -> LoadedTopology:
+    """A topology class with all its settings, as a topology of acktree."""
+    config, ignored = config_of(settings)
+    specs = {str(spec.name): spec for spec in kind.specs}
+    for key in replace:
+        if key not in specs:
+            what = f"there is no component {key!r} to replace"
+            raise SpecValueError(what, f"load({kind.__name__}, replace=...)", errors.nearest(key, specs))
+    builder = TopologyBuilder(name)
+    for key, spec in specs.items():
+        own: dict[str, Any] = json.loads(spec.config)
+        given: Any = replace.get(key) or _hosted(spec, kind, {**settings, **own}, _ticks(own))
+        _refuse_silent_batches(spec, {**settings, **own})
+        tasks = _tasks(spec, environment, kind)
+        if key in kind.thrift_spouts:
+            limits = own.get("topology.max.spout.pending"), own.get("topology.message.timeout.secs")
+            builder.set_spout(key, given, tasks, max_spout_pending=limits[0], message_timeout_secs=limits[1])
+        else:
+            bolt = builder.set_bolt(key, given, tasks)
+            for stream, grouping in spec.inputs.items():
+                _group(bolt, stream, grouping, kind)
+    return LoadedTopology(name, builder.create_topology(), config, ignored)
+
+
+def _hosted(
+    spec: ComponentSpec,
+    topology: type[Topology],
+    conf: Mapping[str, Any],
+    tick_secs: Any,
+) -> Bolt | Spout:
+    where = f"class {topology.__name__}, component {spec.name!r}"
+    shell = spec.component_object.shell
+    if shell is None:
+        java = spec.component_object.java_object
+        shown = "a serialized Java object" if java is None else f"the Java class {java.full_class_name}"
+        raise SpecValueError(
+            f"component {spec.name!r} is {shown}: acktree runs no JVM code", where,
+            "write it in Python, or use acktree.connectors.kafka for a Kafka spout; "
+            f"load(..., replace={{{spec.name!r}: spout}}) puts another component in its place",
+        )  # fmt: skip
+    if not issubclass(spec.component_cls, (pystorm.Bolt, pystorm.Spout)):
+        raise SpecValueError(
+            f"component {spec.name!r} is the command {shell.execution_command} {shell.script}: acktree runs "
+            "no child processes yet", where,
+            f"write it in Python; load(..., replace={{{spec.name!r}: component}}) puts another in its place",
+        )  # fmt: skip
+    before = _INSTALL if is_installed() else None
+    program = Program(spec.component_cls, conf, _setting(spec, topology), before)
+    outputs = {stream: info.output_fields for stream, info in spec.outputs.items()}
+    if issubclass(spec.component_cls, pystorm.Spout):
+        return HostedSpout(program, outputs)
+    return HostedBolt(program, outputs, tick_secs_of(spec.component_cls, {_TICKS: tick_secs}))
+
+
+def _ticks(own: Mapping[str, Any]) -> Any:
+    return own.get(_TICKS)
+
+
+def _refuse_silent_batches(spec: ComponentSpec, settings: Mapping[str, Any]) -> None:
+    kind = spec.component_cls
+    if not issubclass(kind, pystorm.BatchingBolt) or issubclass(kind, pystorm.TicklessBatchingBolt):
+        return
+    if settings.get(_TICKS) is None and kind.tuples_between_batches is None:
+        raise SpecValueError(
+            f"no tick reaches the BatchingBolt {spec.name!r}: its batches would never be processed",
+            f"component {spec.name!r}, config", f'write spec(config={{"{_TICKS}": 1}})',
+        )  # fmt: skip
+
+
+def _tasks(spec: ComponentSpec, environment: str | None, topology: type[Topology]) -> int:
+    if not isinstance(spec.par, dict):
+        return int(spec.par)
+    if environment not in spec.par:
+        shown = "no environment is named" if environment is None else f"none for {environment!r}"
+        raise SpecValueError(
+            f"par of {spec.name!r} is given for environments, and {shown}",
+            f"class {topology.__name__}, component {spec.name!r}",
+            f"name one: load(..., environment=...), or -e; {errors.nearest(environment or '', spec.par)}",
+        )
+    return int(spec.par[environment])
+
+
+def _group(
+    bolt: BoltDeclarer, stream: thrift.GlobalStreamId, grouping: thrift.Grouping, topology: type[Topology]
+) -> None:
+    source, name, kind = stream.componentId, stream.streamId, grouping.kind
+    if kind in {"custom_object", "custom_serialized"}:
+        raise SpecValueError(
+            f"the grouping of {source}:{name} is written in Java", f"class {topology.__name__}",
+            "derive a class from acktree.CustomGrouping, and give Grouping.custom(MyGrouping())",
+        )  # fmt: skip
+    if kind == "custom":
+        bolt.custom_grouping(source, grouping.custom, stream=name)
+    elif grouping.fields:
+        bolt.fields_grouping(source, grouping.fields, stream=name)
+    else:
+        getattr(bolt, f"{'global' if kind == 'fields' else kind}_grouping")(source, stream=name)
+
+
+def _setting(spec: ComponentSpec, topology: type[Topology]) -> dict[str, Any]:
+    """The context of multilang's set-up, but for the ids of tasks."""
+    targets: dict[str, dict[str, Any]] = {stream: {} for stream in spec.outputs}
+    for other in topology.specs:
+        for stream, grouping in other.inputs.items():
+            if stream.componentId == spec.name:
+                targets[stream.streamId][str(other.name)] = _shown(grouping)
+    sources: dict[str, dict[str, Any]] = {}
+    fields: dict[str, dict[str, list[str]]] = {}
+    outputs = {other.name: other.outputs for other in topology.specs}
+    for stream, grouping in spec.inputs.items():
+        source, name = stream.componentId, stream.streamId
+        sources.setdefault(source, {})[name] = _shown(grouping)
+        fields.setdefault(source, {})[name] = outputs[source][name].output_fields
+    return {
+        "streams": list(spec.outputs),
+        "stream->outputfields": {stream: info.output_fields for stream, info in spec.outputs.items()},
+        "stream->target->grouping": targets,
+        "source->stream->grouping": sources,
+        "source->stream->fields": fields,
+    }
+
+
+def _shown(grouping: thrift.Grouping) -> dict[str, Any]:
+    """A grouping as the set-up describes it: a global one is one of no fields."""
+    if grouping.fields is not None:
+        return {"type": "FIELDS", "fields": grouping.fields}
+    return {"type": "CUSTOM_SERIALIZED" if grouping.kind == "custom" else grouping.kind.upper()}

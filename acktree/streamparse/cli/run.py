@@ -1,0 +1,102 @@
+"""``sparse run``: run a topology in this process, on Spark or, with ``--local``, without it."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from argparse import Namespace
+from collections.abc import Mapping
+from typing import Any, TextIO
+
+from acktree.multilang.loaded import LoadedTopology
+from acktree.streamparse import build, project
+from acktree.streamparse.cli.common import add_command, add_options, resolve_options
+
+__all__ = ["main", "run_local_topology", "subparser_hook"]
+
+
+def subparser_hook(subparsers: Any) -> None:
+    """Add the command."""
+    parser = add_command(subparsers, "run", "run a topology on this machine", main)
+    add_options(parser)
+    parser.add_argument("-t", "--time", type=int, default=0, metavar="SECS", help="for how long; 0: for ever")
+    parser.add_argument("--local", action="store_true", help="without Spark and Java; nothing is durable")
+    parser.add_argument("--checkpoint", metavar="C", help="a folder that the topology goes on from")
+
+
+def main(args: Namespace) -> None:
+    """Run a topology on this machine."""
+    more = {name: value for name in ("local", "checkpoint") if (value := getattr(args, name))}
+    run_local_topology(
+        name=args.name, options=args.options, env_name=args.environment, time=args.time,
+        config_file=args.config, **more,
+    )  # fmt: skip
+
+
+def run_local_topology(
+    name: str | None = None,
+    env_name: str | None = None,
+    time: int = 0,
+    options: Mapping[str, Any] | None = None,
+    config_file: TextIO | None = None,
+    *,
+    local: bool = False,
+    checkpoint: str | None = None,
+) -> None:
+    """Run a topology of the project in this process.
+
+    Args:
+        name: The topology. None: the only one.
+        env_name: The environment. None: the only one.
+        time: For how many seconds. 0: for ever.
+        options: Settings by Storm's dotted keys.
+        config_file: An open file in place of ``config.json``.
+        local: Without Spark: in a ``LocalCluster``, on the machine's clock.
+        checkpoint: With Spark: where to go on from. None: a new folder, whose name is printed.
+    """
+    loaded = _loaded(name, env_name, options, config_file)
+    if local:
+        _run_local(loaded, time)
+    else:
+        _run_on_spark(loaded, time, checkpoint)
+
+
+def _loaded(
+    name: str | None, env_name: str | None, options: Mapping[str, Any] | None, config_file: TextIO | None
+) -> LoadedTopology:
+    config = project.read_config(config_file)
+    name, file = project.topology_file(config, name)
+    environment, settings = project.environment_of(config, env_name)
+    kind = project.topology_in(file)
+    return build.build(kind, name, resolve_options(options, settings, kind, name), environment, {})
+
+
+def _run_local(loaded: LoadedTopology, secs: int) -> None:
+    from acktree.testing import LocalCluster  # noqa: PLC0415  # it imports PyArrow
+
+    with LocalCluster() as cluster:
+        running = cluster.submit(loaded.topology, config=loaded.config)
+        _say(f"{loaded.name} runs without Spark, and nothing is durable")
+        try:
+            cluster.run(secs or None)
+        except KeyboardInterrupt:
+            _say("stopped")
+        print(running.stats().table())
+
+
+def _run_on_spark(loaded: LoadedTopology, secs: int, checkpoint: str | None) -> None:
+    from acktree import submit  # noqa: PLC0415  # it imports PySpark
+
+    if checkpoint is None:
+        checkpoint = tempfile.mkdtemp(prefix=f"{loaded.name}-")
+        _say(f"--checkpoint is not given: the topology's memory and open messages are in {checkpoint}")
+    with submit(loaded.topology, checkpoint=checkpoint, config=loaded.config) as running:
+        try:
+            running.await_termination(secs or None)
+        except KeyboardInterrupt:
+            _say("stopped")
+        print(running.stats().table())
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
