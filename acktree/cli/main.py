@@ -24,6 +24,7 @@ from acktree.cli import (
     live,
     offline,
     run,
+    sparse,
     trace,
     watch,
     web,
@@ -38,7 +39,7 @@ from acktree.ui.client import NobodyRunsError
 
 __all__ = ["main"]
 
-_FAMILIES = (run, watch, live, control, trace, events, dead_letters, web, health, doctor, offline)
+_FAMILIES = (run, watch, live, control, trace, events, dead_letters, web, health, doctor, offline, sparse)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -29,6 +30,7 @@ from acktree.private_files import make_private_file, make_private_folder
 from acktree.private_urls import masked_text
 from acktree.spark_extra import needing_spark
 from acktree.stopped_by import StoppedBySignal
+from acktree.streamparse import load
 from acktree.texts import error_text
 from acktree.topology import Topology, TopologyBuilder
 from acktree.ui.client import DoorClient, DoorError, NobodyRunsError
@@ -39,6 +41,11 @@ __all__ = ["add_to", "config_of", "topology_of"]
 _START_SECS: Final = 180.0
 _LOOK_SECS: Final = 0.2
 _LOG_LINES: Final = 20
+_OF_STREAMPARSE: Final = {
+    ("-e", "--environment"): "the environment of config.json; the only one unless given",
+    ("--name",): "the topology's name; the file's unless given",
+}
+_IMPORTS_STREAMPARSE: Final = re.compile(r"^\s*(?:from|import)\s+streamparse\b", re.MULTILINE)
 
 
 def add_to(commands: Commands) -> None:
@@ -52,10 +59,16 @@ def add_to(commands: Commands) -> None:
         parser.add_argument(
             "target", metavar="MODULE[:NAME]",
             help="a module or a .py file, and in it a topology, a builder, or a function that makes one; "
-            "NAME is 'topology' unless given",
+            "NAME is 'topology' unless given; or a file of streamparse, and in it a Topology class",
         )  # fmt: skip
         parser.add_argument("--checkpoint", metavar="C", help="a folder of the topology's own, or a URL")
         parser.set_defaults(usage_error=parser.error)
+        for option, about in _OF_STREAMPARSE.items():
+            parser.add_argument(*option, help=f"of a file of streamparse: {about}")
+        parser.add_argument(
+            "-o", dest="options", action="append", default=[], metavar="KEY=VALUE",
+            help="of a file of streamparse: a setting of Storm or of the user, which its components get",
+        )  # fmt: skip
         parser.add_argument(
             "-c", dest="settings", action="append", default=[], metavar="KEY=VALUE",
             help="a setting by Storm's dotted key or its name in Config; @FILE: those in the lines of a file",
@@ -74,6 +87,19 @@ def topology_of(target: str) -> Topology:
     """
     with importing(target):
         return _topology_of(target)
+
+
+def _loaded(given: Namespace) -> tuple[Config, Topology]:
+    """What a command is to run: a topology with its settings."""
+    path, _, _ = given.target.partition(":")
+    file = Path(path)
+    is_plain = not (path.endswith(".py") and file.is_file() and _IMPORTS_STREAMPARSE.search(file.read_text()))
+    if is_plain:
+        return config_of(given.settings), topology_of(given.target)
+    with importing(given.target), _users_errors(f"{path} cannot be loaded", given.target):
+        options = dict(map(_parsed, given.options))
+        loaded = load(given.target, name=given.name, environment=given.environment, options=options)
+    return config_of(given.settings, loaded.config), loaded.topology
 
 
 def _topology_of(target: str) -> Topology:
@@ -154,8 +180,12 @@ def _users_errors(what: str, target: str) -> Iterator[None]:
         raise ConfigError(f"{what}:\n{lines}", target, "correct what the traceback shows") from error
 
 
-def config_of(settings: Iterable[str]) -> Config:
+def config_of(settings: Iterable[str], others: Config | None = None) -> Config:
     """The settings that ``-c key=value`` gives; a value is JSON, or else a text.
+
+    Args:
+        settings: What was given.
+        others: The other settings. None: the defaults.
 
     Raises:
         UsageError: A setting that does not exist, a value that it cannot have, or a file that cannot be read.
@@ -169,8 +199,9 @@ def config_of(settings: Iterable[str]) -> Config:
             key = dotted_key(key)  # read as one: a value may be the name of a class
         (dotted if "." in key else named)[key] = value
     try:
-        config = Config.from_mapping(dotted)
-        return replace(config, **named) if named else config
+        read = Config.from_mapping(dotted)
+        named |= {name: getattr(read, name) for name in known if dotted_key(name) in dotted}
+        return replace(others or Config(), **named)
     except ConfigError as error:
         raise UsageError(error.what, error.where, error.fix) from error
 
@@ -209,7 +240,7 @@ def _with_those_of_files(settings: Iterable[str]) -> Iterator[str]:
 def _run(given: Namespace) -> Iterable[Answer]:
     if not given.dry_run:
         _need_checkpoint(given)
-    config, topology = config_of(given.settings), topology_of(given.target)
+    config, topology = _loaded(given)
     if given.dry_run:
         described = topology.describe(config.partitions or 2)
         yield Answer(described.data, f"{described}\nvalid; nothing was started")
@@ -312,6 +343,9 @@ def _submit(given: Namespace) -> Answer:
     _refuse_running(str(place))
     log = _log_file(place)
     command = [sys.executable, "-m", "acktree", "run", given.target, "--checkpoint", str(place), "--json"]
+    command += [f"-o{option}" for option in given.options]
+    for option, value in (("-e", given.environment), ("--name", given.name)):
+        command += [] if value is None else [option, value]
     begins = log.stat().st_size
     with log.open("ab") as output:
         child = subprocess.Popen(  # noqa: S603  # our own command, its arguments as they were given

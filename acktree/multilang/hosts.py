@@ -50,8 +50,8 @@ class _Host:
             protocol.Write: lambda instruction: deliver(instruction.message),
             protocol.Emit: self.emit,
             protocol.Log: lambda instruction: self._logger.log(_LEVELS[instruction.level], instruction.text),
-            protocol.Report: lambda instruction: self.report(instruction.text),
-            protocol.Ignored: lambda instruction: self.report(self._misuse(instruction.text)),
+            protocol.Report: lambda instruction: self.report(instruction.text, instruction.cause),
+            protocol.Ignored: lambda instruction: collector.report_error(self._misuse(instruction.text)),
             protocol.Metric: self._count,
             protocol.Synced: lambda _: None,
             protocol.Ready: lambda _: None,
@@ -78,10 +78,9 @@ class _Host:
         """Emit a tuple on a stream that the component declares."""
         raise NotImplementedError
 
-    def report(self, error: Exception | str) -> None:
-        """Report an error; what the component raised is preferred to its text."""
-        shown = error if isinstance(error, Exception) else self._misuse(error, "see the text")
-        self._collector.report_error(self.raised or shown)
+    def report(self, text: str, cause: BaseException | None = None) -> None:
+        """Report an error of the component: its exception, or its text."""
+        self._collector.report_error(cause or self._misuse(text, "see the text"))
 
     def broken(self, instruction: Broken) -> None:
         """Raise what broke the protocol, in the component's own call."""
@@ -89,7 +88,7 @@ class _Host:
 
     def _misuse(self, what: str, fix: str = "ack or fail each tuple once, after its emits") -> MisuseError:
         where = f"component {self._context.component_id!r}, task {self._context.task_id}"
-        return MisuseError(f"the component {what}" if what[:1].islower() else what, where, fix)
+        return MisuseError(what, where, fix)
 
     def _warn_once(self, what: str) -> None:
         if not self._has_warned:

@@ -134,9 +134,15 @@ class Log(NamedTuple):
 
 
 class Report(NamedTuple):
-    """Report an error of the component. Fails nothing."""
+    """Report an error of the component. Fails nothing.
+
+    Attributes:
+        text: Its text.
+        cause: The exception, if the transport brings it along.
+    """
 
     text: str
+    cause: BaseException | None = None
 
 
 class Metric(NamedTuple):
@@ -350,9 +356,14 @@ def _logged(message: Mapping[str, Any]) -> Instruction:
     return Log(str(message.get("msg", "")), level if is_known else _INFO)  # type: ignore[arg-type]  # an int then
 
 
+def _reported(message: Mapping[str, Any]) -> Instruction:
+    cause = message.get("exception")
+    return Report(str(message.get("msg", "")), cause if isinstance(cause, BaseException) else None)
+
+
 _OF_ALL: Mapping[str, Callable[[Mapping[str, Any]], Instruction]] = {
     "log": _logged,
-    "error": lambda message: Report(str(message.get("msg", ""))),
+    "error": _reported,
     "metrics": lambda message: Metric(message.get("name"), message.get("params")),
 }
 """What bolts and spouts may say at any time."""

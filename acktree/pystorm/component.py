@@ -264,7 +264,8 @@ class Component:
         """Report an exception; call it where it is handled. It does not fail the tuple."""
         during = f" while processing Tuple {tup!r}" if tup else ""
         text = f"Python {type(exception).__name__} raised{during}\n{format_exc()}"
-        self.send_message({"command": "error", "msg": text})
+        about = {"exception": exception} if self._is_hosted else {}
+        self.send_message({"command": "error", "msg": text, **about})
         self.send_message({"command": "sync"})
 
     def report_metric(self, name: str, value: object) -> None:
@@ -381,6 +382,7 @@ class Component:
             if output.fileno() == sys.__stdout__.fileno():  # type: ignore[union-attr]  # a closed one raises
                 moved = os.fdopen(os.dup(output.fileno()), "wb")
                 os.dup2(sys.__stderr__.fileno(), output.fileno())  # type: ignore[union-attr]  # the same
+                self._printed = output  # else it is collected, and closes the stdout that it wraps
                 self.serializer.output_stream = self.serializer.wrapped(moved)
 
     def _exit(self, status_code: int) -> None:

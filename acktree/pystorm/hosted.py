@@ -110,9 +110,10 @@ class Program:
     before_import: tuple[str, str] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """By the name of the class. A class of the main program goes as it is."""
-        is_main = self.kind.__module__ == "__main__"
-        kind = self.kind if is_main else (self.kind.__module__, self.kind.__qualname__)
+        """By the name of the class. One of the main program or of a function has none, and goes as it is."""
+        module, name = self.kind.__module__, self.kind.__qualname__
+        has_no_name = module == "__main__" or "<locals>" in name
+        kind = self.kind if has_no_name else (module, name)
         return _program, (self.before_import, kind, dict(self.conf), dict(self.setting))
 
     def make(self, calls: Calls) -> Any:
@@ -336,8 +337,7 @@ class HostedBolt(Bolt):
         try:
             component._handle_run_exception(error)  # noqa: SLF001  # what run() calls
         except Exception as another:  # noqa: BLE001  # user code
-            host.raised = None
-            host.report(another)
+            host.report("", another)
         finally:
             host.raised = None
             component._current_tups = []  # noqa: SLF001  # as _run() leaves it
@@ -406,10 +406,11 @@ def _without_emits(take: Callable[[Any], None]) -> Callable[[Any], None]:
 
 
 class _ToAcktree(logging.Handler):
-    """Hands records to acktree's logger, which the application may have set up, and else prints them."""
+    """Hands records to acktree's logger, which prints them, while the application has set up no logging."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        logging.getLogger("acktree").handle(record)
+        if not logging.getLogger().handlers:
+            logging.getLogger("acktree").handle(record)
 
 
 def forward_records() -> None:
@@ -417,4 +418,3 @@ def forward_records() -> None:
     logger = logging.getLogger("pystorm")
     if not any(isinstance(handler, _ToAcktree) for handler in logger.handlers):
         logger.addHandler(_ToAcktree())
-        logger.propagate = False

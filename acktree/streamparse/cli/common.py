@@ -78,7 +78,7 @@ def add_options(parser: ArgumentParser, *, settings: bool = True) -> None:
         add(short, long, dest="options", action=_Option, type=f"{key}={{}}".format, help=f"the setting {key}")
     add(
         "-d", "--debug", dest="options", action=_Option, type="topology.debug={}".format, nargs="?",
-        const="topology.debug=true", help="the setting topology.debug",
+        const="true", help="the setting topology.debug",
     )  # fmt: skip
 
 

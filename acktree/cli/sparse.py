@@ -1,0 +1,28 @@
+"""``acktree sparse``: streamparse's commands, with their own options and exit codes."""
+
+from __future__ import annotations
+
+from argparse import REMAINDER, Namespace
+from typing import Any
+
+from acktree.cli.answers import Answer, Commands
+from acktree.streamparse.cli import sparse
+
+__all__ = ["add_to"]
+
+_NO_PREFIX = "\0"
+"""Options are streamparse's: its own parser reads them, ``--help`` too."""
+
+
+def add_to(commands: Commands) -> None:
+    """Add the command."""
+    add: Any = commands.add_parser
+    about = "streamparse's commands: quickstart, run, submit, kill, ..."
+    parser = add("sparse", help=about, prefix_chars=_NO_PREFIX, add_help=False)
+    parser.add_argument("arguments", nargs=REMAINDER)
+    parser.set_defaults(run=_run, json=False)
+
+
+def _run(given: Namespace) -> Answer:
+    sparse.main(given.arguments)
+    return Answer(None, "")

@@ -1,0 +1,155 @@
+"""For testing bolts and topologies of streamparse, without Spark and without Storm."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from acktree import Config, OutputCollector, TaskContext
+from acktree.pystorm import Bolt
+from acktree.pystorm.hosted import HostedBolt, Program
+from acktree.streamparse.build import load
+from acktree.streamparse.dsl import Topology
+from acktree.testing import CompletedTopology, Fixed, complete_topology
+
+__all__ = ["RanBolt", "run_bolt", "run_topology"]
+
+
+@dataclass
+class RanBolt:
+    """What a bolt did with its tuples.
+
+    Attributes:
+        acked: The values of each tuple that it acked.
+        failed: The values of each tuple that it failed, or for which it raised.
+        errors: What it raised or reported.
+        logged: The texts that it logged.
+        streams: What it emitted, by stream.
+    """
+
+    acked: list[list[Any]] = field(default_factory=list)
+    failed: list[list[Any]] = field(default_factory=list)
+    errors: list[BaseException] = field(default_factory=list)
+    logged: list[str] = field(default_factory=list)
+    streams: dict[str, list[list[Any]]] = field(default_factory=dict)
+
+    @property
+    def emitted(self) -> list[list[Any]]:
+        """The values of each tuple that it emitted on its default stream."""
+        return self.streams.get("default", [])
+
+
+class _Given(NamedTuple):
+    """What a test gives in place of an ``acktree.Tuple``."""
+
+    component: str
+    stream: str
+    task_id: int
+    values: tuple[Any, ...]
+    is_tick: bool
+
+
+class _Recorder(OutputCollector):
+    """Notes what a bolt says."""
+
+    def __init__(self) -> None:
+        self.ran = RanBolt()
+
+    def emit(self, values: Sequence[object], *, anchors: object = None, stream: str = "default") -> None:  # noqa: ARG002  # of the contract
+        self.ran.streams.setdefault(stream, []).append(list(values))
+
+    def emit_direct(
+        self,
+        task_id: int,  # noqa: ARG002  # of the contract
+        values: Sequence[object],
+        *,
+        anchors: object = None,
+        stream: str = "default",
+    ) -> None:
+        self.emit(values, anchors=anchors, stream=stream)
+
+    def ack(self, tup: Any) -> None:
+        if not tup.is_tick:
+            self.ran.acked.append(list(tup.values))
+
+    def fail(self, tup: Any, reason: str = "", *, exception: BaseException | None = None) -> None:  # noqa: ARG002  # of the contract
+        if not tup.is_tick:
+            self.ran.failed.append(list(tup.values))
+
+    def reset_timeout(self, tup: object) -> None:
+        """No timeout."""
+
+    def report_error(self, exception: BaseException) -> None:
+        self.ran.errors.append(exception)
+
+
+class _Records(logging.Handler):
+    def __init__(self, texts: list[str]) -> None:
+        super().__init__()
+        self._texts = texts
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._texts.append(record.getMessage())
+
+
+def run_bolt(
+    bolt: type[Bolt],
+    tuples: Iterable[Sequence[Any] | Mapping[str, Any]],
+    *,
+    config: Mapping[str, Any] | None = None,
+    ticks: int = 0,
+) -> RanBolt:
+    """Run a bolt class over tuples of one stream, in this process.
+
+    Args:
+        bolt: The class; its object is made and initialized as in a topology.
+        tuples: The values of each, as a list; or a dict from field to value, for ``tup.values.word``.
+        config: Settings that ``initialize`` gets.
+        ticks: How many ticks come after the tuples.
+    """
+    given = list(tuples)
+    fields = next((list(each) for each in given if isinstance(each, Mapping)), None)
+    declared = getattr(bolt, "outputs", None) or ()
+    streams = {getattr(output, "name", "default") for output in declared} | {"default"}
+    setting = {
+        "streams": sorted(streams),
+        "stream->target->grouping": {},
+        "source->stream->fields": {} if fields is None else {"source": {"default": fields}},
+    }
+    hosted = HostedBolt(Program(bolt, dict(config or {}), setting), ())
+    recorder = _Recorder()
+    records = _Records(recorder.ran.logged)
+    logger = logging.getLogger("pystorm.component.bolt")
+    logger.addHandler(records)
+    try:
+        hosted.prepare(Config(), TaskContext("test", "bolt", 1, 0, {"bolt": (1,), "source": (2,)}), recorder)
+        for each in given:
+            values = tuple(each.values() if isinstance(each, Mapping) else each)
+            hosted.execute(_Given("source", "default", 2, values, is_tick=False))  # type: ignore[arg-type]  # as a Tuple
+        for _ in range(ticks):
+            hosted.tick(_Given("__system", "__tick", -1, (1,), is_tick=True))  # type: ignore[arg-type]  # as a Tuple
+        hosted.flush(recorder)
+    finally:
+        logger.removeHandler(records)
+    return recorder.ran
+
+
+def run_topology(
+    topology: type[Topology] | str,
+    spouts: Mapping[str, Fixed],
+    *,
+    environment: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> CompletedTopology:
+    """Replace the spouts of a topology by fixed tuples, and run it until each has its verdict.
+
+    Args:
+        topology: The class, or its file; see ``load``.
+        spouts: The tuples of each spout, as lists of values.
+        environment: An environment of the project.
+        options: Settings by Storm's dotted keys.
+    """
+    loaded = load(topology, environment=environment, options=options)
+    return complete_topology(loaded.topology, spouts, loaded.config)

@@ -1,0 +1,213 @@
+"""A project's files and commands, and ``install()``: each in a process of its own, as a user runs them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from acktree import ConfigError
+from acktree.streamparse import project
+from acktree.streamparse.bootstrap import quickstart
+from acktree.streamparse.cli import common
+
+ROOT = Path(__file__).parents[3]
+
+
+def python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=120, check=False,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory) -> Path:
+    """The project that ``quickstart`` makes."""
+    folder = tmp_path_factory.mktemp("projects")
+    quickstart(str(folder / "words"))
+    return folder / "words"
+
+
+def test_quickstart_touches_no_folder_that_is_there(words):
+    done = python(words.parent, "-m", "acktree", "sparse", "quickstart", "words")
+    assert done.returncode == 1
+    assert "give a name that is not taken" in done.stderr
+
+
+COUNTS = """
+from acktree.streamparse import load
+from acktree.testing import LocalCluster
+
+loaded = load("topologies/wordcount.py", options={"topology.max.spout.pending": 50})
+with LocalCluster() as cluster:
+    cluster.submit(loaded.topology, config=loaded.config)
+    cluster.run(most_messages=400)
+    counts = {}
+    for word, count in cluster.tuples("count_bolt"):
+        counts[word] = max(count, counts.get(word, 0))
+assert counts == {"dog": 1000, "cat": 100, "zebra": 100, "elephant": 100}, counts
+"""
+
+
+def test_the_quickstart_counts_its_words_exactly(words):
+    (words / "counts.py").write_text(COUNTS)
+    done = python(words, "counts.py")
+    assert done.returncode == 0, done.stderr
+
+
+def test_acktree_run_takes_a_file_of_streamparse_and_its_class(words):
+    file = "topologies/wordcount.py"
+    done = python(
+        words, "-m", "acktree", "run", f"{file}:WordCount", "--dry-run", "--name", "mine", "-o", "k=1"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "topology mine on 2 partitions" in done.stdout
+    done = python(words, "-m", "acktree", "run", f"{file}:Nothing", "--dry-run")
+    assert done.returncode == 1
+    assert "has no topology class 'Nothing'" in done.stderr
+
+
+COMMANDS = [
+    (["jar"], 2, "there is no jar"),
+    (["update_virtualenv"], 2, "virtualenvs"),
+    ([], 1, ""),
+    (["run", "-n", "wrodcount", "--local"], 1, "did you mean 'wordcount'?"),
+    (["run", "-e", "beta", "--local"], 1, "no environment 'beta'"),
+    (["submit"], 1, "there is no checkpoint"),
+    (["tail"], 1, "there is no log of a driver"),
+    (["run", "-o", "debug"], 2, "write key=value"),
+    (["visualize"], 0, ""),
+    (["help", "run"], 0, ""),
+    (["--version"], 0, ""),
+    (["run", "--local", "-t", "1", "-o", "my.key=[a, 1]", "-a", "1"], 0, "nothing is durable"),
+]
+EACH = """
+import contextlib, io, json, sys
+from acktree.streamparse.cli import sparse
+
+for arguments in json.loads(sys.argv[1]):
+    errors, code = io.StringIO(), 0
+    with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()):
+        try:
+            sparse.main(arguments)
+        except SystemExit as ended:
+            code = ended.code
+    print(json.dumps([code, errors.getvalue()]))
+"""
+
+
+def test_each_command_is_carried_out_or_says_why_not(words):
+    done = python(words, "-c", EACH, json.dumps([arguments for arguments, _, _ in COMMANDS]))
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [code for code, _ in answers] == [code for _, code, _ in COMMANDS], done.stderr
+    for (_, said), (_, _, expected) in zip(answers, COMMANDS, strict=True):
+        assert expected in said
+
+
+def test_options_are_read_as_in_yaml_and_the_last_one_wins():
+    parser = argparse.ArgumentParser()
+    common.add_options(parser)
+    given = parser.parse_args(
+        ["-o", "a=[x, 1]", "-w", "2", "-d", "-o", "b=x=y", "-o", "a=no", "--ackers", "0"]
+    )
+    assert given.options == {
+        "a": False, "topology.workers": 2, "topology.debug": True, "b": "x=y", "topology.acker.executors": 0
+    }  # fmt: skip
+
+
+# --- install() ---------------------------------------------------------------------------------------------
+
+
+def test_importing_it_imports_no_pyspark_pyarrow_yaml_or_msgpack(tmp_path):
+    code = (
+        "import sys, acktree.streamparse; print({'pyspark', 'pyarrow', 'yaml', 'msgpack'} & set(sys.modules))"
+    )
+    assert python(tmp_path, "-c", code).stdout == "set()\n"
+
+
+def test_install_gives_the_same_modules_under_both_names(tmp_path):
+    code = """
+import acktree.streamparse, acktree.pystorm.component
+acktree.streamparse.install()
+acktree.streamparse.install()
+import pystorm.component, streamparse.dsl.stream
+from streamparse.bolt import Bolt
+from streamparse.thrift import GlobalStreamId
+assert pystorm.component is acktree.pystorm.component
+assert Bolt is acktree.streamparse.Bolt
+assert streamparse.Grouping is streamparse.dsl.stream.Grouping
+try:
+    import streamparse.nothing
+except ModuleNotFoundError as error:
+    print(error.name)
+"""
+    done = python(tmp_path, "-c", code)
+    assert done.stdout == "streamparse.nothing\n", done.stderr
+
+
+def test_install_refuses_when_the_packages_themselves_are_imported(tmp_path):
+    (tmp_path / "pystorm.py").write_text("")
+    done = python(tmp_path, "-c", "import pystorm, acktree.streamparse as s; s.install()")
+    assert "the package pystorm itself is imported already" in done.stderr
+
+
+# --- config.json -------------------------------------------------------------------------------------------
+
+
+def test_the_topology_is_the_one_that_the_file_defines(tmp_path):
+    (tmp_path / "topologies").mkdir()
+    file = tmp_path / "topologies" / "some_words.py"
+    head = "from acktree.streamparse import Spout, Topology\nclass W(Spout):\n    outputs = ['w']\n"
+    (tmp_path / "topologies" / "some_base.py").write_text(f"{head}class Base(Topology):\n    w = W.spec()\n")
+    file.write_text("from some_base import Base\nclass Own(Base):\n    pass\n")
+    code = f"""
+from pathlib import Path
+from acktree.streamparse.project import topology_in
+file = Path({str(file)!r})
+print(topology_in(file).__name__, topology_in(file, "Base").__name__)
+"""
+    done = python(tmp_path, "-c", code)
+    assert done.stdout == "Own Base\n", done.stderr
+
+
+def test_settings_are_put_together_in_this_order():
+    environment = {
+        "options": {"a": 1, "b": 1, "c": 1},
+        "log": {"path": "logs", "max_bytes": "many", "level": "WARN"},
+        "log_file": "x.log",
+        "user": "me",
+    }
+    topology = type("Any", (), {"config": {"b": 2, "c": 2}})
+    options = project.options_of({"c": 3}, environment, topology, "words")
+    assert options == {
+        "a": 1, "b": 2, "c": 3, "sudo_user": "me", "pystorm.log.path": "logs", "pystorm.log.file": "x.log",
+        "pystorm.log.level": "warn",
+    }  # fmt: skip
+    assert project.options_of({"topology.debug": True}, {}, topology, "w")["pystorm.log.level"] == "debug"
+
+
+@pytest.mark.parametrize("text", [None, "{", "[]"])
+def test_a_configuration_that_cannot_be_read_is_one_error(tmp_path, text):
+    if text is not None:
+        (tmp_path / "config.json").write_text(text)
+    with pytest.raises(ConfigError, match="the project's configuration"):
+        project.read_config(folder=tmp_path)
+
+
+def test_several_environments_and_topologies_must_be_named(tmp_path):
+    config = {"envs": {"prod": {}, "beta": {}}}
+    with pytest.raises(ConfigError, match="2 environments"):
+        project.environment_of(config, None)
+    assert project.environment_of(config, "beta") == ("beta", {})
+    (tmp_path / "topologies").mkdir()
+    for name in ("one", "two"):
+        (tmp_path / "topologies" / f"{name}.py").touch()
+    with pytest.raises(ConfigError, match="2 topologies"):
+        project.topology_file(json.loads("{}"), None, tmp_path)
+    assert project.topology_file({}, "one", tmp_path)[0] == "one"

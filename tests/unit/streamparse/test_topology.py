@@ -1,0 +1,210 @@
+"""Topology classes beyond streamparse's own tests: inheritance, mistakes, what can be built."""
+
+from __future__ import annotations
+
+import pytest
+
+from acktree import AcktreeError, CustomGrouping, TopologyError, bolt
+from acktree.streamparse import (
+    BatchingBolt,
+    Bolt,
+    Grouping,
+    JavaBolt,
+    ShellBolt,
+    Spout,
+    Stream,
+    TicklessBatchingBolt,
+    Topology,
+    load,
+)
+from acktree.streamparse.thrift import GlobalStreamId
+from acktree.testing import FeederSpout
+
+
+class Words(Spout):
+    outputs = ["word"]
+
+
+class Count(Bolt):
+    outputs = ["word", "count"]
+
+    def process(self, tup):
+        self.emit([tup.values.word, 1])
+
+
+class WordCount(Topology):
+    words = Words.spec()
+    count = Count.spec(inputs={words: Grouping.fields("word")}, par=2)
+
+
+class Extended(WordCount):
+    more = Count.spec(inputs=[WordCount.words])
+    last = Count.spec(inputs=[GlobalStreamId("more")])
+
+
+def described(topology, **more):
+    return load(topology, **more).describe().data["components"]
+
+
+def test_a_topology_inherits_the_specs_of_its_base():
+    assert sorted(described(Extended)) == ["count", "last", "more", "words"]
+    assert [spec.name for spec in WordCount.specs] == ["words", "count"]
+
+
+def test_inputs_that_are_given_are_not_changed():
+    given = {WordCount.words: Grouping.ALL}
+    Count.spec(inputs=given)
+    assert given == {WordCount.words: Grouping.ALL}
+
+
+def test_a_field_may_be_named_by_a_tuple():
+    assert Grouping.fields(("word",)) == Grouping.fields(["word"]) == Grouping.fields("word")
+    assert repr(Grouping.fields("word")) == "fields(['word'])"
+    assert repr(Grouping.LOCAL_OR_SHUFFLE) == "LOCAL_OR_SHUFFLE"
+
+
+def test_a_python_class_may_have_other_outputs_in_each_place():
+    class Twice(Topology):
+        words = Words.spec(outputs=["left", "right"])
+        count = Count.spec(inputs={words: Grouping.fields("right")}, outputs=[Stream(["x"], name="late")])
+
+    assert Twice.words.outputs["default"].output_fields == ["left", "right"]
+    assert list(Twice.count.outputs) == ["late"]
+
+
+NOBODY = GlobalStreamId("nobody")
+MISTAKES = {
+    "par=True": (TypeError, lambda: Words.spec(par=True)),
+    "par=0": (ValueError, lambda: Words.spec(par=0)),
+    "config": (TypeError, lambda: Words.spec(config="{}")),
+    "outputs": (TypeError, lambda: Words.spec(outputs=[1])),
+    "inputs": (TypeError, lambda: Count.spec(inputs=[1])),
+    "grouping": (TypeError, lambda: Count.spec(inputs={WordCount.words: "word"})),
+    "no field": (ValueError, Grouping.fields),
+    "serialized": (TypeError, lambda: Grouping.custom_serialized("text")),
+    "stream": (KeyError, lambda: WordCount.words["wrod"]),
+    "write": (TypeError, lambda: WordCount.write("file")),
+    "no spout": (ValueError, lambda: type(Topology)("None", (Topology,), {})),
+    "component": (KeyError, lambda: type(Topology)("None", (Topology,), {"x": Count.spec(inputs=[NOBODY])})),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_has_the_type_that_streamparse_raises_and_three_parts(name):
+    kind, mistake = MISTAKES[name]
+    with pytest.raises(kind) as raised:
+        mistake()
+    assert isinstance(raised.value, TopologyError)
+    assert str(raised.value).count("\n") == 2
+
+
+# --- what is built -----------------------------------------------------------------------------------------
+
+
+class Foreign(Topology):
+    words = Words.spec()
+    java = JavaBolt.spec(full_class_name="com.example.Bolt", args_list=[1], inputs=[words], outputs=["word"])
+    perl = ShellBolt.spec(command="perl", script="count.pl", inputs=[words], outputs=["word"])
+
+
+@pytest.mark.parametrize(
+    ("replaced", "words"), [([], "Java class com.example.Bolt"), (["java"], "command perl count.pl")]
+)
+def test_what_cannot_run_here_is_refused_when_it_is_built_and_may_be_replaced(replaced, words):
+    with pytest.raises(TopologyError, match=words) as refused:
+        load(Foreign, replace=dict.fromkeys(replaced, copied))
+    assert "replace=" in refused.value.fix
+    assert sorted(described(Foreign, replace={"java": copied, "perl": copied})) == ["java", "perl", "words"]
+
+
+@bolt(outputs=["word"])
+def copied(tup):
+    yield [tup["word"]]
+
+
+def test_a_component_to_replace_must_be_there():
+    with pytest.raises(TopologyError, match="no component 'wrods'") as refused:
+        load(WordCount, replace={"wrods": FeederSpout(["word"])})
+    assert refused.value.fix == "did you mean 'words'?"
+
+
+def test_a_grouping_written_in_java_is_refused_and_one_in_python_is_used():
+    class Lowest(CustomGrouping):
+        def prepare(self, context, stream, target_task_ids):
+            self.task = min(target_task_ids)
+
+        def choose_tasks(self, task_id, values):
+            return [self.task]
+
+    class Grouped(Topology):
+        words = Words.spec()
+        count = Count.spec(inputs={words: Grouping.custom(Lowest())}, par=2)
+
+    class Java(Topology):
+        words = Words.spec()
+        count = Count.spec(inputs={words: Grouping.custom_object("com.example.Grouping", [1])})
+
+    assert described(Grouped)["count"]
+    with pytest.raises(AcktreeError, match="written in Java"):
+        load(Java)
+
+
+def test_the_number_of_tasks_may_depend_on_the_environment():
+    class Sized(Topology):
+        words = Words.spec(par={"prod": 3, "beta": 1})
+        count = Count.spec(inputs=[words])
+
+    assert len(load(Sized, environment="prod").topology.tasks["words"]) == 3
+    for environment in (None, "prdo"):
+        with pytest.raises(ValueError, match="par of 'words'"):
+            load(Sized, environment=environment)
+
+
+def test_batches_that_no_tick_reaches_are_refused():
+    class Batches(BatchingBolt):
+        outputs = ["word"]
+
+    class Timed(TicklessBatchingBolt):
+        outputs = ["word"]
+
+    class Silent(Topology):
+        words = Words.spec()
+        timed = Timed.spec(inputs=[words])
+        batches = Batches.spec(inputs=[words])
+
+    with pytest.raises(TopologyError, match="no tick reaches the BatchingBolt 'batches'"):
+        load(Silent)
+    assert described(Silent, options={"topology.tick.tuple.freq.secs": 1})
+
+
+def test_settings_of_storm_that_mean_nothing_here_are_ignored_with_the_reason_and_others_count():
+    class Configured(WordCount):
+        config = {
+            "topology.workers": 2,
+            "supervisor.worker.timeout.secs": 600,
+            "virtualenv_flags": "-p python3",
+            "my.key": 1,
+            "topology.message.timeout.secs": 60,
+        }
+
+    loaded = load(Configured, options={"topology.max.spout.pending": 7})
+    assert (loaded.config.message_timeout_secs, loaded.config.max_spout_pending) == (60, 7)
+    assert loaded.ignored == {
+        "topology.workers": "Spark decides how many workers run; "
+        "set partitions, or the cores of the SparkSession",
+        "supervisor.worker.timeout.secs": "it is for a daemon of Storm; leave it out; "
+        "Spark is set up in the SparkSession",
+    }
+    with pytest.raises(AcktreeError, match="message_timeout_secs"):
+        load(Configured, options={"topology.message.timeout.secs": "soon"})
+
+
+def test_limits_and_ticks_of_one_component_are_its_own():
+    class Own(Topology):
+        words = Words.spec(config={"topology.max.spout.pending": 3, "topology.message.timeout.secs": 9})
+        count = Count.spec(inputs=[words], config={"topology.tick.tuple.freq.secs": 2})
+
+    components = load(Own).topology.components
+    assert components["words"].max_spout_pending == 3
+    assert components["words"].message_timeout_secs == 9
+    assert components["count"].tick_secs == 2
