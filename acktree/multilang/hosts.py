@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from acktree import MisuseError, OutputCollector, SpoutOutputCollector, TaskContext, Tuple
+from acktree.logs import logger
 from acktree.multilang import protocol
 from acktree.multilang.protocol import Broken, Emit, Instructions, State
 
@@ -44,7 +45,7 @@ class _Host:
         self._collector, self._context, self._deliver = collector, context, deliver
         self._streams: Collection[str] = setting["streams"]
         self._setting = setting
-        self._logger = logging.getLogger(f"pystorm.component.{context.component_id}")
+        self._logger = logger(f"pystorm.component.{context.component_id}")
         self._has_warned = False
         self._methods: dict[type, Callable[[Any], None]] = {
             protocol.Write: lambda instruction: deliver(instruction.message),

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from acktree import Config, ConfigError, Description, Topology
+from acktree.logs import logger
 
 __all__ = ["LoadedTopology", "config_of"]
+
+log = logger("acktree")
 
 _OF_STORM: Final = frozenset(
     {
@@ -75,5 +77,5 @@ def config_of(settings: Mapping[str, Any]) -> tuple[Config, dict[str, str]]:
                 _, _, reason = error.what.partition(": ")
                 if reason:
                     ignored[key] = f"{reason}; {error.fix}"
-                    logging.getLogger("acktree").info("setting %s has no effect: %s", key, ignored[key])
+                    log.info("setting %s has no effect: %s", key, ignored[key])
     return Config.from_mapping({key: value for key, value in settings.items() if key in known}), ignored

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from acktree import BasicBolt, Config, Topology, TopologyBuilder, submit
+from acktree import BasicBolt, Config, Topology, TopologyBuilder, streamparse, submit
 from acktree.cli.main import main
 from acktree.errors import CheckpointError
 from acktree.testing import FeederSpout
+from tests.spark.on_spark import await_commit, tuples_logged
 from tests.spark.topologies import Hoard, Notebook, NotingIterableSpout, Tally, notes
 
 if TYPE_CHECKING:
@@ -139,3 +143,52 @@ def test_a_reset_forgets_what_bolts_remember_and_loses_nothing_that_is_open(
         if isinstance(bolt, Hoard) and not isinstance(bolt, Pairs):
             assert main(["reset-state", str(checkpoint)]) == 0
     assert sorted(noted.read_text().splitlines()) == [f"acked {n}" for n in range(6)]
+
+
+class Words(streamparse.Spout):
+    outputs = ["word"]
+
+
+class CountWords(streamparse.Bolt):
+    """Keeps its data in a plain attribute, as programs for Storm do, beside one that cannot be pickled."""
+
+    outputs = ["word", "count"]
+
+    def initialize(self, conf, ctx):
+        self.counter: Counter[str] = Counter()
+        self.lock = threading.Lock()
+
+    def process(self, tup):
+        with self.lock:
+            self.counter[tup.values.word] += 1
+        self.emit([tup.values.word, self.counter[tup.values.word]])
+
+
+class WordCount(streamparse.Topology):
+    words = Words.spec()
+    count = CountWords.spec(inputs={words: streamparse.Grouping.fields("word")}, par=2)
+
+
+def test_a_component_of_streamparse_counts_on_where_its_task_moves_and_after_a_restart(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    counted: Counter[str] = Counter()
+    for _ in range(2):
+        feeder = FeederSpout(["word"])
+        loaded = streamparse.load(WordCount, replace={"words": feeder})
+        config = replace(TWO, debug=True)
+        with (
+            tuples_logged() as logged,
+            submit(loaded.topology, checkpoint=tmp_path / "c", spark=spark, config=config) as running,
+        ):
+            for batch in range(6):
+                for at, word in enumerate(["dog", "cat", "emu", "dog"]):
+                    feeder.feed([word], message_id=4 * batch + at)
+                await_commit(running, feeder)
+            assert running.await_idle(60)
+        assert sorted(feeder.acked) == [*range(24)]
+        counted += Counter(
+            {values: n for (component, _, values), n in logged.items() if component == "count"}
+        )
+    expected = [("dog", 24), ("cat", 12), ("emu", 12)]
+    assert counted == Counter(repr([word, n]) for word, most in expected for n in range(1, most + 1))

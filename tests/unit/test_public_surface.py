@@ -205,9 +205,9 @@ MEMBERS = """
     Level: bolts index stateful
     LogFormatter: format
     LoggingMetricsConsumer: cleanup handle_data_points prepare
-    LocalCluster: advance close submit tuples
+    LocalCluster: advance close run submit tuples
     LocalTopology: activate await_idle await_termination beat close deactivate dead_letters debug describe
-            due_ms errors events has_ended is_running kill name now_ms round stats traces tuples
+            due_ms emitted_count errors events has_ended is_running kill name now_ms round stats traces tuples
     MeterMetric: kind mark taken
     MetricsConsumer: cleanup handle_data_points prepare
     Numbers: acked complete_ms dead_lettered emitted errors execute_ms executed failed process_ms retried

@@ -407,3 +407,69 @@ def test_what_is_emitted_at_one_moment_is_counted_anew_when_the_clock_moves(monk
         for first in range(0, 400, 80):
             running.feed(*range(first, first + 80))
         assert len(running.acked) == 400
+
+
+class Endless(Spout):
+    """Always has another message."""
+
+    outputs = ["n"]
+
+    def open(self, config, context, collector):
+        self.collector, self.count = collector, 0
+
+    def next_tuple(self):
+        self.count += 1
+        self.collector.emit([self.count], message_id=self.count)
+
+    def ack(self, message_id):
+        TAKEN.append(message_id)
+
+
+TAKEN: list[int] = []
+
+
+@bolt(outputs=["n"])
+def passed_on(tup):
+    yield [tup["n"]]
+
+
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_endless_spouts_emit_as_many_messages_as_run_is_told_and_all_get_their_verdict(tasks):
+    TAKEN.clear()
+    builder = TopologyBuilder("endless")
+    builder.set_spout("endless", Endless(), parallelism=tasks)
+    builder.set_bolt("b", passed_on).shuffle_grouping("endless")
+    with LocalCluster() as cluster:
+        running = cluster.submit(builder.create_topology())
+        cluster.run(most_messages=25_000)
+        assert len(cluster.tuples("b")) == len(TAKEN) == 25_000
+        cluster.run(most_messages=5)
+        assert len(cluster.tuples("b")) == len(TAKEN) == 25_005
+        assert running.is_running
+
+
+def test_the_clock_of_run_follows_the_machines():
+    feeder = FeederSpout(["n"])
+    with LocalCluster() as cluster:
+        cluster.submit(
+            in_a_row(feeder, CallsByHand(lambda *_: None)), config=Config(message_timeout_secs=0.05)
+        )
+        feeder.feed([1], message_id=1)
+        feeder.end()
+        cluster.run()  # until the message has its verdict
+        assert cluster.now_ms >= 50
+        assert [failure.kind for _, failure in feeder.failed] == [FailureKind.TIMED_OUT]
+
+
+def test_run_ends_when_every_topology_has_ended():
+    class Once(Endless):
+        def next_tuple(self):
+            if self.count:
+                raise EndOfStream
+            super().next_tuple()
+
+    TAKEN.clear()
+    with LocalCluster() as cluster:
+        cluster.submit(in_a_row(Once()))
+        cluster.run()
+        assert TAKEN == [1]

@@ -109,7 +109,7 @@ class FanByHand(Bolt):
             raise ValueError("seven")
         await jitter()
         if tup["value"] == 5:
-            self.collector.fail(tup, "five")
+            self.collector.fail(tup, exception=RuntimeError("five"))
         else:
             self.collector.ack(tup)
 

@@ -551,6 +551,23 @@ def test_an_exception_whose_own_text_raises_fails_its_tuple_like_any_other():
         assert running.failures[1].reason == "TellsBadlyError: its __str__ raises"
 
 
+@pytest.mark.parametrize("reason", ["", "for this reason"])
+def test_a_bolt_may_fail_a_tuple_with_the_exception_that_it_caught(reason):
+    def execute(bolt, tup):
+        try:
+            int("seven")
+        except ValueError as error:
+            bolt.collector.fail(tup, reason, exception=error)
+
+    with bench(CallsByHand(execute)) as running:
+        running.feed(1)
+        failure = running.failures[1]
+    assert failure.reason == (reason or "ValueError: invalid literal for int() with base 10: 'seven'")
+    assert isinstance(failure.exception, ValueError)
+    assert failure.cause is FailureCause.EXCEPTION
+    assert 'int("seven")' in failure.traceback
+
+
 def test_an_exception_without_words_is_called_by_its_name():
     assert failure_of(KeyError(), "b").reason == "KeyError"
     assert failure_of(None, "b", "said").reason == "said"
