@@ -30,7 +30,7 @@ def test_each_python_block_of_the_readme_runs_as_it_stands(block, tmp_path):
     run_alone(block, tmp_path)
 
 
-PAGES = ["docs/waiting.md", "docs/metrics.md", "docs/operators.md"]
+PAGES = ["docs/from-streamparse.md", "docs/waiting.md", "docs/metrics.md", "docs/operators.md"]
 
 
 @pytest.mark.parametrize("block", [block for page in PAGES for block in blocks_of(page)])

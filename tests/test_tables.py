@@ -112,6 +112,7 @@ LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)]*))?\)")
 NOT_OURS = frozenset({
     "on_cluster.py",  # the program that running.md writes
     "storm.py",  # Storm's
+    *("fabfile.py", "tasks.py", "topologies/words.py", "x.py"),  # of a project of streamparse
 })  # fmt: skip
 
 
