@@ -273,7 +273,8 @@ class HostedBolt(Bolt):
         host = self._host or self._begin()
         try:
             host.execute(tup)
-        except ExecuteTimeoutError:
+        except ExecuteTimeoutError:  # acktree fails the tuple, whatever the component would do
+            host.unclosed.pop(str(host.protocol.given), None)
             raise
         except Exception as error:  # noqa: BLE001  # user code
             self._handle(host, error)

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from acktree import Config, MisuseError, Verdict
+from acktree import Config, ExecuteTimeoutError, FailureCause, MisuseError, Verdict
 from acktree.core.data import context as contexts
 from acktree.pystorm.hosted import HostedBolt
 from acktree.streamparse import (
@@ -243,6 +243,56 @@ def test_a_default_stream_that_is_not_declared_drops_its_tuples_with_one_warning
     assert [
         record.getMessage() for record in caplog.records if "does not declare" in record.getMessage()
     ] == ["component 'count' emits on its default stream, which it does not declare: its tuples are dropped"]
+
+
+class Spinning(BatchingBolt):
+    outputs = ["word"]
+
+    def group_key(self, tup):
+        if tup.values.word == "spin":  # as the worker's timer interrupts it; a LocalCluster has none
+            raise ExecuteTimeoutError("took too long", "execute", "be faster")
+        if tup.values.word == "odd":
+            raise ValueError("no key")
+
+    def process_batch(self, key, tups):
+        self.emit([len(tups)])
+
+
+class SpinningTopology(Topology):
+    words = Words.spec()
+    count = Spinning.spec(inputs=[words], config={"topology.tick.tuple.freq.secs": 1})
+
+
+def test_a_component_that_hangs_or_raises_between_batches_fails_that_tuple_alone():
+    feeder, emitted, _, _ = fed(
+        SpinningTopology,
+        batches=[["a", "spin", "odd", "b"], [], []],
+        clock_secs=1,
+    )
+    assert (emitted, sorted(feeder.acked)) == ([[2]], [0, 3])
+    causes = {message: failure.cause for message, failure in feeder.failed}
+    assert causes == {1: FailureCause.HUNG, 2: FailureCause.EXCEPTION}
+
+
+class TickRaises(Bolt):
+    outputs = ["word"]
+
+    def process(self, tup):
+        self.emit(list(tup.values))
+
+    def process_tick(self, tup):
+        raise RuntimeError("at a tick")
+
+
+class TickRaisesTopology(Topology):
+    words = Words.spec()
+    count = TickRaises.spec(inputs=[words], config={"topology.tick.tuple.freq.secs": 1})
+
+
+def test_what_a_tick_raises_is_reported_and_fails_no_message():
+    feeder, emitted, _, errors = fed(TickRaisesTopology, batches=[["a"], ["b"]], clock_secs=1)
+    assert (emitted, feeder.acked, feeder.failed) == ([["a"], ["b"]], [0, 1], [])
+    assert {error.reason for error in errors} == {"RuntimeError: at a tick"}
 
 
 class Broken(Bolt):
