@@ -20,6 +20,9 @@ import pyarrow as pa
 PAGES = (
     "acktree",
     "acktree.testing",
+    "acktree.pystorm",
+    "acktree.streamparse",
+    "acktree.streamparse.testing",
     "acktree.connectors.files",
     "acktree.connectors.log_files",
     "acktree.connectors.parquet_files",

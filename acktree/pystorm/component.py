@@ -17,14 +17,14 @@ import os
 import signal
 import sys
 import threading
-from collections import deque
+from collections import deque, namedtuple
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from traceback import format_exc
 from types import FrameType
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NoReturn
 
 from acktree.pystorm.exceptions import (
     ComponentTypeError,
@@ -62,22 +62,16 @@ _LOGGERS: Final = "pystorm.component"
 log = logging.getLogger(__name__)
 
 
-class Tuple(NamedTuple):
-    """A tuple that a bolt is given.
+Tuple = namedtuple("Tuple", "id component stream task values")  # noqa: PYI024  # its values are anything
+Tuple.__doc__ = """A tuple that a bolt is given.
 
-    Attributes:
-        id: Its id; a text.
-        component: The component that emitted it.
-        stream: Its stream.
-        task: The task that emitted it.
-        values: Its values: a tuple, and a named tuple where the fields are known.
-    """
-
-    id: Any
-    component: Any
-    stream: Any
-    task: Any
-    values: Any
+Attributes:
+    id: Its id; a text.
+    component: The component that emitted it.
+    stream: Its stream.
+    task: The task that emitted it.
+    values: Its values: a tuple, and a named tuple where the fields are known.
+"""
 
 
 class StormHandler(logging.Handler):

@@ -264,7 +264,7 @@ class SpinningTopology(Topology):
 
 
 def test_a_component_that_hangs_or_raises_between_batches_fails_that_tuple_alone():
-    feeder, emitted, _, _ = fed(
+    feeder, emitted, stats, _ = fed(
         SpinningTopology,
         batches=[["a", "spin", "odd", "b"], [], []],
         clock_secs=1,
@@ -272,6 +272,7 @@ def test_a_component_that_hangs_or_raises_between_batches_fails_that_tuple_alone
     assert (emitted, sorted(feeder.acked)) == ([[2]], [0, 3])
     causes = {message: failure.cause for message, failure in feeder.failed}
     assert causes == {1: FailureCause.HUNG, 2: FailureCause.EXCEPTION}
+    assert stats["count"].tasks[1].held == 0
 
 
 class TickRaises(Bolt):
