@@ -9,13 +9,18 @@ from typing import NoReturn
 
 from acktree.streamparse import project
 
-__all__ = ["run_acktree", "topology_name"]
+__all__ = ["code_of_acktree", "run_acktree", "topology_name"]
+
+
+def code_of_acktree(*arguments: str) -> int:
+    """Run ``acktree``; returns its exit code."""
+    command = [sys.executable, "-m", "acktree", *arguments]
+    return subprocess.run(command, check=False).returncode  # noqa: S603  # our own command
 
 
 def run_acktree(*arguments: str) -> NoReturn:
     """Run ``acktree``, and end with its exit code."""
-    done = subprocess.run([sys.executable, "-m", "acktree", *arguments], check=False)  # noqa: S603  # our own command
-    raise SystemExit(done.returncode)
+    raise SystemExit(code_of_acktree(*arguments))
 
 
 def topology_name(args: Namespace) -> str:

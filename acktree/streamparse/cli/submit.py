@@ -12,7 +12,7 @@ from typing import Any, Final
 from acktree import ConfigError
 from acktree.streamparse import project
 from acktree.streamparse.cli.common import add_command, add_options, resolve_options
-from acktree.streamparse.cli.orders import run_acktree
+from acktree.streamparse.cli.orders import code_of_acktree
 
 __all__ = ["main", "subparser_hook"]
 
@@ -55,10 +55,16 @@ def main(args: Namespace) -> None:
             'name a folder: --checkpoint C, or the key "checkpoint" of the environment',
         )  # fmt: skip
     kind = project.topology_in(file)
-    _call_hook("pre_submit", name, environment, settings, resolve_options(args.options, settings, kind, name))
+    about = (name, environment, settings, resolve_options(args.options, settings, kind, name))
+    _call_hook("pre_submit", *about)
     options = [f"-o{key}={json.dumps(value)}" for key, value in (args.options or {}).items()]
     names = ["--name", args.override_name] if args.override_name else []
-    run_acktree("submit", str(file), "--checkpoint", checkpoint, "-e", environment, *names, *options)
+    code = code_of_acktree(
+        "submit", str(file), "--checkpoint", checkpoint, "-e", environment, *names, *options
+    )
+    if code:
+        raise SystemExit(code)
+    _call_hook("post_submit", *about)
 
 
 def _call_hook(hook: str, *arguments: Any) -> None:

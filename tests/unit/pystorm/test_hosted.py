@@ -426,6 +426,12 @@ class Four(ReliableSpout):
             self.emit([f"word {self.left[-1]}"], tup_id=self.left.pop())
 
 
+class FourNoted(Four):
+    def fail(self, tup_id, failure):
+        TOLD["attempts"].append(failure.attempt)
+        super().fail(tup_id)
+
+
 class Failing(Bolt):
     outputs = ["word"]
 
@@ -435,14 +441,16 @@ class Failing(Bolt):
 
 def test_a_reliable_spout_emits_a_failed_message_three_times_more_and_then_reports_it():
     class Retried(Topology):
-        words = Four.spec()
+        words = FourNoted.spec()
         count = Failing.spec(inputs=[words])
 
     with LocalCluster() as cluster:
         running = cluster.submit(load(Retried).topology)
         cluster.advance()
         assert running.stats()["words"].total.failed == 16
-        assert [error.reason for error in running.errors if "max_fails" in error.reason]
+        given_up = [error.reason for error in running.errors if "max_fails" in error.reason]
+        assert "message 0 is given up" in given_up[0]
+        assert sorted(TOLD["attempts"]) == sorted([1, 2, 3, 4] * 4)
 
 
 class Listening(Spout):
