@@ -191,4 +191,4 @@ def test_a_component_of_streamparse_counts_on_where_its_task_moves_and_after_a_r
             {values: n for (component, _, values), n in logged.items() if component == "count"}
         )
     expected = [("dog", 24), ("cat", 12), ("emu", 12)]
-    assert counted == Counter(repr([word, n]) for word, most in expected for n in range(1, most + 1))
+    assert counted == Counter(repr((word, n)) for word, most in expected for n in range(1, most + 1))
