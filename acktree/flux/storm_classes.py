@@ -1,0 +1,80 @@
+"""Python twins of the classes of Storm that its example files name."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from acktree import (
+    BasicBolt,
+    BasicOutputCollector,
+    Config,
+    CustomGrouping,
+    KeyValueState,
+    Spout,
+    SpoutOutputCollector,
+    TaskContext,
+    Tuple,
+)
+from acktree.logs import logger
+
+__all__ = ["LogInfoBolt", "NGrouping", "TestWordCounter", "TestWordSpout"]
+
+log = logger("acktree")
+
+_WORDS: Final = ("nathan", "mike", "jackson", "golda", "bertels")
+_PAUSE_SECS: Final = 0.1
+
+
+class LogInfoBolt(BasicBolt):
+    """Logs each tuple at INFO; emits nothing."""
+
+    def execute(self, tup: Tuple, collector: BasicOutputCollector) -> None:
+        log.info("%s: %r", tup.component, tup.values)
+
+
+class TestWordSpout(Spout):
+    """Emits a random word each 100 ms, untracked."""
+
+    __test__ = False  # for pytest, which takes its name for that of tests
+    outputs = ["word"]
+
+    def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
+        self._collector = collector
+        self._next_at = time.monotonic()
+
+    def next_tuple(self) -> None:
+        if time.monotonic() >= self._next_at:
+            self._next_at = time.monotonic() + _PAUSE_SECS
+            self._collector.emit([random.choice(_WORDS)])  # noqa: S311  # an example's words, no secret
+
+
+class TestWordCounter(BasicBolt):
+    """Counts the first values of tuples, and emits each with its count."""
+
+    __test__ = False
+    outputs = ["word", "count"]
+    remembers = ["counts"]
+
+    def prepare(self, config: Config, context: TaskContext) -> None:
+        self.counts = KeyValueState[str, int]()
+
+    def execute(self, tup: Tuple, collector: BasicOutputCollector) -> None:
+        word = str(tup[0])
+        self.counts[word] = self.counts.get(word, 0) + 1
+        collector.emit([word, self.counts[word]])
+
+
+class NGrouping(CustomGrouping):
+    """Sends each tuple to the ``n`` lowest tasks."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def prepare(self, context: TaskContext, stream: str, target_task_ids: Sequence[int]) -> None:
+        self._tasks = sorted(target_task_ids)[: self.n]
+
+    def choose_tasks(self, task_id: int, values: Sequence[object]) -> list[int]:
+        return self._tasks
