@@ -20,6 +20,7 @@ from acktree.cli import (
     dead_letters,
     doctor,
     events,
+    flux,
     health,
     live,
     offline,
@@ -39,7 +40,9 @@ from acktree.ui.client import NobodyRunsError
 
 __all__ = ["main"]
 
-_FAMILIES = (run, watch, live, control, trace, events, dead_letters, web, health, doctor, offline, sparse)
+_FAMILIES = (
+    run, watch, live, control, trace, events, dead_letters, web, health, doctor, offline, sparse, flux,
+)  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -22,7 +22,8 @@ from acktree.checkpoint.folder import Checkpoint
 from acktree.cli.answers import UsageError
 from acktree.cli.dead_letters import _value
 from acktree.cli.main import main
-from acktree.cli.run import _ended, config_of, topology_of
+from acktree.cli.run import _ended
+from acktree.cli.targets import config_of, topology_of
 from acktree.config import Config
 from acktree.core.stats.counters import NO_STREAM, Counters
 from acktree.core.stats.numbers import ReportedError

@@ -103,7 +103,7 @@ if __name__ == "__main__":
 AS_MODULE = """
 import sys
 from pathlib import Path
-from acktree.cli.run import topology_of
+from acktree.cli.targets import topology_of
 from tests.unit.core import program_runs
 class Made:
     def __init__(self, target): self.target = target
