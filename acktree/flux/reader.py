@@ -11,7 +11,7 @@ Source: YAML 1.1, as Storm's SnakeYAML reads it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -213,12 +213,13 @@ class _Walk:
         from yaml.constructor import ConstructorError, SafeConstructor  # noqa: PLC0415  # see read_yaml
 
         try:
-            return SafeConstructor().construct_object(node)  # type: ignore[no-untyped-call]
+            value: object = SafeConstructor().construct_object(node)
+            return value
         except (ConstructorError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise place.mistake(f"{node.value!r:.60} is not a valid value", "put it in quotes") from error
 
 
-def _merged(value: Node) -> Mapping[Any, Node]:
+def _merged(value: Node) -> dict[Any, Node]:
     """The entries that ``<<`` brings: of a map, or of a list of maps, of which the first counts."""
     maps = value.value if isinstance(value.value, list) else [value]
     found: dict[Any, Node] = {}

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from acktree import AnyBolt, BoltDeclarer, Config, ConfigError, Topology, TopologyBuilder, TopologyError
+from acktree import BoltDeclarer, Config, ConfigError, Topology, TopologyBuilder, TopologyError
 from acktree.errors import nearest
 from acktree.flux.beans import Objects, method_of, naming
 from acktree.flux.definition import Bean, Definition, Reading, bean
@@ -120,8 +120,8 @@ class _Assembly:
         limits = {_OF_SPOUTS[key]: value for key, value in settings.items()}
         builder.set_spout(name, self._keep(name, each), _tasks(each), **limits)
 
-    def _bolt(self, name: str, each: Bean) -> AnyBolt:
-        bolt: AnyBolt = self._keep(name, each)
+    def _bolt(self, name: str, each: Bean) -> Any:  # noqa: ANN401  # whatever was made is checked later
+        bolt = self._keep(name, each)
         for value in self._own_settings(name, each, (_TICKS,)).values():
             if not hasattr(bolt, "tick"):
                 what = f"{each.thing} has no tick()"

@@ -106,7 +106,9 @@ def including(folder, name, resource=False):
 
 
 @pytest.mark.parametrize("resource", [False, True])
-@pytest.mark.parametrize("name", ["../secret.yaml", "sub/../../secret.yaml", "link.yaml", "/etc/passwd", "a\0b"])
+@pytest.mark.parametrize(
+    "name", ["../secret.yaml", "sub/../../secret.yaml", "link.yaml", "/etc/passwd", "a\0b"]
+)
 def test_a_path_out_of_the_folder_is_refused(name, resource, tmp_path, monkeypatch):
     inside = tmp_path / "inside"
     inside.mkdir()

@@ -44,9 +44,7 @@ def test_a_text_without_values_stays_and_each_placeholder_is_named_with_its_line
     assert done.text == text
     lines = re.split("\r\n|[\r\n]", text)
     assert list(done.missing) == [
-        (found, number)
-        for number, line in enumerate(lines, 1)
-        for found in re.findall(r"\$\{[^{}]+\}", line)
+        (found, number) for number, line in enumerate(lines, 1) for found in re.findall(r"\$\{[^{}]+\}", line)
     ]
 
 
