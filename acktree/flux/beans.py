@@ -217,7 +217,7 @@ def _snake(name: str) -> str:
 def _enums_by_name(target: Callable[..., Any], bound: inspect.BoundArguments, place: Place) -> None:
     """Replace texts by members, where a parameter is annotated with an Enum."""
     try:
-        hints = get_type_hints(vars(target).get("__init__", target) if isinstance(target, type) else target)
+        hints = get_type_hints(target.__init__ if isinstance(target, type) else target)  # type: ignore[misc]
     except Exception:  # noqa: BLE001  # an annotation that names what is not there says nothing
         return
     for name, value in bound.arguments.items():
