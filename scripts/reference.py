@@ -23,6 +23,7 @@ PAGES = (
     "acktree.pystorm",
     "acktree.streamparse",
     "acktree.streamparse.testing",
+    "acktree.flux",
     "acktree.connectors.files",
     "acktree.connectors.log_files",
     "acktree.connectors.parquet_files",

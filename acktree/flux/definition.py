@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from acktree.errors import nearest
-from acktree.flux.errors import FluxError, Place
+from acktree.flux.errors import Place
 from acktree.flux.reader import Node, read_text, read_yaml
 from acktree.flux.substitution import substitute
 from acktree.logs import logger
@@ -193,5 +193,5 @@ def _file_of(include: Mapping[str, Node], node: Node, including: Path) -> Path:
 def _is_inside(file: Path, root: Path) -> bool:
     try:
         return file.resolve().is_relative_to(root.resolve())
-    except (OSError, RuntimeError, ValueError) as error:  # a circle of links, or a character that no name has
-        raise FluxError(f"{file!s:.80} is no file", str(root), f"name another: {error}") from error
+    except (OSError, RuntimeError, ValueError):  # a circle of links, or a character that no name has
+        return False

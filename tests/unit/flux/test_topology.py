@@ -152,7 +152,7 @@ WRONG = {
     "a ref": (bolt_of(f"{HERE}:Split", "constructorArgs: [{ref: linse}]"), 7, "did you mean 'lines'?"),
     "a property": (bolt_of(f"{HERE}:Split", "properties: [{name: longst, value: 1}]"), 7, "longest"),
     "a private property": (bolt_of(f"{HERE}:Split", "properties: [{name: _a, value: 1}]"), 7, "has neither"),
-    "a property of both": (bolt_of(f"{HERE}:Split", "properties: [{name: a, value: 1, ref: b}]"), 7, "or a ref"),
+    "a property of both": (bolt_of(f"{HERE}:Split", "properties: [{name: a, value: 1, ref: b}]"), 7, "or"),
     "a method": (bolt_of(f"{HERE}:Split", "configMethods: [{name: __init__}]"), 7, "no method"),
     "a key": (bolt_of(f"{HERE}:Split", "paralelism: 1"), 7, "did you mean 'parallelism'?"),
     "parallelism": (bolt_of(f"{HERE}:Split", "parallelism: 0"), 7, "at least 1"),
