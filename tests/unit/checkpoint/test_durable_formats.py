@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,8 +31,10 @@ from acktree import (
     MisuseError,
     Retry,
     SpoutError,
+    Unavailable,
     errors,
 )
+from acktree.checkpoint.commit_log import Commit, CommitLog, Outcome, Participant, Section, section_of
 from acktree.core import durable
 from acktree.core.data.values import batch_from_bytes, batch_to_bytes, decode_rows, encode_rows
 from acktree.core.durable import TAGS, class_of, dumps, dumps_by_value, loads
@@ -70,7 +73,7 @@ def failure(exception: BaseException | None) -> Failure:
     )  # fmt: skip
 
 
-LATER = {"HookError"}
+LATER = {"HookError", "Unavailable"}
 """Errors that were made after the golden file."""
 
 
@@ -146,7 +149,40 @@ def verdicts() -> Verdicts:
     return Verdicts.of([(3, np.arange(4, 9))], said, (failure(None).to_bytes(),))
 
 
+class Says(Participant):
+    """A participant that writes one section."""
+
+    def __init__(self, name: str, section: Section) -> None:
+        self.name, self.section = name, section
+
+    def recover(self, sections: Sequence[tuple[int, Section]]) -> None:
+        """Nothing to resume."""
+
+    def write(self, commit: Commit, outcome: Outcome) -> Section:
+        return self.section
+
+
+SECTIONS = {"acker": Section(b"a change"), "counts": Section(b"the whole state", is_whole=True)}
+
+
+def written_commit(sections: dict[str, Section]) -> bytes:
+    with TemporaryDirectory() as folder:
+        log = CommitLog(Path(folder), [Says(*each) for each in sections.items()])
+        log.write(Commit(7, 1_800_000_000_000, 12), Outcome({}))
+        return Path(folder, "commits", "000000000007").read_bytes()
+
+
+def read_commit(blob: bytes) -> dict[str, Section]:
+    with TemporaryDirectory() as folder:
+        Path(folder, "commits").mkdir()
+        Path(folder, "commits", "000000000007").write_bytes(blob)
+        found = {name: section_of(Path(folder), 7, name) for name in SECTIONS}
+        return {name: Section(bytes(each.content), each.is_whole) for name, each in found.items() if each}
+
+
 FORMATS = {
+    "commit": Format(lambda: SECTIONS, written_commit, read_commit),
+    "value-unavailable": Format(lambda: [Unavailable("prices", retry_after_secs=5)], dumps, loads),
     "value": Format(lambda: {"a": [1, 2.5, None, b"b"]}, dumps, loads),
     "value-tagged": Format(
         lambda: [*errors_of_ours(), FailureKind.TIMED_OUT, FailureCause.HUNG, Redriven(7)], dumps, loads
