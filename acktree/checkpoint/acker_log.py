@@ -142,6 +142,10 @@ class DurableAcker(Participant):
             return Section(pack(names, ledger.to_bytes()), is_whole=True)
         return Section(pack(names, change))
 
+    def sweep(self) -> None:
+        for rows, _ in self._row_files():
+            rows.sweep()
+
     def committed(self, number: int) -> None:
         for rows, _ in self._row_files():
             rows.delete_closed(number)
@@ -188,9 +192,13 @@ class _RowFiles:
             still_open = still_open[~is_among(still_open, seen)]
             seen = np.union1d(seen, still_open)
             self._keep(file, still_open)
+
+    def sweep(self) -> None:
+        """Delete the files that do not count."""
+        counting = {file.name for file in self._written}
         with explaining(self._folder):
             for name in self._disk.disk.names(self._folder):
-                if _OURS.fullmatch(name) and name not in written:
+                if _OURS.fullmatch(name) and name not in counting:
                     self._disk.remove(self._folder / name)
 
     @property

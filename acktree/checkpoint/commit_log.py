@@ -113,6 +113,9 @@ class Participant(ABC):
             CheckpointError: They do not fit each other.
         """
 
+    def sweep(self) -> None:
+        """Delete files that no section names. Called once, when all participants have recovered."""
+
     @abstractmethod
     def write(self, commit: Commit, outcome: Outcome) -> Section | None:
         """Apply a micro-batch, and return what it changed; None for nothing.
@@ -185,6 +188,8 @@ class CommitLog:
         counting = {name: list(_counting(name, contents)) for name in names}
         for participant in self._participants:
             participant.recover(counting.get(participant.name, ()))
+        for participant in self._participants:
+            participant.sweep()
         self._needed = {name: [number for number, _ in sections] for name, sections in counting.items()}
         self._kept = self._there = set(kept)
         with explaining(self._folder):

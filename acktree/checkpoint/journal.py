@@ -136,7 +136,9 @@ class Journal(Participant):
                 for _ in rows:  # all are read before one is delivered: none may be missing
                     pass
         self._recovered = sections
-        wanted = {file.name for number, _ in sections for file in self._row_files(number)}
+
+    def sweep(self) -> None:
+        wanted = {file.name for number, _ in self._recovered for file in self._row_files(number)}
         with explaining(self._folder):
             for name in self._files.disk.names(self._folder):
                 if _OURS.fullmatch(name) and name not in wanted:

@@ -144,14 +144,16 @@ class MemoryLog(Participant):
             for task, name in newest.items()
         }
         self._before = self._now
-        self._sweep(None)
+
+    def sweep(self) -> None:
+        self._delete_unnamed(None)
 
     def write(self, commit: Commit, outcome: Outcome) -> Section | None:
         told = {str(row.source): tuple(json.loads(row.head)) for row in outcome.rows.get(Kind.MEMORY, ())}
         self._before = self._now
         self._now = {task: names for task, names in (self._before | told).items() if names}
         if commit.number % _SWEEP == 0:
-            self._sweep(commit.number)
+            self._delete_unnamed(commit.number)
         newest = {task: names[-1] for task, names in self._now.items()}
         return Section(json.dumps(newest).encode(), is_whole=True)
 
@@ -166,7 +168,7 @@ class MemoryLog(Participant):
     def oldest(self) -> int:
         return self._began
 
-    def _sweep(self, before: int | None) -> None:
+    def _delete_unnamed(self, before: int | None) -> None:
         """Delete files that neither of the last two heads names; all, or those of earlier micro-batches."""
         disk = self._files.disk
         for task in filter(_TASK.fullmatch, disk.names(self._state)):

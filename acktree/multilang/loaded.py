@@ -46,7 +46,7 @@ class LoadedTopology:
         name: Its name.
         topology: The topology.
         config: Its settings.
-        ignored: Settings of Storm that have no meaning here, with the reason.
+        ignored: Settings that have no effect, with the reason.
     """
 
     name: str
@@ -62,7 +62,7 @@ class LoadedTopology:
 def config_of(settings: Mapping[str, Any]) -> tuple[Config, dict[str, str]]:
     """The settings that acktree has, and the reason for each of Storm's that it does not have.
 
-    Settings that are not Storm's are the user's: components get them, and nobody else.
+    Settings that are not Storm's are the user's: streamparse gives them to its components, Flux does not.
 
     Raises:
         ConfigError: A setting has a value that it cannot have.

@@ -11,7 +11,7 @@ Rules of this file
    attributes share they share afterwards. The others are *opaque*: they stay with the object.
 3. What is saved has a version, drawn at random, which the object notes. If the object does not have the
    version of the memory (another process had the task, or the micro-batch runs again), the saved data replace
-   its own; opaque attributes stay as ``initialize`` made them in this process.
+   its own; opaque attributes stay as they are in this process.
 4. While the memory is empty, an object that is there belongs to another run: a new one is made.
 5. What a component emits in ``initialize`` is emitted once for a task: not by the objects made later.
 

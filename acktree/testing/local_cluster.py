@@ -97,8 +97,9 @@ class LocalCluster:
 
         Args:
             secs: For how long. None: until every topology has ended.
-            most_messages: After this number of messages, of all spouts together, no spout is asked for
-                another; what is open then goes on until nothing moves. None: any number.
+            most_messages: After this number of attempts, next attempts included and of all spouts together,
+                no spout is asked for another; one call of ``next_tuple`` may exceed it. What is open then
+                goes on until nothing moves. None: any number.
         """
         started, first_ms = time.monotonic(), self.now_ms
         left = math.inf if most_messages is None else most_messages

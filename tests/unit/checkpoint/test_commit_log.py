@@ -134,6 +134,33 @@ def test_files_that_nobody_needs_are_deleted(tmp_path: Path) -> None:
     assert sorted(int(file.name) for file in commits_of(tmp_path).iterdir()) == [4, 5, 6, 7]
 
 
+class Deletes(Notes):
+    """A toy with files of its own."""
+
+    has_deleted = False
+
+    def sweep(self):
+        self.has_deleted = True
+
+
+class Refuses(Sum):
+    """A toy whose part of the checkpoint is damaged."""
+
+    def recover(self, sections):
+        raise CheckpointError("a file of the checkpoint is damaged", self.name, "take it from a copy")
+
+
+def test_a_participant_deletes_its_files_when_all_have_recovered_and_not_if_one_cannot(
+    tmp_path: Path,
+) -> None:
+    first = Deletes()
+    with pytest.raises(CheckpointError):
+        CommitLog(tmp_path, [first, Refuses("often")]).recover(-1)
+    assert not first.has_deleted
+    CommitLog(tmp_path, [first, Sum("often")]).recover(-1)
+    assert first.has_deleted
+
+
 @pytest.mark.parametrize("number", [5, 6, 7])
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_each_damage_of_a_file_is_an_error_that_names_it_and_deletes_nothing(

@@ -31,7 +31,6 @@ from acktree import (
     MisuseError,
     Retry,
     SpoutError,
-    Unavailable,
     errors,
 )
 from acktree.checkpoint.commit_log import Commit, CommitLog, Outcome, Participant, Section, section_of
@@ -73,7 +72,7 @@ def failure(exception: BaseException | None) -> Failure:
     )  # fmt: skip
 
 
-LATER = {"HookError", "Unavailable"}
+LATER = {"HookError"}
 """Errors that were made after the golden file."""
 
 
@@ -182,7 +181,6 @@ def read_commit(blob: bytes) -> dict[str, Section]:
 
 FORMATS = {
     "commit": Format(lambda: SECTIONS, written_commit, read_commit),
-    "value-unavailable": Format(lambda: [Unavailable("prices", retry_after_secs=5)], dumps, loads),
     "value": Format(lambda: {"a": [1, 2.5, None, b"b"]}, dumps, loads),
     "value-tagged": Format(
         lambda: [*errors_of_ours(), FailureKind.TIMED_OUT, FailureCause.HUNG, Redriven(7)], dumps, loads
