@@ -12,8 +12,9 @@ Rules of this file
 ------------------
 1. The file of a micro-batch is written before the sink returns, so before Spark commits the micro-batch. A
    restart discards the files of micro-batches that were never committed; these run again.
-2. The table of contents lists the files that count with this one. What it does not list is deleted when the
-   next file is written: the micro-batch of the list is committed by then.
+2. The table of contents lists the files that count with this one, and from which file on the sections of each
+   participant count. A file that it does not list is deleted when the next one is written: the micro-batch of
+   the list is committed by then.
 3. A restart reads all files before it deletes one. A file that is listed and missing, damaged, or older than
    the one that its successor has seen, is an error.
 4. The newest file is written once more at an orderly end, with what a participant has noted since.
@@ -25,7 +26,6 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -107,7 +107,7 @@ class Participant(ABC):
 
         Args:
             sections: The number of the commit, and each section that counts, ascending: the last whole one,
-                and those after it. The contents are views of files.
+                and those after it.
 
         Raises:
             CheckpointError: They do not fit each other.
@@ -156,6 +156,7 @@ class CommitLog:
         self._last: tuple[int, int] | None = None  # number and checksum of the newest file
         self._before: tuple[int, int] | None = None  # of the one before it
         self._newest: tuple[Commit, dict[str, Section]] | None = None
+        self._oldest: dict[str, int] = {}  # by participant: it has forgotten its sections before this one
         self._there: set[int] = set()
         self._kept: set[int] = set()
 
@@ -171,7 +172,7 @@ class CommitLog:
         """
         numbers = {int(name) for name in self._names() if is_number(name)}
         kept = [number for number in sorted(numbers) if first <= number <= last_committed]
-        contents: dict[int, _Contents] = {}
+        counting: dict[str, list[tuple[int, Section]]] = {}
         if last_committed >= first:
             if last_committed not in numbers:
                 raise missing(self._file(last_committed))
@@ -179,13 +180,10 @@ class CommitLog:
             if gone := sorted(number for number in newest.kept - numbers if number >= first):
                 raise missing(self._file(gone[0]))
             kept = sorted(newest.kept & numbers)
-            contents = {number: self._read(number) for number in kept}
-            for before, after in pairwise(kept):
-                self._check_order(before, contents[before], contents[after])
+            self._oldest = newest.oldest
+            counting = self._counting(kept)
             self._last = last_committed, newest.checksum
         # Sections of a participant that this run does not have are kept for the next that has it.
-        names = {name for each in contents.values() for name in each.sections}
-        counting = {name: list(_counting(name, contents)) for name in names}
         for participant in self._participants:
             participant.recover(counting.get(participant.name, ()))
         for participant in self._participants:
@@ -212,7 +210,9 @@ class CommitLog:
         for participant in self._participants:
             section = participant.write(commit, outcome)
             needed = self._needed.setdefault(participant.name, [])
-            needed[:] = [number for number in needed if number >= participant.oldest]
+            oldest = max(self._oldest.get(participant.name, 0), participant.oldest)
+            self._oldest[participant.name] = oldest
+            needed[:] = [number for number in needed if number >= oldest]
             if section is not None:
                 sections[participant.name] = section
                 needed[:] = [commit.number] if section.is_whole else [*needed, commit.number]
@@ -257,12 +257,33 @@ class CommitLog:
             "end": commit.end,
             "kept": list(_ranges(sorted(self._kept))),
             "before": self._before,
+            "oldest": self._oldest,
             "sections": [[name, section.is_whole] for name, section in sections.items()],
         }
         return pack(json.dumps(table).encode(), *(section.content for section in sections.values()))
 
     def _read(self, number: int) -> _Contents:
         return _contents_of(self._file(number), number, self._files)
+
+    def _counting(self, kept: Sequence[int]) -> dict[str, list[tuple[int, Section]]]:
+        """By participant the sections that count, ascending: the last whole one, and those after it.
+
+        A file that is kept for another participant may have sections that its own has forgotten. The files
+        are read one after the other: each that is mapped takes a descriptor, and there may be thousands.
+        """
+        found: dict[str, list[tuple[int, Section]]] = {}
+        whole: set[str] = set()
+        after: _Contents | None = None
+        for number in reversed(kept):
+            each = self._read(number)
+            if after is not None:
+                self._check_order(number, each, after)
+            for name, (content, is_whole) in each.sections.items():
+                if name not in whole and number >= self._oldest.get(name, 0):
+                    found.setdefault(name, []).append((number, Section(bytes(content), is_whole)))
+                    whole |= {name} if is_whole else set()
+            after = each
+        return {name: sections[::-1] for name, sections in found.items()}
 
     def _check_order(self, number: int, before: _Contents, after: _Contents) -> None:
         if after.before is not None and after.before[0] == number and after.before[1] != before.checksum:
@@ -301,18 +322,12 @@ class _Contents:
     def __init__(self, checksum: int, table: dict[str, Any], contents: Sequence[memoryview]) -> None:
         self.checksum = checksum
         self.before: list[int] | None = table["before"]
+        self.oldest: dict[str, int] = table["oldest"]
         self.kept = {number for first, last in table["kept"] for number in range(first, last + 1)}
         self.sections = {
             name: Section(content, is_whole)
             for (name, is_whole), content in zip(table["sections"], contents, strict=True)
         }
-
-
-def _counting(name: str, contents: Mapping[int, _Contents]) -> Iterator[tuple[int, Section]]:
-    """The sections of a participant that count, ascending: the last whole one, and those after it."""
-    found = [(number, each.sections[name]) for number, each in contents.items() if name in each.sections]
-    wholes = (at for at, (_, section) in enumerate(found) if section.is_whole)
-    yield from found[max(wholes, default=0) :]
 
 
 def _ranges(ascending: Sequence[int]) -> Iterator[tuple[int, int]]:

@@ -148,18 +148,18 @@ def test_a_topology_on_spark_is_watched_and_killed_through_its_door(spark, tmp_p
         }  # fmt: skip
         assert snapshot.graph["components"]["pass"]["class"] == "Pass"
         assert snapshot.batch_ms["addBatch"] > 0
-        assert {"acker", "counts"} <= snapshot.batch_ms.keys()
-        assert sum(snapshot.batch_ms[part] for part in ("acker", "counts")) < snapshot.batch_ms["addBatch"]
+        assert {"acker", "log"} <= snapshot.batch_ms.keys()
+        assert sum(snapshot.batch_ms[part] for part in ("acker", "log")) < snapshot.batch_ms["addBatch"]
         acker = snapshot.acker
         assert dict(acker.received) == {"numbers:__ack_init": 50, "pass:__ack_ack": 50}
         assert (acker.acked, acker.open_roots, acker.late) == (50, 0, 0)
         assert acker.micro_batches == sum(acker.settle_spread.values()) == sum(acker.batch_spread.values())
         assert sum(snapshot.stats["pass"].execute_spread.values()) == 50
         phases = acker.phase_secs
-        parts = {"level_0", "acker", "counts"}
+        parts = {"level_0", "acker", "log"}
         # The admission of the first micro-batch may take less than the millisecond that Spark counts in.
         assert set(phases) >= {"walCommit", "queryPlanning", "addBatch", "commit", *parts}
-        assert 0 < phases["acker"] + phases["counts"] < phases["addBatch"]
+        assert 0 < phases["acker"] + phases["log"] < phases["addBatch"]
         assert main(["kill", "ever", "-w", "5"]) == 0
         assert "open: 0" in capsys.readouterr().out
         assert running.await_termination(10)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 KEYS = [f"key {n}" for n in range(20)]
+OURS = ("commits", "state")
 CONFIG = Config(partitions=2, message_timeout_secs=600, survive_power_cut=True)
 
 
@@ -35,8 +36,8 @@ def run(spark: SparkSession, checkpoint: Path, place: Path) -> dict[str, int]:
 
 
 def written(checkpoint: Path) -> list[Path]:
-    """The files of Spark's part, and of the bolts' memory."""
-    return [file for part in ("spark", "state") for file in (checkpoint / part).rglob("*") if file.is_file()]
+    """The files of Spark's part, of the commit log, and of the bolts' memory."""
+    return [file for part in ("spark", *OURS) for file in (checkpoint / part).rglob("*") if file.is_file()]
 
 
 def test_after_a_power_cut_spark_goes_on_from_the_last_micro_batch_that_was_synced(
@@ -57,7 +58,7 @@ def test_after_a_power_cut_spark_goes_on_from_the_last_micro_batch_that_was_sync
             torn += 1
     assert torn > 4
     for file, content in before.items():
-        if not file.exists() and file.is_relative_to(checkpoint / "state"):
+        if not file.exists() and file.relative_to(checkpoint).parts[0] in OURS:
             file.write_bytes(content)
     assert run(spark, checkpoint, tmp_path / "3") == dict.fromkeys(KEYS, 2)
 

@@ -201,8 +201,9 @@ class SpoutTask:
 
     @property
     def is_durable(self) -> bool:
-        """Whether dead letters, and what ``ack`` and ``fail`` emitted, are durable."""
-        return not (self.buffered_count or self._retries.has_records or self._hooks.has_undelivered)
+        """Whether what verdicts led to is durable: dead letters, and what ``ack`` and ``fail`` emitted."""
+        waits = bool(self._verdict_batches) and not self.is_open  # none is taken before `open` has returned
+        return not (waits or self.buffered_count or self._retries.has_records or self._hooks.has_undelivered)
 
     @property
     def buffered_count(self) -> int:
@@ -224,7 +225,12 @@ class SpoutTask:
         return self._open_messages.oldest_ms()
 
     def due_ms(self) -> int | None:
-        """When the next retry is due, the next try to store dead letters, or the end of the spout's pause."""
+        """When the next retry is due, the next try to store dead letters, or the end of the spout's pause.
+
+        None before ``open`` has returned: nothing of it is done.
+        """
+        if not self.is_open:
+            return None
         due_ms = self._retries.due_ms()
         if not self._is_pausing:
             return due_ms

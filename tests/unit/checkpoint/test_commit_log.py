@@ -134,6 +134,43 @@ def test_files_that_nobody_needs_are_deleted(tmp_path: Path) -> None:
     assert sorted(int(file.name) for file in commits_of(tmp_path).iterdir()) == [4, 5, 6, 7]
 
 
+def test_what_a_participant_has_forgotten_stays_forgotten_while_another_needs_the_file(
+    tmp_path: Path,
+) -> None:
+    participants = [Sum("often", every=10**6), Notes()]
+    log = CommitLog(tmp_path, participants)
+    log.recover(-1)
+    for number in range(6):
+        participants[1].forgotten = min(number, 4)
+        log.write(Commit(number, number, number), {"often": 1, "notes": str(number)})
+    for _ in range(2):  # a run that forgets nothing more does not bring it back either
+        participants = [Sum("often", every=10**6), Notes()]
+        log = CommitLog(tmp_path, participants)
+        log.recover(number)
+        assert participants[0].total == number + 1
+        assert participants[1].notes == {each: str(each) for each in range(4, 6)}
+        number += 1
+        log.write(Commit(number, number, number), {"often": 1})
+
+
+def test_however_many_files_count_a_start_opens_one_at_a_time(tmp_path: Path) -> None:
+    open_at_once = []
+
+    class Counts(Sum):
+        def recover(self, sections):
+            super().recover(sections)
+            open_at_once.append(len([*Path("/proc/self/fd").iterdir()]))
+
+    log = CommitLog(tmp_path, [Counts("often", every=10**6)])
+    log.recover(-1)
+    for number in range(100):
+        log.write(Commit(number, number, number), {"often": 1})
+    again = Counts("often", every=10**6)
+    CommitLog(tmp_path, [again]).recover(99)
+    assert again.total == 100
+    assert open_at_once[1] < open_at_once[0] + 20
+
+
 class Deletes(Notes):
     """A toy with files of its own."""
 
