@@ -13,11 +13,11 @@ pytest.importorskip("pyspark")
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from acktree import Retry
+from acktree import ConnectorError, Retry
 from acktree.dead_letters.letter import DeadLetter
 from tests.unit.checkpoint import small_spark
 from tests.unit.checkpoint.points import POINTS
-from tests.unit.checkpoint.small_spark import World, live, open_in_files
+from tests.unit.checkpoint.small_spark import DriverDied, World, live, open_in_files
 
 RETRY = Retry(max_attempts=3, backoff_secs=(0.1, 0.3))
 COUNT = 30
@@ -222,3 +222,40 @@ def test_a_letter_that_is_ordered_while_the_topology_runs_is_run_whenever_the_dr
 def test_a_letter_is_run_though_several_drivers_die_over_it(world):
     redriven_after(world, "sent", "ordered", "marked", "handed over", "sink returned", "not settled")
     assert len(world.died_at) >= 4
+
+
+def test_verdicts_are_not_noted_as_delivered_while_open_finds_its_queue_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, COUNT, redelivers=False, retry=None)
+    world.lives_until("commit logged*2")
+    with pytest.raises(DriverDied):
+        run_one_driver(world)
+    live_driver(world).close()
+    open_range = small_spark.Range.open
+
+    def away(self: small_spark.Range, *given: object) -> None:
+        raise ConnectorError("no broker", "the queue", "start it", can_retry=True)
+
+    monkeypatch.setattr(small_spark.Range, "open", away)
+    driver = small_spark.Driver(world)
+    driver.micro_batch()
+    driver.task.open(world.now_ms)
+    driver.spout_turns()
+    driver.journal.note_delivered()
+    assert driver.task.due_ms() is None  # its thread would spin
+    driver.close()
+    monkeypatch.setattr(small_spark.Range, "open", open_range)
+    live(world)
+    check(world)
+
+
+def run_one_driver(world: World) -> None:
+    """Run one driver until it dies."""
+    driver = small_spark.Driver(world)
+    driver.micro_batch()
+    driver.open()
+    for _ in range(20):
+        driver.spout_turns()
+        driver.micro_batch()
+        world.now_ms += 100
