@@ -336,6 +336,7 @@ def test_parked_rows_wait_again_after_a_restart_but_for_those_that_were_sent():
     )
     again.task.recover_parked(parked, chunk, 100)
     assert again.task.open_count == 1
+    again.task.open(0)
     assert again.task.due_ms() == 100
     again.now_ms = 100
     again.task.step(100)
