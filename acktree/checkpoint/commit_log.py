@@ -160,25 +160,24 @@ class CommitLog:
         self._there: set[int] = set()
         self._kept: set[int] = set()
 
-    def recover(self, last_committed: int, first: int = 0) -> None:
+    def recover(self, last_committed: int) -> None:
         """Let the participants take up their state as of the last commit.
 
         Args:
             last_committed: The number of the last micro-batch that Spark has committed.
-            first: Commits before it do not count.
 
         Raises:
             CheckpointError: A file is missing or damaged. Nothing is deleted then.
         """
         numbers = {int(name) for name in self._names() if is_number(name)}
-        kept = [number for number in sorted(numbers) if first <= number <= last_committed]
+        kept = [number for number in sorted(numbers) if number <= last_committed]
         counting: dict[str, list[tuple[int, Section]]] = {}
-        if last_committed >= first:
+        if last_committed >= 0:
             if last_committed not in numbers:
                 raise missing(self._file(last_committed))
             newest = self._read(last_committed)
-            if gone := sorted(number for number in newest.kept - numbers if number >= first):
-                raise missing(self._file(gone[0]))
+            if gone := newest.kept - numbers:
+                raise missing(self._file(min(gone)))
             kept = sorted(newest.kept & numbers)
             self._oldest = newest.oldest
             counting = self._counting(kept)

@@ -145,7 +145,7 @@ class Journal(Participant):
                     self._files.remove(self._folder / name)
 
     def write(self, commit: Commit, outcome: Outcome) -> Section | None:
-        has_forgotten = self._forget(commit.number)
+        has_forgotten = self._forget(commit)
         if not outcome.verdicts and not has_forgotten:
             return None
         head = np.array([self._delivered_through(), commit.end, self.first_entry, *chain(*self._rows)])
@@ -154,13 +154,15 @@ class Journal(Participant):
         self._ends[commit.number], self._rows = commit.end, (NO_FILE, NO_FILE)
         return Section(pack(head, outcome.verdicts.to_bytes()))
 
-    def _forget(self, number: int) -> bool:
+    def _forget(self, commit: Commit) -> bool:
         """Whether some verdicts are not needed any more: delivered ones that concern deleted chunks only."""
         delivered, oldest = self._delivered_through(), self._oldest_entry()
         needed = [each for each, end in self._ends.items() if end >= oldest or each > delivered]
         has_forgotten = len(needed) < len(self._ends)
         if has_forgotten:
-            self._oldest, self.first_entry = min(needed, default=number), oldest
+            self._oldest = min(needed, default=commit.number)
+            # Not beyond what Spark has logged: after a power cut a later number may be used again.
+            self.first_entry = min(oldest, commit.end + 1)
         return has_forgotten
 
     def committed(self, number: int) -> None:  # noqa: ARG002  # what it forgot is what the last one forgot

@@ -122,6 +122,15 @@ def test_the_next_start_knows_of_which_chunks_verdicts_were_forgotten(tmp_path: 
     assert committed_numbers(tmp_path) == [6, 7, 8]
 
 
+def test_no_chunk_after_the_commit_that_forgets_is_dropped(tmp_path: Path) -> None:
+    """Where nothing is kept the oldest entry is the next number, and a power cut may let it be used again."""
+    driver = Driver(tmp_path, delivered=9)
+    driver.write(1, 4, verdicts(1))
+    driver.oldest = 100
+    driver.write(2, 7, None)
+    assert Driver(tmp_path, 2).journal.first_entry == 8
+
+
 def test_verdicts_of_earlier_runs_are_forgotten_too_and_half_written_files_at_once(tmp_path: Path) -> None:
     Driver(tmp_path).write(7, 3, verdicts(1), [(np.array([7]), pa.record_batch({"n": [1]}))])
     for name in ("new-000000000008.rows", "000000000008.ids", "new-told"):

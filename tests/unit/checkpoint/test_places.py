@@ -90,6 +90,15 @@ submit(builder.create_topology(), checkpoint="new")
     assert not (tmp_path / "new").exists()
 
 
+def test_commands_for_stopped_checkpoints_need_no_pyspark(tmp_path: Path) -> None:
+    command = "from acktree.cli.main import main; main(['reset-state', 'x'])"
+    code = f"import sys; sys.modules['pyspark'] = None\n{command}"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert "there is no checkpoint" in done.stderr
+
+
 def test_without_pyspark_it_is_said_what_to_install() -> None:
     code = "import sys; sys.modules['pyspark'] = None\nfrom acktree import submit"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
