@@ -148,3 +148,18 @@ def test_numbers_and_texts_are_those_of_yaml_1_1():
 def test_an_alias_and_a_merged_map_are_read():
     value = read("base: &b {a: 1, b: 2}\nmore: {<<: *b, b: 3}\nsame: *b\n").plain()
     assert value == {"base": {"a": 1, "b": 2}, "more": {"a": 1, "b": 3}, "same": {"a": 1, "b": 2}}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("name: a\nbolts:\n- {id: b}\n", "has no className"),
+        ("name: a\nincludes:\n- {resource: true}\n", "names no file"),
+    ],
+)
+def test_a_bean_without_a_class_and_an_include_without_a_file_are_refused(text, words, tmp_path):
+    file = tmp_path / "x.yaml"
+    file.write_text(text)
+    with pytest.raises(FluxError, match=words) as caught:
+        flux.load(file)
+    assert caught.value.line == 3
