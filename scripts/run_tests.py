@@ -322,7 +322,7 @@ def _run_alone(
     lines = [json.loads(line) for line in outcomes.read_text().splitlines()] if outcomes.exists() else []
     found = next((line for line in lines if line.get("test") == failed["test"]), None)
     if found is None or process.returncode:
-        found = {"test": failed["test"], "outcome": "failed", "secs": 0.0}
+        found = {"test": failed["test"], "outcome": "failed", "secs": 0.0, "cpu": 0.0}
     return found | {"text": log.read_text(errors="replace")[-_MOST_SHOWN:]}
 
 
@@ -335,12 +335,13 @@ def _print_failures(title: str, failures: Sequence[dict[str, Any]]) -> None:
 
 
 def _print_slowest(outcomes: Sequence[Mapping[str, Any]]) -> None:
-    """Where the time went: the files whose tests took longest, in seconds of a lane."""
-    secs: Counter[str] = Counter()
-    for each in outcomes:
-        secs[each["test"].partition("::")[0]] += each["secs"]
-    slowest = (f"{file} {round(took)} s" for file, took in secs.most_common(_SLOWEST))
-    print(f"\nslowest: {', '.join(slowest)}")
+    """Where the time went: the files whose tests took most CPU time, and those that took longest."""
+    for key, title in {"cpu": "most CPU time", "secs": "slowest"}.items():
+        secs: Counter[str] = Counter()
+        for each in outcomes:
+            secs[each["test"].partition("::")[0]] += each[key]
+        most = (f"{file} {round(took)} s" for file, took in secs.most_common(_SLOWEST))
+        print(f"\n{title}, of {secs.total():,.0f} s: {', '.join(most)}")
 
 
 def _print_untested(outcomes: Sequence[dict[str, Any]], parts: Sequence[str]) -> None:

@@ -1,13 +1,14 @@
 """A pytest plugin: a line of JSON for each test, for ``scripts/run_tests.py``.
 
 ``--outcomes FILE`` names the file. Its first line is ``{"collected": [NODE ID, ...]}``; each further line has
-the keys ``test`` (node id), ``outcome`` (passed, failed or skipped), ``secs`` and ``text`` (why, empty if it
-passed).
+the keys ``test`` (node id), ``outcome`` (passed, failed or skipped), ``secs``, ``cpu`` (the CPU seconds of the
+process and of all that it has started) and ``text`` (why, empty if it passed).
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(_CpuTime())
     file = config.getoption("--outcomes")
     if file and not hasattr(config, "workerinput"):  # with pytest-xdist: in the controller alone
         config.pluginmanager.register(_Outcomes(Path(file)))
@@ -42,6 +44,37 @@ def _escaped(node: Any) -> Any:
     return node
 
 
+class _CpuTime:
+    """Notes in the last report of each test, as ``cpu``, how much CPU time was used since that of the test before."""
+
+    def __init__(self) -> None:
+        self._noted = _cpu_secs(os.getpid())
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        if call.when == "teardown":
+            now = _cpu_secs(os.getpid())
+            report.cpu = max(0.0, now - self._noted)  # type: ignore[attr-defined] # it is serialized with the rest
+            self._noted = now
+        return report
+
+
+def _cpu_secs(process: int) -> float:
+    """The CPU time of a process, of the children that it has waited for, and of those that run. 0.0 where Linux does not say."""
+    folder = Path("/proc", str(process))
+    try:
+        # The name, in parentheses, may have spaces; times are the fields 14 to 17 of proc(5).
+        ticks = folder.joinpath("stat").read_text().rpartition(")")[2].split()[11:15]
+        children = [file.read_text().split() for file in folder.glob("task/*/children")]
+    except OSError:
+        return 0.0
+    own = sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+    return own + sum(_cpu_secs(int(child)) for each in children for child in each)
+
+
 class _Outcomes:
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -59,11 +92,9 @@ class _Outcomes:
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
-            self._write(
-                {"test": report.nodeid, "outcome": "failed", "secs": 0.0, "text": report.longreprtext}
-            )
+            self._write_outcome(report.nodeid, "failed", report.longreprtext)
         elif report.skipped:
-            self._write({"test": report.nodeid, "outcome": "skipped", "secs": 0.0, "text": _reason(report)})
+            self._write_outcome(report.nodeid, "skipped", _reason(report))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """A test is reported in three parts: set up, called, torn down. Its outcome is the worst of them."""
@@ -86,7 +117,14 @@ class _Outcomes:
         )
         text = "" if worst.passed else _reason(worst) if worst.skipped else "\n".join(_texts(worst))
         secs = sum(each.duration for each in reports)
-        self._write({"test": test, "outcome": worst.outcome, "secs": round(secs, 3), "text": text})
+        cpu = sum(getattr(each, "cpu", 0.0) for each in reports)
+        self._write_outcome(test, worst.outcome, text, secs, cpu)
+
+    def _write_outcome(
+        self, test: str, outcome: str, text: str, secs: float = 0.0, cpu: float = 0.0
+    ) -> None:
+        times = {"secs": round(secs, 3), "cpu": round(cpu, 2)}
+        self._write({"test": test, "outcome": outcome, **times, "text": text})
 
     def _write(self, line: dict[str, Any]) -> None:
         with self._file.open("a") as file:

@@ -17,7 +17,7 @@ COPIED = ("conftest.py", "scripts/run_tests.py", "tests/outcomes.py", "tests/par
 INI = """
 [tool.pytest.ini_options]
 testpaths = ["tests"]
-addopts = ["--import-mode=importlib"]
+addopts = ["--import-mode=importlib", "-p", "xdist.plugin", "-p", "pytest_timeout"]
 markers = ["spark: on Spark", "unit: in tests/unit"]
 filterwarnings = ["error"]
 """
@@ -88,6 +88,7 @@ def tree(tmp_path: Path) -> Path:
 def run(tree: Path, *words: str) -> tuple[int, str]:
     command = [sys.executable, "scripts/run_tests.py", "--lanes", "plain", *words]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # the others take longer to import than a run takes
     done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
     assert not done.stderr, done.stderr
     return done.returncode, done.stdout
