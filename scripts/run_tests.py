@@ -53,6 +53,8 @@ FOLDERS = {"plain": _NO_UNITS, "unit": ("-o", "testpaths=acktree tests/unit"), "
 """Where a lane looks for its tests: to collect all of them takes longer than many a lane's tests."""
 _MOST_SHOWN = 20_000
 _LARGE_BYTES = 15_000_000_000
+_ROOM_BYTES = 4_000_000_000
+_FEW_EXAMPLES, _MANY_EXAMPLES = 25, 300
 _MOST_NAMED = 200
 _SLOWEST = 12
 _PASSED, _FAILED, _NO_TEST = 0, 1, 5  # pytest's exit codes
@@ -123,7 +125,12 @@ def main() -> int:
     chosen = list(parts) if args.all else _changed(parts) if args.changed else []
     if "spark" in args.lanes and not args.rest and EXAMPLE.exists():
         _let_java_write_its_archive()
-    with tempfile.TemporaryDirectory(prefix="acktree-tests-") as folder:
+    with tempfile.TemporaryDirectory(
+        prefix="at-",
+        dir=_memory_folder(),
+        ignore_cleanup_errors=True,  # what a test left may still write
+    ) as folder:
+        _prepare_environment(folder, chosen)
         lanes = _started(Path(folder), chosen, args)
         try:
             outcomes = _followed(lanes, began, args.silent_secs)
@@ -166,6 +173,27 @@ def _parser() -> argparse.ArgumentParser:
 def _memory_bytes() -> int:
     """The memory of this machine: a process with Spark takes about 3 GB."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _memory_folder() -> str | None:
+    """A folder in memory that has room for what the tests write; None if there is none.
+
+    Most of the time of a test that restarts drivers is a disk's, which is asked for each commit.
+    """
+    folder = "/dev/shm"  # noqa: S108  # a private folder is made in it
+    if "TMPDIR" in os.environ or not os.access(folder, os.W_OK):
+        return None
+    room = os.statvfs(folder)
+    has_room = room.f_bavail * room.f_frsize > _ROOM_BYTES
+    return folder if has_room and not room.f_flag & os.ST_NOEXEC else None
+
+
+def _prepare_environment(folder: str, parts: Sequence[str]) -> None:
+    """What the lanes inherit: where they write, and how many examples hypothesis draws of each rule."""
+    os.environ["TMPDIR"] = folder
+    os.environ["TEST_EXAMPLES"] = str(_MANY_EXAMPLES if "examples" in parts else _FEW_EXAMPLES)
+    # Hundreds of processes import acktree: the first compiles it.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def _let_java_write_its_archive() -> None:
@@ -226,6 +254,7 @@ def _run(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
 
 def _pytest(outcomes: Path) -> list[str]:
     own = ["-p", "tests.outcomes", f"--outcomes={outcomes}", f"--timeout={TEST_SECS}"]
+    own += ["-o", "tmp_path_retention_policy=failed"]
     return [sys.executable, "-X", "faulthandler", "-m", "pytest", "-q", *own]
 
 

@@ -45,7 +45,7 @@ def _escaped(node: Any) -> Any:
 
 
 class _CpuTime:
-    """Notes in the last report of each test, as ``cpu``, how much CPU time was used since that of the test before."""
+    """Notes in a test's last report, as ``cpu``, the CPU time that was used since the test before."""
 
     def __init__(self) -> None:
         self._noted = _cpu_secs(os.getpid())
@@ -63,7 +63,7 @@ class _CpuTime:
 
 
 def _cpu_secs(process: int) -> float:
-    """The CPU time of a process, of the children that it has waited for, and of those that run. 0.0 where Linux does not say."""
+    """The CPU time of a process and of its children, ended and running; 0.0 where /proc does not say."""
     folder = Path("/proc", str(process))
     try:
         # The name, in parentheses, may have spaces; times are the fields 14 to 17 of proc(5).
@@ -120,9 +120,7 @@ class _Outcomes:
         cpu = sum(getattr(each, "cpu", 0.0) for each in reports)
         self._write_outcome(test, worst.outcome, text, secs, cpu)
 
-    def _write_outcome(
-        self, test: str, outcome: str, text: str, secs: float = 0.0, cpu: float = 0.0
-    ) -> None:
+    def _write_outcome(self, test: str, outcome: str, text: str, secs: float = 0.0, cpu: float = 0.0) -> None:
         times = {"secs": round(secs, 3), "cpu": round(cpu, 2)}
         self._write({"test": test, "outcome": outcome, **times, "text": text})
 

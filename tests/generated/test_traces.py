@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from acktree.traces.store import TraceStore
+from tests.drawn import drawn
 from tests.generated.running import run_locally
 from tests.generated.strategies import topologies
 from tests.generated.test_agreement import configs
@@ -31,7 +32,7 @@ def stored(store):
     return [store.select(f"SELECT * FROM {table}") for table in ("messages", "packs", "later")]
 
 
-@settings(max_examples=60)
+@settings(max_examples=drawn(60))
 @given(topologies(), configs)
 def test_at_rate_1_every_recorded_tree_is_the_tree_that_there_was(drawn, config):
     looked, facts = [], []
@@ -52,7 +53,7 @@ def test_at_rate_1_every_recorded_tree_is_the_tree_that_there_was(drawn, config)
     assert looked
 
 
-@settings(max_examples=30)
+@settings(max_examples=drawn(30))
 @given(topologies(), configs)
 def test_the_tree_of_a_watched_message_is_the_tree_that_there_was_at_a_rate_of_0(drawn, config):
     looked = []

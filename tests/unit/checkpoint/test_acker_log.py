@@ -42,6 +42,7 @@ from acktree.tasks.acker import Verdicts
 from acktree.tasks.payloads import Payload
 from acktree.tasks.plan import Plan
 from acktree.testing import FeederSpout
+from tests.drawn import drawn
 from tests.unit.checkpoint.commits import Commits, committed_numbers
 from tests.unit.checkpoint.damages import DAMAGES
 from tests.unit.tasks.bolts.bolt_harness import Calls, in_a_row
@@ -280,7 +281,7 @@ def scripts(draw: st.DrawFn) -> list[Batch]:
     return script
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=drawn(60), deadline=None)
 @given(scripts(), st.lists(st.tuples(st.integers(0, 40), st.integers(-1, 5)), max_size=4), st.booleans())
 def test_however_often_drivers_die_the_verdicts_are_the_same(
     script: list[Batch], deaths: list[tuple[int, int]], is_often_whole
@@ -615,7 +616,7 @@ def test_rows_of_two_dataframes_that_one_micro_batch_left_open_keep_their_own_co
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=drawn(60), deadline=None)
 @given(scripts(), st.sets(st.integers(0, 5)))
 def test_payloads_agree_with_a_dict(script: list[Batch], restarts: set[int]) -> None:
     """A row comes once; it may be judged in its own micro-batch, later, never or a second time."""

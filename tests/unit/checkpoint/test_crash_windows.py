@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from acktree import ConnectorError, Retry
 from acktree.dead_letters.letter import DeadLetter
+from tests.drawn import drawn
 from tests.unit.checkpoint import small_spark
 from tests.unit.checkpoint.points import POINTS
 from tests.unit.checkpoint.small_spark import DriverDied, World, live, open_in_files
@@ -144,7 +145,7 @@ def test_after_a_stop_for_too_many_letters_the_next_run_tries_open_messages_as_f
     live_driver(world).close()
 
 
-@settings(max_examples=30)
+@settings(max_examples=drawn(30))
 @given(
     st.sampled_from([True, False]),
     st.integers(0, 4),
@@ -165,7 +166,7 @@ def test_the_guarantee_holds_after_any_mixture_of_deaths_and_stops_for_too_many_
         live_driver(world).close()
 
 
-@settings(max_examples=30)
+@settings(max_examples=drawn(30))
 @given(
     st.sampled_from([True, False]),
     st.sampled_from([True, False]),

@@ -18,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.inbox_files import WAKE, ChunkKind, Entry, Taken, entries_after, waiting_spouts
 from acktree.errors import CheckpointError
+from tests.drawn import drawn
 from tests.unit.checkpoint.inbox_chunks import chunk_of
 
 ROOMY = {"max_messages": 10**6, "max_bytes": 10**9}
@@ -391,7 +392,7 @@ class InboxBesideADict(RuleBasedStateMachine):
 
 
 TestInboxBesideADict = InboxBesideADict.TestCase
-TestInboxBesideADict.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestInboxBesideADict.settings = settings(max_examples=drawn(60), stateful_step_count=40, deadline=None)
 
 
 def test_on_a_disk_without_room_for_an_empty_file_stopping_continues_without_the_hold(

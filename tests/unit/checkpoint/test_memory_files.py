@@ -17,6 +17,7 @@ from acktree.core.data.frames import Kind
 from acktree.core.state.store import MemoryStore
 from acktree.errors import CheckpointError
 from acktree.private_files import DISK, Disk
+from tests.drawn import drawn
 from tests.unit.checkpoint.commits import Commits, committed_numbers
 
 NAMES = st.sampled_from(["task/1/a", "task/1/state/counts/bucket/7", "task/2/ä\0", "task/2/"])
@@ -43,7 +44,7 @@ def names_of(chain):
 
 
 @given(st.lists(CHANGES, max_size=12), st.booleans())
-@settings(max_examples=150)
+@settings(max_examples=drawn(150))
 def test_a_chain_holds_what_a_dict_holds(tmp_path_factory, batches, is_fresh):
     folder, model, newest = tmp_path_factory.mktemp("part") / "1", MemoryStore(), None
     for changes in batches:
@@ -106,7 +107,7 @@ def test_a_damaged_file_is_refused_with_its_name(tmp_path, damage):
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=drawn(60), deadline=None)
 def test_no_byte_of_a_file_can_be_changed_unseen(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("part")
     store = ChainStore(folder, None)
@@ -197,7 +198,7 @@ class Drivers(RuleBasedStateMachine):
 def test_whatever_dies_the_memory_is_what_was_committed(tmp_path):
     Drivers.folder = tmp_path
 
-    run_state_machine_as_test(Drivers, settings=settings(max_examples=60, deadline=None))
+    run_state_machine_as_test(Drivers, settings=settings(max_examples=drawn(60), deadline=None))
 
 
 def test_files_of_others_are_left_where_they_are(tmp_path):

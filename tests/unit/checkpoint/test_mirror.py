@@ -25,6 +25,7 @@ from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.inbox_files import ChunkKind
 from acktree.checkpoint.mirror import Mirror
 from acktree.errors import CheckpointError
+from tests.drawn import drawn
 from tests.unit.checkpoint.inbox_chunks import chunk_of
 from tests.unit.checkpoint.points import POINTS
 from tests.unit.checkpoint.remote_folder import RemoteFolder, Unreachable
@@ -93,7 +94,7 @@ def test_a_driver_that_dies_is_followed_on_another_machine(tmp_path, redelivers,
         check(world)
 
 
-@settings(max_examples=15)
+@settings(max_examples=drawn(15))
 @example(  # chunks whose verdicts were forgotten are there again
     deaths=[("any", 7), *[("emitted", 1)] * 3, ("in the mailbox", 12), ("emitted", 1)],
     sweeps_every=0, redelivers=False, retries=True,

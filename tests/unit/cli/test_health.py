@@ -20,6 +20,7 @@ from acktree.cli.main import main
 from acktree.core.spouts.retry import longest_pauses_secs
 from acktree.errors import AcktreeError, ConnectorError
 from acktree.ui.snapshot import Snapshot, plain
+from tests.drawn import drawn
 from tests.unit.cli.test_commands import said
 from tests.unit.ui.driver_without_spark import Double, Numbers, started
 
@@ -156,7 +157,7 @@ def test_of_an_older_driver_that_does_not_say_how_it_retries_nothing_is_stuck(tm
         assert main(["health", "numbers"]) == 0
 
 
-@settings(max_examples=200)
+@settings(max_examples=drawn(200))
 @given(
     st.integers(1, 40), st.floats(0, 1e3), st.one_of(st.just(0.0), st.floats(0, 1e6)),
 )  # fmt: skip

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from acktree import ConnectorError, TopologyBuilder, Tuple
 from acktree.connectors.batch_sink import BatchSink, Outcome, as_bytes, as_id, as_text
 from acktree.testing import FeederSpout, LocalCluster
+from tests.drawn import drawn
 
 KINDS = ["good", "misfit", "raises", "refused", "forgotten", "bug", "outage"]
 """What becomes of a tuple: the first three are decided when it is encoded, the others when it is sent."""
@@ -77,7 +78,7 @@ def fates_of(kinds: Sequence[str], page: int | None) -> tuple[dict[int, str], li
     return fates, sent
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=drawn(30), deadline=None)
 @given(
     st.lists(st.lists(st.sampled_from([*KINDS[:4] * 3, *KINDS]), max_size=12), max_size=3),
     st.sampled_from([1, 3, None]),

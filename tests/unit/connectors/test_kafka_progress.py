@@ -23,6 +23,7 @@ from acktree.connectors.kafka.native import (
 from acktree.connectors.kafka.progress import MOST_METADATA, OpenRuns, Partition, decode_done, encode_done
 from acktree.core.data.context import TaskContext
 from acktree.errors import ConfigError
+from tests.drawn import drawn
 from tests.services.kafka import SOURCE_JARS as TESTED_JARS
 
 BATCH = pa.record_batch({"value": pa.array([], pa.binary())})
@@ -101,7 +102,7 @@ class OnePartition(RuleBasedStateMachine):
 
 
 TestOnePartition = OnePartition.TestCase
-TestOnePartition.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestOnePartition.settings = settings(max_examples=drawn(40), stateful_step_count=25, deadline=None)
 
 
 @given(st.integers(0, 1 << 60), st.sets(st.integers(1, 10_000)))

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from acktree.connectors.log_files import LogReader
 from acktree.connectors.log_folder import Position
+from tests.drawn import drawn
 from tests.unit.connectors.log_model import LAYOUTS, Log, number_of
 
 
@@ -90,7 +91,7 @@ ACTIONS = [
 ]
 
 
-@settings(max_examples=max(300, settings().max_examples // 2))
+@settings(max_examples=min(10_000, drawn(300)))
 @given(
     st.lists(st.sampled_from(ACTIONS), max_size=30),
     st.sampled_from(LAYOUTS),

@@ -23,6 +23,7 @@ from acktree import ConfigError, TopologyBuilder  # noqa: E402
 from acktree.connectors.sql import SqlSink, upsert  # noqa: E402
 from acktree.connectors.sql_columns import changes, takes_of  # noqa: E402
 from acktree.testing import FeederSpout, LocalCluster  # noqa: E402
+from tests.drawn import drawn  # noqa: E402
 
 ORDERS = "CREATE TABLE orders (id INTEGER PRIMARY KEY, name TEXT NOT NULL CHECK (name <> 'bad'), n INTEGER)"
 
@@ -93,7 +94,7 @@ def test_a_key_that_is_there_is_overwritten_left_or_refused(cluster, file, mode,
     assert len(sink.feeder.acked) == (1 if mode == "insert" else 3)
 
 
-@settings(max_examples=15)
+@settings(max_examples=drawn(15))
 @given(st.lists(st.sampled_from(["good", "bad", "null", "no key"]), max_size=40), st.integers(1, 20))
 def test_each_refused_row_fails_alone_wherever_it_is(tmp_path_factory, kinds, batch_rows):
     file = tmp_path_factory.mktemp("law") / "shop.sqlite"

@@ -15,6 +15,7 @@ from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.dead_letters.store import IN_MEMORY
 from acktree.errors import DeadLetterLimitError
 from acktree.tasks.spouts.retries import NO_CHUNK, Redriven, redriven_ids
+from tests.drawn import drawn
 from tests.unit.dead_letters.harness import Harness
 
 LIMIT = Config(dead_letter_limit_count=3, dead_letter_limit_ratio=0.5, dead_letter_limit_window_secs=60)
@@ -338,7 +339,7 @@ def test_messages_that_were_acked_make_room_for_letters(harness, letters):
     assert harness.recorder.limit_reached is not None
 
 
-@settings(max_examples=60)
+@settings(max_examples=drawn(60))
 @given(
     st.lists(
         st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(0, 30_000)), min_size=1, max_size=12

@@ -19,6 +19,7 @@ from acktree.core.tracking.verdicts import FailureCause, FailureKind
 from acktree.dead_letters import DeadLetters, table
 from acktree.dead_letters.store import IN_MEMORY
 from acktree.errors import AcktreeError, ConnectorError, MisuseError
+from tests.drawn import drawn
 from tests.unit.dead_letters.letters import LETTER, Unreadable, letter, payload_of
 
 
@@ -493,5 +494,6 @@ def test_after_any_operations_the_store_equals_a_dict(place):
 
     most = 8 if isinstance(place, str) else 50
     run_state_machine_as_test(
-        lambda: BesideADict(make), settings=settings(max_examples=most, stateful_step_count=12, deadline=None)
+        lambda: BesideADict(make),
+        settings=settings(max_examples=drawn(most), stateful_step_count=12, deadline=None),
     )

@@ -23,6 +23,7 @@ from acktree.core.data.frames import Kind
 from acktree.core.state.store import MemoryStore
 from acktree.errors import CheckpointError, ConfigError
 from acktree.spark.offline import rebalance, reset_state
+from tests.drawn import drawn
 from tests.unit.checkpoint.commits import Commits
 from tests.unit.checkpoint.small_spark import World, live, open_in_files
 from tests.unit.checkpoint.test_crash_windows import COUNT, POINTS, check, live_driver
@@ -127,7 +128,7 @@ def test_messages_of_a_reset_run_again_once_although_the_driver_dies_meanwhile(
     live_driver(world).close()
 
 
-@settings(max_examples=10)
+@settings(max_examples=drawn(10))
 @given(
     redelivers=st.booleans(),
     plan=st.lists(

@@ -29,6 +29,7 @@ from acktree.tasks.failures import failure_of
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.verdict_batch import timed_out, verdict_batches_of
 from acktree.testing import FeederSpout
+from tests.drawn import drawn
 from tests.unit.core.tracking.naive_acker import NaiveAcker, content
 from tests.unit.tasks.bolts.bolt_harness import Calls, in_a_row
 
@@ -297,7 +298,9 @@ class CombinedAckerBesideANaiveOne(AckerBesideANaiveOne):
         return for_driver
 
 
-AckerBesideANaiveOne.TestCase.settings = settings(max_examples=120, stateful_step_count=12, deadline=None)
+AckerBesideANaiveOne.TestCase.settings = settings(
+    max_examples=drawn(120), stateful_step_count=12, deadline=None
+)
 
 CombinedAckerBesideANaiveOne.TestCase.settings = AckerBesideANaiveOne.TestCase.settings
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from acktree import BasicBolt, Bolt, Config, Retry, TopologyBuilder
 from acktree.testing import FeederSpout, LocalCluster
+from tests.drawn import drawn
 
 
 class Words(BasicBolt):
@@ -51,7 +52,7 @@ class End(BasicBolt):
 LINES = st.lists(st.lists(st.sampled_from(["a", "a", "a", "fails", "resets"]), max_size=4), max_size=6)
 
 
-@settings(max_examples=60)
+@settings(max_examples=drawn(60))
 @given(st.lists(LINES, max_size=4))
 def test_each_ack_fail_and_reset_is_counted_once_for_each_message(batches):
     """The model: one task a bolt and one after the other, so that its order is that of the lines."""
@@ -148,7 +149,7 @@ class FailsInItsWay(Bolt):
 CAUSES = {"fails": "FAILED_BY_BOLT", "raises": "EXCEPTION"}
 
 
-@settings(max_examples=40)
+@settings(max_examples=drawn(40))
 @given(st.lists(st.sampled_from(["acks", "fails", "raises", "keeps"]), max_size=30), st.booleans())
 def test_messages_that_fail_are_counted_by_their_cause(ways, has_retry):
     """Those that time out are not among them. Each attempt counts, as everywhere."""

@@ -18,6 +18,7 @@ from acktree.core.tracking.verdicts import FailureKind
 from acktree.dataframe_spout import DataFrameSpout
 from acktree.errors import MisuseError, SpoutError
 from acktree.testing import FeederSpout, LocalCluster, local_inbox, local_topology
+from tests.drawn import drawn
 from tests.unit.tasks.bolts.bolt_harness import Calls, CallsByHand, bench, in_a_row
 
 
@@ -62,7 +63,7 @@ def exactly(value):
     )
 
 
-@settings(max_examples=60)
+@settings(max_examples=drawn(60))
 @given(st.lists(st.lists(odd, min_size=2, max_size=2), min_size=1, max_size=6))
 def test_untyped_values_arrive_exactly_as_emitted_beside_any_other_values(rows):
     def passes(bolt, tup, collector):

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from acktree.errors import CheckpointError
 from acktree.ui.history import History, open_store
 from acktree.ui.history_store import FILE, IN_MEMORY, LARGEST, HistoryStore, Sample, counters_in
+from tests.drawn import drawn
 from tests.unit.ui.histories import Clock, Counting, counters, keeper, point
 
 
@@ -192,7 +193,7 @@ def version_in(file):
         return 0
 
 
-@settings(max_examples=30)  # each writes a history of 300 points
+@settings(max_examples=drawn(30))  # each writes a history of 300 points
 @given(st.binary(max_size=5000), st.integers(0, 20_000))
 @example(b"\0\0\0\0\1", 56)  # the version is 16777217 then
 @example(b"\x03", 18)  # SQLite would say "readonly database" of such a format

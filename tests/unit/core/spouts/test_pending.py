@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from acktree.core.spouts.pending import Closed, IdArray, Pending
 from acktree.errors import ProtocolError
+from tests.drawn import drawn
 
 
 def closed_ids(closed: list[Closed]) -> list[object]:
@@ -128,7 +129,9 @@ class PendingBesideADict(RuleBasedStateMachine):
         assert sum(map(len, self.pending._by_chunk.values())) == len(self.pending._segments)
 
 
-PendingBesideADict.TestCase.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+PendingBesideADict.TestCase.settings = settings(
+    max_examples=drawn(100), stateful_step_count=30, deadline=None
+)
 TestPendingBesideADict = PendingBesideADict.TestCase
 
 

@@ -26,6 +26,7 @@ from acktree.core.state.column_blobs import decoded
 from acktree.core.state.key_table import KeyTable
 from acktree.core.state.store import MemoryStore
 from tests.chaos.faults import Interrupter, LateError
+from tests.drawn import drawn
 from tests.unit.core.state.test_key_value_state import CountingStore
 
 _MASK = (1 << 64) - 1
@@ -283,7 +284,7 @@ def test_a_bucket_that_was_empty_when_the_last_key_was_read_is_not_read_again(st
     assert sorted(keys) == sorted(map(str, range(20)))
 
 
-ColumnsBesideADict.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+ColumnsBesideADict.TestCase.settings = settings(max_examples=drawn(60), stateful_step_count=30, deadline=None)
 TestColumnsBesideADict = pytest.mark.slow(ColumnsBesideADict.TestCase)
 
 

@@ -29,6 +29,7 @@ from acktree.core.state import key_value_state as module
 from acktree.core.state.key_value_state import KeyValueState
 from acktree.core.state.store import MemoryStore
 from acktree.errors import MisuseError, ProtocolError
+from tests.drawn import drawn
 
 
 class CountingStore(MemoryStore):
@@ -239,7 +240,7 @@ class StateBesideADict(RuleBasedStateMachine):
             assert meta.startswith(b"{")
 
 
-StateBesideADict.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+StateBesideADict.TestCase.settings = settings(max_examples=drawn(150), stateful_step_count=40, deadline=None)
 TestStateBesideADict = pytest.mark.slow(StateBesideADict.TestCase)
 
 

@@ -19,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from acktree.core.ids import root_ids
 from acktree.core.tracking.deltas import Deltas, concat_deltas
 from acktree.core.tracking.ledger import BUCKETS, Ledger
+from tests.drawn import drawn
 from tests.unit.core.tracking.naive_acker import Entry, NaiveAcker, content, deltas_of
 
 SALT = 5
@@ -197,7 +198,9 @@ class LedgerBesideANaiveAcker(RuleBasedStateMachine):
                 assert content(self.rebuilt(self.timeout_ms)) == content(self.ledger)
 
 
-LedgerBesideANaiveAcker.TestCase.settings = settings(max_examples=120, stateful_step_count=15, deadline=None)
+LedgerBesideANaiveAcker.TestCase.settings = settings(
+    max_examples=drawn(120), stateful_step_count=15, deadline=None
+)
 
 TestLedgerBesideANaiveAcker = pytest.mark.slow(LedgerBesideANaiveAcker.TestCase)
 

@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from acktree.core.packing import unpack
 from acktree.core.tracking.open_roots import UNTIMED, AgeTable, OpenRoots, Roots
 from acktree.errors import ProtocolError
+from tests.drawn import drawn
 
 BYTES_PER_ROOT = 8 + 8 + 4 + 1
 
@@ -141,7 +142,9 @@ class OpenRootsBesideADict(RuleBasedStateMachine):
         assert self.ages.oldest_ms() == min(begun, default=None)
 
 
-OpenRootsBesideADict.TestCase.settings = settings(max_examples=80, stateful_step_count=25, deadline=None)
+OpenRootsBesideADict.TestCase.settings = settings(
+    max_examples=drawn(80), stateful_step_count=25, deadline=None
+)
 
 TestOpenRootsBesideADict = pytest.mark.slow(OpenRootsBesideADict.TestCase)
 

@@ -19,6 +19,7 @@ from acktree.core.tracking.lineage_runs import Runs
 from acktree.tasks.bolts.router import charge
 from acktree.tasks.bolts.rows import InboundRows
 from acktree.testing import FeederSpout, LocalCluster
+from tests.drawn import drawn
 from tests.scenarios.bolts import Does, Holds
 from tests.unit.tasks.bolts.bolt_harness import Calls, bench, in_a_row, looking
 
@@ -53,7 +54,7 @@ outer = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=drawn(60))
 @given(st.lists(st.lists(outer, min_size=1, max_size=3), min_size=1, max_size=3))
 def test_trap_equal_edge_ids_no_two_copies_carry_one_edge_of_a_message(batches):
     """A held tuple that emits again later, a task named twice, an anchor named twice, children of a join."""

@@ -11,6 +11,7 @@ from acktree.core.state.store import MemoryStore
 from acktree.tasks.bolts import held_tuples, oldest_held
 from acktree.tasks.bolts.oldest_held import HeldOpen, OldestHeld
 from acktree.testing import FeederSpout, LocalCluster
+from tests.drawn import drawn
 
 TASK_OF = {}  # key -> task, of all copies of the bolt in this process
 
@@ -42,7 +43,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=drawn(60))
 @given(steps, st.sampled_from([0, 2, 256]))
 def test_each_task_says_what_it_holds_and_for_how_long(script, searched):
     builder, feeder = TopologyBuilder("holds"), FeederSpout(["key", "fails"])
@@ -85,7 +86,7 @@ def holders(running):
 MOST = 3
 
 
-@settings(max_examples=60)
+@settings(max_examples=drawn(60))
 @given(steps, st.sampled_from([0, 2, 256]), st.booleans())
 def test_each_task_names_the_messages_of_its_oldest_tuples(script, searched, is_upgraded):
     """Also where the table was written by a release that noted none of them."""
@@ -238,7 +239,7 @@ micro_batches = st.lists(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=drawn(300))
 @given(micro_batches, st.booleans(), st.sampled_from([1, 5, 4096]))
 def test_the_oldest_and_the_oldest_in_time_are_found_beside_any_number_of_late_ones(
     script, is_searched, passed

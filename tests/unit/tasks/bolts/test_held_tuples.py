@@ -15,6 +15,7 @@ from acktree.core.state.key_value_state import KeyValueState as State
 from acktree.core.state.store import Below
 from acktree.core.tracking.verdicts import FailureCause
 from acktree.errors import MisuseError
+from tests.drawn import drawn
 from tests.unit.tasks.bolts.bolt_harness import Calls, CallsByHand, bench, looking
 
 BY = {"same": lambda tup: tup, "copy": copy.copy, "deepcopy": copy.deepcopy}
@@ -60,7 +61,7 @@ class KeepsOneInManyPlaces(Bolt):
             getattr(self.collector, action)(kept)
 
 
-@settings(max_examples=60)
+@settings(max_examples=drawn(60))
 @given(st.lists(st.tuples(actions, st.sampled_from([True, True, False])), max_size=14))
 @example([(("ack", 0), True), (("ack", 0), True), (("emit", 0), True)])
 @example([(("copy", 0, 2, "same"), True), (("emit", 2), True), (("emit", 0), True), (("fail", 2), True)])

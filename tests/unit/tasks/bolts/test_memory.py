@@ -17,6 +17,7 @@ from acktree.core.state.store import Below, MemoryStore
 from acktree.core.state.stored_state import StoredState
 from acktree.errors import MisuseError
 from acktree.tasks.bolts.memory import TaskMemory
+from tests.drawn import drawn
 from tests.unit.tasks.bolts.bolt_harness import Calls, CallsByHand, bench
 
 NAMES = ["state", "table", "thing"]
@@ -99,7 +100,7 @@ def mutate(remembering, how, key, n):  # noqa: C901  # a list of mutations
         remembering.state = type(remembering.state)({("replace", key): n})
 
 
-@settings(max_examples=100)
+@settings(max_examples=drawn(100))
 @given(st.lists(st.lists(mutations, max_size=6), max_size=6))
 def test_trap_changed_in_place_what_a_bolt_changed_is_what_it_finds_in_the_next_micro_batch(batches):
     store, model = MemoryStore(), Remembering()

@@ -29,13 +29,14 @@ from acktree.tasks.failures import failure_of
 from acktree.tasks.plan import Plan
 from acktree.testing import FeederSpout
 from acktree.topology.levels import host
+from tests.drawn import drawn
 from tests.generated.at_random import topology
 from tests.generated.running import build, run_locally
 from tests.generated.strategies import topologies
 from tests.unit.tasks.bolts.bolt_harness import Calls, CallsByHand, bench, in_a_row, looking, run_twice
 
 
-@settings(max_examples=40)
+@settings(max_examples=drawn(40))
 @given(topologies(), st.integers(1, 4))
 def test_trap_two_partitions_a_task_runs_in_exactly_one_and_gets_all_that_is_for_it(drawn, partitions):
     with looking() as seen:

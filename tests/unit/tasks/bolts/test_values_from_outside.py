@@ -23,6 +23,7 @@ from acktree.core.data.values import batch_to_bytes
 from acktree.errors import MisuseError
 from acktree.spout import EndOfStream, Spout
 from acktree.testing import FeederSpout, LocalCluster
+from tests.drawn import drawn
 from tests.generated.hostile import makers
 
 MARK = {b"acktree": b"pickle"}
@@ -911,7 +912,7 @@ class Hoards(BasicBolt):
 
 
 @given(st.lists(makers, max_size=5))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=drawn(40), deadline=None)
 def test_whatever_is_remembered_fails_at_most_its_own_micro_batch(drawn):
     feeder = FeederSpout(["x"])
     builder = TopologyBuilder("hoard")

@@ -34,6 +34,7 @@ from acktree.tasks.bolts.level import run_level
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.spouts.verdict_batch import timed_out, verdict_batches_of
 from acktree.testing import FeederSpout, LocalCluster
+from tests.drawn import drawn
 from tests.unit.checkpoint.commits import Commits
 from tests.unit.tasks.bolts.bolt_harness import CallsByHand
 from tests.unit.tasks.spouts.test_dataframe_rows import Frame, Line, judges
@@ -174,7 +175,7 @@ def test_several_columns_make_a_tuple():
     assert [each for each, *_ in line.notes.failed] == [("k1", 1)]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=drawn(30), deadline=None)
 @given(
     micro_batches=st.lists(st.lists(st.integers(0, 20), max_size=6), min_size=1, max_size=5),
     dies=st.lists(

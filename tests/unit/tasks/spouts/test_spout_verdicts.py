@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from acktree import Config, EndOfStream
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
+from tests.drawn import drawn
 from tests.unit.tasks.spouts.spout_harness import BROKEN, LATE, Harness, Source, emits, raises
 
 
@@ -21,7 +22,7 @@ def test_every_message_gets_its_verdict_once_between_two_calls_of_next_tuple():
     assert harness.spout.delivered() == [("ack", "a"), ("ack", "b"), ("ack", "c")]
 
 
-@settings(max_examples=50)
+@settings(max_examples=drawn(50))
 @given(
     st.lists(
         st.lists(st.tuples(st.integers(0, 12), st.sampled_from(["ack", "fail", "late"])), max_size=8),
