@@ -6,5 +6,5 @@ from hypothesis import settings
 
 
 def drawn(usual: int) -> int:
-    """The number for ``max_examples`` where ``usual`` stands beside hypothesis's usual 100: the profile scales it."""
+    """``max_examples`` for a test that usually draws ``usual``: the profile scales it, 100 being usual."""
     return max(5, usual * settings().max_examples // 100)

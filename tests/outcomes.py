@@ -1,8 +1,8 @@
 """A pytest plugin: a line of JSON for each test, for ``scripts/run_tests.py``.
 
 ``--outcomes FILE`` names the file. Its first line is ``{"collected": [NODE ID, ...]}``; each further line has
-the keys ``test`` (node id), ``outcome`` (passed, failed or skipped), ``secs``, ``cpu`` (the CPU seconds of the
-process and of all that it has started) and ``text`` (why, empty if it passed).
+the keys ``test`` (node id), ``outcome`` (passed, failed or skipped), ``secs``, ``cpu`` (CPU seconds of its
+process and of those that it has started) and ``text`` (why, empty if it passed).
 """
 
 from __future__ import annotations

@@ -6,11 +6,12 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, ConsoleMessage, Page, Response
+    from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Response
 
 LOOKS = {
     "light": {"viewport": {"width": 1280, "height": 800}, "color_scheme": "light"},
@@ -50,6 +51,17 @@ def chromium() -> Iterator[Browser]:
             browser.close()
 
 
+@cache
+def _window(browser: Browser, look: str) -> BrowserContext:
+    """A window of this look for all tabs. Its first tab stays, so that none needs a window of its own.
+
+    Each page has a port of its own, so what a page keeps in the browser is no other's.
+    """
+    window = browser.new_context(**LOOKS[look])
+    window.new_page()
+    return window
+
+
 @contextmanager
 def tab(
     browser: Browser, url: str, look: str = "light", expected: frozenset[int] = frozenset()
@@ -58,7 +70,7 @@ def tab(
 
     ``expected``: HTTP's codes that are no error here. The browser has a line of its own for each answer.
     """
-    page = browser.new_page(**LOOKS[look])
+    page = _window(browser, look).new_page()
     page.set_default_timeout(_LONGEST_MS)
     problems: list[str] = []
 

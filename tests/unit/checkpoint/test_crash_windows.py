@@ -68,42 +68,45 @@ def world(tmp_path: Path, request: pytest.FixtureRequest):
     live_driver(made).close()
 
 
-KINDS = pytest.mark.parametrize(
-    "world",
-    [(False, None), (True, None), (False, RETRY), (True, RETRY)],
-    indirect=True,
-    ids=["position", "queue", "position with retry", "queue with retry"],
-)
+KINDS = [
+    pytest.param((False, None), id="position"),
+    pytest.param((True, None), id="queue"),
+    pytest.param((False, RETRY), id="position with retry"),
+    pytest.param((True, RETRY), id="queue with retry"),
+]
+EACH_KIND = pytest.mark.parametrize("world", KINDS, indirect=True)
 
 
-@KINDS
-@pytest.mark.parametrize("nth", [1, 4])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("point", POINTS)
 def test_a_driver_that_dies_here_loses_nothing_and_acks_nothing_too_early(
-    world: World, point: str, nth: int
+    tmp_path: Path, kind: tuple[bool, Retry | None], point: str, *, thorough: bool
 ) -> None:
-    world.weather = lambda number, attempt, run: number % 5 == 0 and attempt < 1 + number % 4
-    if world.retry is None and world.redelivers:
-        world.weather = lambda number, attempt, run: False  # a queue without a policy replays for ever
-    world.lives_until(f"{point}*{nth}")
-    live(world)
-    check(world)
+    redelivers, retry = kind
+    for nth in (1, 4) if thorough else (1,):
+        world = World(tmp_path / str(nth), COUNT, redelivers=redelivers, retry=retry)
+        if retry or not redelivers:  # a queue without a policy replays for ever
+            world.weather = lambda number, attempt, run: number % 5 == 0 and attempt < 1 + number % 4
+        world.lives_until(f"{point}*{nth}")
+        live(world)
+        check(world)
+        live_driver(world).close()
 
 
-@pytest.mark.parametrize("nth", range(20, 300, 20))
 def test_what_was_tried_again_and_acked_is_not_tried_a_third_time_after_a_death(
-    tmp_path: Path, nth: int
+    tmp_path: Path, *, thorough: bool
 ) -> None:
     """Retries come at different times: one is acked while its neighbour in the chunk still waits."""
-    world = World(tmp_path, COUNT, redelivers=False, retry=RETRY)
-    world.weather = lambda number, attempt, run: number % 2 == 0 and attempt == 1
-    world.lives_until(f"any*{nth}", "any*40")
-    live(world)
-    check(world)
-    live_driver(world).close()
+    for nth in range(20, 300, 20 if thorough else 60):
+        world = World(tmp_path / str(nth), COUNT, redelivers=False, retry=RETRY)
+        world.weather = lambda number, attempt, run: number % 2 == 0 and attempt == 1
+        world.lives_until(f"any*{nth}", "any*40")
+        live(world)
+        check(world)
+        live_driver(world).close()
 
 
-@KINDS
+@EACH_KIND
 def test_the_verdicts_of_a_lost_run_of_a_micro_batch_were_never_delivered(world: World) -> None:
     """Run 1 decides ACKED and dies before the commit; in run 2 the same messages fail."""
     world.weather = lambda number, attempt, run: run == 2 and number < 5 and attempt < 3

@@ -1,7 +1,4 @@
-"""Which topology a command is about: one line and an exit code where that is not clear, or nobody runs it.
-
-Each command is run as a shell runs it, in a process of its own.
-"""
+"""Which topology a command is about: one line and an exit code where that is not clear, or nobody runs it."""
 
 from __future__ import annotations
 
@@ -12,11 +9,14 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import pytest
 
+from acktree.cli.main import main
 from acktree.private_files import Disk
 from acktree.ui.client import find
 from acktree.ui.places import entries, write_entry
@@ -38,10 +38,9 @@ NEEDS_A_DRIVER = (
 def run(command, named):
     """The exit code of a command, and the lines of stdout and stderr."""
     words = [named if word == "T" else word for word in command.split()]
-    done = subprocess.run(
-        [sys.executable, "-m", "acktree", *words], capture_output=True, text=True, check=False, timeout=120
-    )
-    return done.returncode, done.stdout.splitlines(), done.stderr.splitlines()
+    with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as errors:
+        code = main(words)
+    return code, out.getvalue().splitlines(), errors.getvalue().splitlines()
 
 
 def refused(command, named):
