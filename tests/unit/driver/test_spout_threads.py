@@ -20,11 +20,13 @@ from acktree.driver import supervisor
 from acktree.driver.spout_threads import SpoutThread, Threads
 from acktree.errors import CheckpointError, ConnectorError, MisuseError
 from acktree.tasks.plan import Plan
+from acktree.tasks.spouts import collector, task
 from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.runs import UnfitMessage
 from acktree.tasks.spouts.task import SpoutTask
 from acktree.tasks.spouts.verdict_batch import VerdictBatch, timed_out
 from acktree.topology.model import Topology
+from tests import in_module
 from tests.unit.checkpoint.inbox_chunks import chunk_of
 
 
@@ -287,13 +289,20 @@ def test_a_query_that_waits_gets_what_a_poll_brought_before_the_next_poll_brings
 
 
 def test_where_a_hand_over_takes_long_more_messages_are_handed_over_at_once(rig, monkeypatch) -> None:
-    spout = Scripted(300)
-    spout.on_next = lambda: time.sleep(0.001)
+    spout, clock = Scripted(300), [0.0]
+
+    def pass_by(secs: float) -> None:
+        clock[0] += secs
+
+    in_module.replace(monkeypatch, spouts, "time", monotonic=lambda: clock[0])
+    for module in (collector, task):
+        monkeypatch.setattr(module, "monotonic", lambda: clock[0])
+    spout.on_next = lambda: pass_by(0.001)
     run = rig(spout)
     append, handed_over = run.inbox.append, []
 
     def slow(chunks):
-        time.sleep(0.1)
+        pass_by(0.1)
         handed_over.append(chunks)
         return append(chunks)
 
