@@ -15,16 +15,18 @@ from tests.unit.checkpoint.points import POINTS
 from tests.unit.topology.test_changes import GOES_ON, REFUSED
 
 ROOT = Path(__file__).parents[1]
-PARTS = tomllib.loads((ROOT / "tests" / "parts.toml").read_text())["part"]
+LISTED = tomllib.loads((ROOT / "tests" / "parts.toml").read_text())
+PARTS, TWINS = LISTED["part"], LISTED["twins"]
 LONG = tuple(name for part in PARTS.values() for name in part.get("tests", []))
-TESTS = frozenset(
-    node.name
+ALL_TESTS = {
+    f"{file.relative_to(ROOT)}::{node.name}": node.name
     for file in (ROOT / "tests").rglob("test_*.py")
     for node in ast.walk(ast.parse(file.read_text()))
     if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
-    if not f"{file.relative_to(ROOT)}::{node.name}".startswith(LONG)
-)
-"""The tests that ``make test`` runs: a page that promises something names one of these."""
+}
+QUICK = frozenset(name for test, name in ALL_TESTS.items() if not test.startswith(LONG))
+TESTS = QUICK | {name for name, twin in TWINS.items() if twin in QUICK}
+"""The tests that ``make test`` runs itself or by a quick twin: a page that promises something names these."""
 NAMED = re.compile(r"`(test_\w+)`")
 DIES = re.compile(r"dies at `([a-z ]+)`")
 
@@ -89,6 +91,11 @@ def test_the_long_parts_name_tests_and_rooms_that_there_are() -> None:
         name for part in PARTS.values() for key in ("tests", "more", "rooms") for name in part.get(key, [])
     ]
     assert [name for name in names if not (ROOT / name.partition("::")[0]).exists()] == []
+
+
+def test_each_long_test_with_a_quick_twin_is_there_and_is_long() -> None:
+    assert set(TWINS) <= {*ALL_TESTS.values()} - QUICK
+    assert set(TWINS.values()) <= QUICK
 
 
 def test_what_may_change_between_two_runs_is_in_the_table_as_it_is_tested():
