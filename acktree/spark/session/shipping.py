@@ -82,7 +82,9 @@ def packed_code(modules: Mapping[str, object]) -> bytes:
     """
     files: dict[str, Path] = {}
     for name, module in sorted(modules.items()):
-        if _travels(name, module):
+        inside = name.replace(".", "/")
+        is_packed = f"{inside}.py" in files or f"{inside}/__init__.py" in files  # with its package
+        if not is_packed and _travels(name, module):
             files |= _sources(name, modules)
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as code:
