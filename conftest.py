@@ -23,8 +23,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the backgrou
 HERE = Path(__file__).parent
 SPARK_TESTS = HERE / "tests" / "spark"
 UNIT_TESTS = {HERE / "tests" / "unit", HERE / "acktree"}
-PARTS = tomllib.loads((HERE / "tests" / "parts.toml").read_text())["part"]
-"""The long parts of the tests, by name."""
+_LISTED = tomllib.loads((HERE / "tests" / "parts.toml").read_text())
+PARTS, FIRST = _LISTED["part"], tuple(_LISTED["first"])
+"""The long parts of the tests, by name; and the files that take long and are begun first."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -47,6 +48,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out = [item for item in items if not _parts_of(item, "tests") <= chosen]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in set(left_out)]
+        items.sort(key=lambda item: not item.nodeid.startswith(FIRST))
 
 
 class _OwnThreads:

@@ -162,6 +162,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--changed", action="store_true", help="the long parts of what has changed")
     parser.add_argument("--lanes", default=",".join(EXPRESSIONS), help="which lanes (default: %(default)s)")
     parser.add_argument("--plain-processes", type=int, default=max(1, (os.cpu_count() or 2) - 1))
+    parser.add_argument("--unit-processes", type=int, default=os.cpu_count() or 2)
     parser.add_argument("--spark-processes", type=int, default=2 if _memory_bytes() > _LARGE_BYTES else 1)
     parser.add_argument(
         "--silent-secs", type=float, default=SILENT_SECS, help="for how long a lane may end no test"
@@ -229,8 +230,8 @@ def _started(folder: Path, parts: Sequence[str], args: argparse.Namespace) -> li
     """The lanes, running."""
     lanes = []
     for name in args.lanes.split(","):
-        count = args.spark_processes if name == "spark" else args.plain_processes
-        # Files in their order: the long parts come first, and no process is left alone with one at the end.
+        count = getattr(args, f"{name}_processes")
+        # Files in their order: the longest come first, and no process is left alone with one at the end.
         processes = ["-n", str(count), "--dist", "loadfile", "--no-loadscope-reorder"]
         processes += ["--max-worker-restart", "0"]
         log, outcomes = folder / f"{name}.log", folder / f"{name}.jsonl"
