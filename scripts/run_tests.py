@@ -123,16 +123,18 @@ def main() -> int:
     began = time.monotonic()
     parts = tomllib.loads(PARTS.read_text())["part"]
     chosen = list(parts) if args.all else _changed(parts) if args.changed else []
-    if "spark" in args.lanes and not args.rest and EXAMPLE.exists():
-        _let_java_write_its_archive()
     with tempfile.TemporaryDirectory(
         prefix="at-",
         dir=_memory_folder(),
         ignore_cleanup_errors=True,  # what a test left may still write
     ) as folder:
         _prepare_environment(folder, chosen)
-        lanes = _started(Path(folder), chosen, args)
+        lanes: list[Lane] = []
         try:
+            for name in args.lanes.split(","):
+                if name == "spark" and not args.rest and EXAMPLE.exists():
+                    _let_java_write_its_archive()  # the lanes before it run meanwhile
+                lanes.append(_started(name, Path(folder), chosen, args))
             outcomes = _followed(lanes, began, args.silent_secs)
         finally:
             for lane in lanes:
@@ -226,26 +228,23 @@ def _let_java_write_its_archive() -> None:
 # --- the lanes ------------------------------------------------------------------------------------------
 
 
-def _started(folder: Path, parts: Sequence[str], args: argparse.Namespace) -> list[Lane]:
-    """The lanes, running."""
-    lanes = []
-    for name in args.lanes.split(","):
-        count = getattr(args, f"{name}_processes")
-        # Files in their order: the longest come first, and no process is left alone with one at the end.
-        processes = ["-n", str(count), "--dist", "loadfile", "--no-loadscope-reorder"]
-        processes += ["--max-worker-restart", "0"]
-        log, outcomes = folder / f"{name}.log", folder / f"{name}.jsonl"
-        command = [
-            *_pytest(outcomes),
-            *processes,
-            f"--long={','.join(parts)}",
-            *FOLDERS[name],
-            "-m",
-            EXPRESSIONS[name],
-            *args.rest,
-        ]
-        lanes.append(Lane(name, _run(command, log), outcomes, log))
-    return lanes
+def _started(name: str, folder: Path, parts: Sequence[str], args: argparse.Namespace) -> Lane:
+    """The lane, running."""
+    count = getattr(args, f"{name}_processes")
+    # Files in their order: the longest come first, and no process is left alone with one at the end.
+    processes = ["-n", str(count), "--dist", "loadfile", "--no-loadscope-reorder"]
+    processes += ["--max-worker-restart", "0"]
+    log, outcomes = folder / f"{name}.log", folder / f"{name}.jsonl"
+    command = [
+        *_pytest(outcomes),
+        *processes,
+        f"--long={','.join(parts)}",
+        *FOLDERS[name],
+        "-m",
+        EXPRESSIONS[name],
+        *args.rest,
+    ]
+    return Lane(name, _run(command, log), outcomes, log)
 
 
 def _run(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:

@@ -22,7 +22,7 @@ def place():
 
 
 SOME = 29
-"""Where not every opcode is tried, each seventh is."""
+"""The step between the opcodes that are tried where not all are."""
 PROGRAM = {
     "a": [("emit", -1, 1), ("other", -1, 2), ("emit", -1, 3), ("join", -1, 4), ("ack", -1, 0)],
     "b": [
