@@ -85,8 +85,10 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(tree: Path, *words: str) -> tuple[int, str]:
-    command = [sys.executable, "scripts/run_tests.py", "--lanes", "plain", *words]
+def run(tree: Path, *words: str, processes: int = 0) -> tuple[int, str]:
+    """What the runner returns and prints; 0 processes: pytest runs the tests itself."""
+    command = [sys.executable, "scripts/run_tests.py", "--lanes", "plain"]
+    command += ["--plain-processes", str(processes), *words]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
     environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # the others take longer to import than a run takes
     done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
@@ -100,7 +102,7 @@ def write_unsteady(tree: Path, *numbers: int) -> None:
 
 
 def test_the_last_line_counts_and_the_one_before_says_what_was_not_tested(tree: Path) -> None:
-    code, printed = run(tree)
+    code, printed = run(tree, processes=2)
     *_, untested, _, _, last = printed.splitlines()
     assert (code, last) == (0, "1 passed, 0 failed, 1 skipped")
     assert untested.startswith("not tested here: no oracle (apt-get install oracle) (1); long parts chaos, ")
@@ -192,7 +194,7 @@ def test_one_of_several_processes_that_dies_fails_the_run_and_is_not_started_ane
     (tree / "tests" / "test_dies.py").write_text(
         "import os\n\ndef test_dies(): os._exit(0)\n\ndef test_last(): pass\n"
     )
-    code, printed = run(tree, "--plain-processes", str(count))
+    code, printed = run(tree, processes=count)
     assert code == 1
     assert "=== FAILED tests/test_dies.py::test_dies" in printed
     assert "  tests/test_dies.py::test_last\n" in printed
@@ -200,7 +202,7 @@ def test_one_of_several_processes_that_dies_fails_the_run_and_is_not_started_ane
 
 def test_a_process_that_dies_at_an_import_fails_the_run(tree: Path) -> None:
     (tree / "tests" / "test_dies.py").write_text("import os; os._exit(0)\n")
-    code, printed = run(tree, "--", "-k", "test")
+    code, printed = run(tree, "--", "-k", "test", processes=1)
     assert code == 1
     assert "=== FAILED lane plain: it ended with exit code " in printed
     assert printed.endswith("0 passed, 1 failed, 0 skipped\n")
@@ -304,7 +306,7 @@ def test_a_long_part_that_there_is_not_is_refused(tree: Path) -> None:
 
 def test_an_exception_of_a_thread_fails_the_test_that_started_it_and_no_neighbour(tree: Path) -> None:
     (tree / "tests" / "test_threads.py").write_text(THREADS)
-    code, printed = run(tree)
+    code, printed = run(tree, processes=1)
     assert code == 1
     assert [line for line in printed.splitlines() if line.startswith("FAILED ")] == [
         "FAILED tests/test_threads.py::test_starts_a_thread_that_raises"
