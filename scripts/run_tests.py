@@ -244,6 +244,8 @@ def _started(name: str, folder: Path, parts: Sequence[str], args: argparse.Names
         EXPRESSIONS[name],
         *args.rest,
     ]
+    if name != "spark":  # a session that is shared may look after the files of an earlier test
+        command += ["-o", "tmp_path_retention_policy=failed"]
     return Lane(name, _run(command, log), outcomes, log)
 
 
@@ -254,7 +256,6 @@ def _run(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
 
 def _pytest(outcomes: Path) -> list[str]:
     own = ["-p", "tests.outcomes", f"--outcomes={outcomes}", f"--timeout={TEST_SECS}"]
-    own += ["-o", "tmp_path_retention_policy=failed"]
     return [sys.executable, "-X", "faulthandler", "-m", "pytest", "-q", *own]
 
 

@@ -88,7 +88,8 @@ def tree(tmp_path: Path) -> Path:
 def run(tree: Path, *words: str, processes: int = 0) -> tuple[int, str]:
     """What the runner returns and prints; 0 processes: pytest runs the tests itself."""
     command = [sys.executable, "scripts/run_tests.py", "--lanes", "plain"]
-    command += ["--plain-processes", str(processes), *words]
+    command += [f"--{lane}-processes={processes}" for lane in ("plain", "unit", "spark")]
+    command += words
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
     environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # the others take longer to import than a run takes
     done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
@@ -177,7 +178,7 @@ def test_dies(): {call}
 def test_last(): pass
 """
     )
-    code, printed = run(tree, "--lanes", "spark")
+    code, printed = run(tree, "--lanes", "spark", processes=2)
     assert code == 1
     assert "=== FAILED lane spark: it ended with exit code " in printed
     names = [f"  tests/test_alone.py::{name}\n" for name in ("test_dies", "test_last")[-not_run:]]
