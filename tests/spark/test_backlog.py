@@ -28,7 +28,7 @@ def test_a_backlog_larger_than_max_result_size_has_exact_verdicts_and_its_values
     command += ["--conf", "spark.driver.maxResultSize=16m"]
     ran = subprocess.run(
         command, cwd=ROOT, env=os.environ | {"TMPDIR": str(tmp_path)}, capture_output=True, text=True,
-        timeout=280, check=False,
+        timeout=560, check=False,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr[-3000:]
     found = json.loads(ran.stdout.splitlines()[-1])

@@ -16,7 +16,7 @@ COUNT = 600
 def test_a_killed_executor_costs_its_part_of_the_micro_batch_again_and_nothing_else(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.spark.cluster_driver", str(tmp_path), str(COUNT)]
     with (tmp_path / "driver.log").open("w") as log:
-        run = subprocess.run(command, cwd=ROOT, check=False, stdout=log, stderr=log, timeout=280)
+        run = subprocess.run(command, cwd=ROOT, check=False, stdout=log, stderr=log, timeout=560)
     assert run.returncode == 0, (tmp_path / "driver.log").read_text()[-3000:]
     executor = int((tmp_path / "killed").read_text())
     assert not Path(f"/proc/{executor}").exists()
