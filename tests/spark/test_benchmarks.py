@@ -55,5 +55,5 @@ def test_a_soak_accounts_for_every_message_and_says_what_grew(spark: SparkSessio
         assert book["emitted"] == book["acked"] + book["dead"] > 0
         assert (book["open"], book["breaches"]) == (0, [])
     assert {"driver_mb", "jvm_mb", "workers_mb", "checkpoint_mb", "open"} <= found["growth"].keys()
-    assert len(found["samples"]) == len({sample["secs"] for sample in found["samples"]}) > 3
+    assert len(found["samples"]) == len({sample["secs"] for sample in found["samples"]}) > 1
     assert found["samples"][-1]["open"] == 0
