@@ -67,6 +67,14 @@ def test_starts_a_thread_that_raises():
     thread.start()
     thread.join()
 """
+EXAMPLES = """
+import os
+
+def test_more_examples_are_drawn_in_the_long_part(request):
+    many = "examples" in request.config.getoption("--long")
+    assert os.environ["TEST_EXAMPLES"] == ("300" if many else "25")
+    assert "PYTHONDONTWRITEBYTECODE" not in os.environ
+"""
 LONG = """
 def test_takes_an_hour(thorough):
     assert not thorough
@@ -316,7 +324,21 @@ def test_an_exception_of_a_thread_fails_the_test_that_started_it_and_no_neighbou
 
 
 def test_a_long_part_is_run_where_it_is_asked_for(tree: Path) -> None:
-    assert run(tree, "--all")[1].endswith("2 passed, 0 failed, 1 skipped\n")
+    (tree / "tests" / "test_examples.py").write_text(EXAMPLES)
+    assert run(tree)[1].endswith("2 passed, 0 failed, 1 skipped\n")
+    assert run(tree, "--all")[1].endswith("3 passed, 0 failed, 1 skipped\n")
+
+
+def test_the_files_that_are_listed_come_first(tree: Path) -> None:
+    for name in ("another", "listed"):
+        (tree / "tests" / f"test_{name}.py").write_text(f"def test_of_{name}(): assert False\n")
+    parts = tree / "tests" / "parts.toml"
+    parts.write_text(
+        f'first = ["tests/test_listed.py"]{parts.read_text().partition("first = ")[2].partition("]")[2]}'
+    )
+    _, printed = run(tree, "--", "-x")
+    assert "FAILED tests/test_listed.py::test_of_listed\n" in printed
+    assert "test_of_another" not in printed.partition("it ended")[0]
 
 
 def test_a_long_part_is_run_where_its_room_has_changed_since_the_last_full_run(tree: Path) -> None:
