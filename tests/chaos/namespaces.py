@@ -28,7 +28,7 @@ from typing import Final
 from tests.spark.standalone import Host
 
 HIDDEN: Final = (Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"))
-"""Folders that each host has of its own."""
+"""Folders that each host has of its own. The first is hidden last: a host is made there."""
 HOME: Final = HIDDEN[0]
 _SUBNET: Final = "10.213.77"
 _PROGRAMS: Final = ("env", "ip", "mount", "nsenter", "setpriv", "unshare")
@@ -183,7 +183,7 @@ def network(seen: Mapping[str, Sequence[Path]], *, delay_ms: float = 0.5) -> Ite
     made = Network(list(seen))
     try:
         # It stays empty, and each host is done with it: what is mounted there is its own, and moved away.
-        with tempfile.TemporaryDirectory(prefix="acktree-hosts-") as stage:
+        with tempfile.TemporaryDirectory(prefix="acktree-hosts-", dir=HOME) as stage:
             made.make(seen, Path(stage), delay_ms)
         yield made
     finally:
