@@ -20,8 +20,8 @@ LOOKS = {
 }
 """How the page is looked at, as Playwright's ``new_page`` takes it."""
 _PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
-_LONGEST_MS = 60_000
-"""A busy machine runs a micro-batch in seconds."""
+_LONGEST_MS = 300_000
+"""A busy machine draws a large tree in a minute."""
 
 
 def program() -> str | None:
