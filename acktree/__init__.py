@@ -61,6 +61,7 @@ from acktree.errors import (
     ProtocolError,
     SpoutError,
     TopologyError,
+    Unavailable,
 )
 from acktree.function_bolt import FunctionBolt, bolt
 from acktree.iterable_spout import IterableSpout
@@ -104,6 +105,7 @@ if TYPE_CHECKING:
     from acktree.core.stats.user_metrics import UserMetric
     from acktree.dead_letters.letter import DeadLetter
     from acktree.dead_letters.store import DeadLetters
+    from acktree.dead_letters.summary import LetterGroup
     from acktree.dead_letters.table import Filters
     from acktree.driver.handle import SubmittedTopology
     from acktree.driver.running import RunningTopology
@@ -122,6 +124,7 @@ _LAZY: Final = {
     "ComponentStats": "acktree.core.stats.statistics",
     "DeadLetter": "acktree.dead_letters.letter",
     "DeadLetters": "acktree.dead_letters.store",
+    "LetterGroup": "acktree.dead_letters.summary",
     "Event": "acktree.traces.events",
     "EventLogger": "acktree.traces.events",
     "Filters": "acktree.dead_letters.table",
@@ -196,6 +199,7 @@ __all__ = [
     "JsonLinesMetricsConsumer",
     "KeyValueState",
     "KilledWorkerError",
+    "LetterGroup",
     "Level",
     "LogFormatter",
     "LoggingMetricsConsumer",
@@ -242,6 +246,7 @@ __all__ = [
     "TracedTuple",
     "Traces",
     "Tuple",
+    "Unavailable",
     "UserMetric",
     "Verdict",
     "WorkerContext",

@@ -18,11 +18,11 @@ an exception fails the tuple during which it was raised, and never ends the work
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from acktree.core.data.fields import DEFAULT_STREAM, Outputs
-from acktree.errors import name_keywords_of_connector
+from acktree.errors import Unavailable, name_keywords_of_connector
 
 if TYPE_CHECKING:  # for annotations only: `import acktree` must stay fast
     import pyarrow as pa
@@ -70,7 +70,7 @@ class AnyBolt:
         super().__init_subclass__(**more)
         name_keywords_of_connector(cls)
 
-    def cleanup(self) -> None:
+    def cleanup(self) -> Awaitable[None] | None:
         """Release the resources that ``prepare`` acquired.
 
         Called after a task's last tuple of each micro-batch in which it was prepared, on the same thread. Not
@@ -109,7 +109,9 @@ class Bolt(_WaitingBolt, ABC):
     tick_secs: float | None = None
     """How often ``tick`` is called, by the micro-batch's clock. None: ``Config.tick_tuple_freq_secs``."""
 
-    def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
+    def prepare(
+        self, config: Config, context: TaskContext, collector: OutputCollector
+    ) -> Awaitable[None] | None:
         """Prepare the task: keep the collector, set the initial values of the remembered attributes.
 
         Called before the first tuple of a task, possibly again in every micro-batch and in another process.
@@ -120,8 +122,8 @@ class Bolt(_WaitingBolt, ABC):
         """
 
     @abstractmethod
-    def execute(self, tup: Tuple) -> None:
-        """Process one tuple: emit, and ack or fail it, now or in a later call.
+    def execute(self, tup: Tuple) -> Awaitable[None] | None:
+        """Process one tuple: emit, and ack or fail it, now or in a later call. It may be an ``async def``.
 
         Called once for each tuple, in the order in which its sender emitted them. It may block, up to
         the execute timeout; the micro-batch waits, and no tuple times out meanwhile. A tuple that is neither
@@ -131,7 +133,7 @@ class Bolt(_WaitingBolt, ABC):
         outside acktree may repeat.
         """
 
-    def tick(self, tup: Tuple) -> None:
+    def tick(self, tup: Tuple) -> Awaitable[None] | None:
         """Handle a tick: flush, expire, or ack held tuples.
 
         Called for each task at most once per micro-batch, before its tuples, when ``tick_secs`` have passed
@@ -139,7 +141,7 @@ class Bolt(_WaitingBolt, ABC):
         it and acking it have no effect. An exception is reported and fails no tuple.
         """
 
-    def flush(self, collector: OutputCollector) -> None:
+    def flush(self, collector: OutputCollector) -> Awaitable[None] | None:
         """Finish the micro-batch: write a batch, commit a transaction, ack held tuples.
 
         Called once for a task and micro-batch in which the task had a tuple or a tick, after the last of them
@@ -167,7 +169,7 @@ class BasicBolt(_WaitingBolt, ABC):
     tick_secs: float | None = None
     """How often ``tick`` is called, by the micro-batch's clock. None: ``Config.tick_tuple_freq_secs``."""
 
-    def prepare(self, config: Config, context: TaskContext) -> None:
+    def prepare(self, config: Config, context: TaskContext) -> Awaitable[None] | None:
         """Prepare the task: set the initial values of the remembered attributes.
 
         Called before the first tuple of a task, possibly again in every micro-batch and in another process.
@@ -178,8 +180,8 @@ class BasicBolt(_WaitingBolt, ABC):
         """
 
     @abstractmethod
-    def execute(self, tup: Tuple, collector: BasicOutputCollector) -> None:
-        """Process one tuple; return to ack it, raise to fail it.
+    def execute(self, tup: Tuple, collector: BasicOutputCollector) -> Awaitable[None] | None:
+        """Process one tuple; return to ack it, raise to fail it. It may be an ``async def``.
 
         Called once for each tuple, in the order in which its sender emitted them. It may block, up to
         the execute timeout; the micro-batch waits, and no tuple times out meanwhile. Tuples emitted and
@@ -187,14 +189,14 @@ class BasicBolt(_WaitingBolt, ABC):
         is acked when this returns.
         """
 
-    def tick(self, tup: Tuple, collector: BasicOutputCollector) -> None:
+    def tick(self, tup: Tuple, collector: BasicOutputCollector) -> Awaitable[None] | None:
         """Handle a tick: flush or expire.
 
         Called for each task at most once per micro-batch, before its tuples, when ``tick_secs`` have passed
         since the last call. Emitted tuples belong to no message. An exception is reported and fails no tuple.
         """
 
-    def flush(self, collector: BasicOutputCollector) -> None:
+    def flush(self, collector: BasicOutputCollector) -> Awaitable[None] | None:
         """Finish the micro-batch: write a batch, commit a transaction.
 
         If a class overrides this, its tuples are acked when ``flush`` has returned, not before. So a sink may
@@ -226,8 +228,10 @@ class ArrowBolt(AnyBolt, ABC):
         """Prepare the task: set the initial values of the remembered attributes. As :class:`BasicBolt`."""
 
     @abstractmethod
-    def execute_batch(self, batch: pa.RecordBatch, collector: ArrowOutputCollector) -> None:
+    def execute_batch(self, batch: pa.RecordBatch, collector: ArrowOutputCollector) -> Unavailable | None:
         """Process the tuples of one batch; return to ack all except those passed to ``fail_rows``.
+
+        If it returns :class:`Unavailable`, the messages of the batch wait, as if it was raised.
 
         Called with one or more rows of one stream, in the order in which their sender emitted them. The
         number of rows is not specified: tuples of one message may come in several batches. An exception fails

@@ -6,6 +6,7 @@
                   ├─ SpoutError, BoltError        the author: user code raised, or broke its contract
                   ├─ MisuseError                  the author: acked twice, undeclared stream or memory
                   ├─ ConnectorError               the operator: a queue or store; can it be retried?
+                  │   └─ Unavailable              the operator: what a bolt needs is away
                   ├─ CheckpointError              the operator: the checkpoint is in use, changed or too new
                   ├─ DeadLetterLimitError         both: more messages fail than the configured limit
                   └─ ProtocolError                us: a bug in acktree
@@ -43,6 +44,7 @@ __all__ = [
     "ProtocolError",
     "SpoutError",
     "TopologyError",
+    "Unavailable",
     "closest",
     "ending_at_caller",
     "name_keywords_of_connector",
@@ -56,6 +58,7 @@ full_tracebacks = False
 """Whether errors show the lines of acktree, too: ``ACKTREE_TRACEBACK=full`` in the environment sets it."""
 _OURS: Final = __name__.partition(".")[0]
 _OF_PYTHON: Final = Path(sysconfig.get_paths()["stdlib"])
+_MOST_RETRY_AFTER_SECS: Final = 86_400
 _PACKAGES: Final = frozenset({"site-packages", "dist-packages"})
 
 
@@ -164,6 +167,49 @@ class ConnectorError(AcktreeError):
     def __init__(self, what: str, where: str, fix: str, *, can_retry: bool = False) -> None:
         super().__init__(what, where, fix)
         self.can_retry = can_retry  # kept by pickle through __dict__: only args go through __init__ again
+
+
+class Unavailable(ConnectorError):  # noqa: N818  # says what is, and may be returned
+    """What a bolt or sink needs is away: its messages wait. An attempt that finds it away does not count.
+
+    Raise it in ``prepare``, ``execute`` or ``flush``, ``from`` the error of the client; an ``ArrowBolt`` may
+    also return it from ``execute_batch``. A ``ConnectorError`` with ``can_retry`` does the same, under the
+    name of the bolt.
+
+    Args:
+        name: What is away, as operators know it.
+        retry_after_secs: When to try again; None: after pauses that double from 0.5 s to 30 s.
+
+    >>> Unavailable("prices", retry_after_secs=5)
+    Unavailable('prices', retry_after_secs=5)
+    """
+
+    def __init__(self, name: str, retry_after_secs: float | None = None) -> None:
+        given: object = name
+        if not (isinstance(given, str) and given):
+            raise ConfigError(
+                f"Unavailable needs the name of what is away, and got {name!r:.80}",
+                "raise Unavailable(...)",
+                'give one name for all messages: raise Unavailable("prices") from error',
+            )
+        secs: object = retry_after_secs
+        if secs is not None and not (isinstance(secs, int | float) and 0 <= secs <= _MOST_RETRY_AFTER_SECS):
+            raise ConfigError(
+                f"Unavailable cannot have retry_after_secs={secs!r}",
+                f"raise Unavailable({name!r}, ...)",
+                f"give seconds from 0 to {_MOST_RETRY_AFTER_SECS:,}, or None",
+            )
+        fix = f"see whether {name} runs and can be reached; messages wait, and are tried again until then"
+        super().__init__(f"{name} is not available", "a bolt or sink", fix, can_retry=True)
+        self.name, self.retry_after_secs = name, retry_after_secs
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle it with its name and pause; one of a subclass is an Unavailable then."""
+        return Unavailable, (self.name, self.retry_after_secs)
+
+    def __repr__(self) -> str:
+        after = "" if self.retry_after_secs is None else f", retry_after_secs={self.retry_after_secs:g}"
+        return f"Unavailable({self.name!r}{after})"
 
 
 class CheckpointError(AcktreeError):

@@ -40,6 +40,7 @@ def print_by_default(log_format: LogFormat | None = "text") -> None:
     Args:
         log_format: What lines look like; None: as an earlier call has said, or text.
     """
+    _quieten_py4j()
     ours = logging.getLogger("acktree")
     if log_format is None:
         if any(isinstance(handler, _UntilConfigured) for handler in ours.handlers):
@@ -57,6 +58,13 @@ def print_by_default(log_format: LogFormat | None = "text") -> None:
     ours.addHandler(handler)
     if ours.level == logging.NOTSET:
         ours.setLevel(logging.INFO)
+
+
+def _quieten_py4j() -> None:
+    """Log no call of Spark's JVM, as py4j does at INFO. A level that the application has set stays."""
+    calls = logging.getLogger("py4j.clientserver")
+    if calls.level == logging.NOTSET:
+        calls.setLevel(logging.WARNING)
 
 
 class _UntilConfigured(logging.Handler):

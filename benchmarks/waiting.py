@@ -140,7 +140,7 @@ class AsyncCalls(BasicBolt):
     def prepare(self, config: Config, context: TaskContext) -> None:
         self.pool = context.cached("pool", lambda: Connections(self.port))
 
-    async def execute(self, tup: Tuple, collector: BasicOutputCollector) -> None:  # type: ignore[override]
+    async def execute(self, tup: Tuple, collector: BasicOutputCollector) -> None:
         await self.pool.call(tup["number"])
         await asyncio.sleep(self.faults.strike(tup["number"]))
 

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["Check", "data_of", "free_space", "line_of"]
+from acktree.config import Config
+from acktree.errors import ConnectorError
+from acktree.tasks.component_checks import checks_of
+from acktree.topology.model import Topology
+
+__all__ = ["Check", "component_checks", "data_of", "free_space", "line_of"]
 
 _LEAST_FREE: Final = 256 << 20
 
@@ -43,6 +49,21 @@ def line_of(check: Check) -> str:
 
 def _shown_fix(check: Check) -> str:
     return check.fix if check.is_note or not check.is_ok else ""
+
+
+def component_checks(topology: Topology, config: Config, *, may_be_away: bool) -> Iterator[Check]:
+    """What the components of a topology say of what they need; nothing of those without a ``check``.
+
+    Args:
+        may_be_away: Whether something that does not answer for now is only a note.
+    """
+    for name, error in checks_of(topology, config):
+        if error is None:
+            yield Check(name, is_ok=True, found="what it needs is there")
+            continue
+        is_note = may_be_away and isinstance(error, ConnectorError) and error.can_retry
+        found = f"{error.what} ({error.where})"
+        yield Check(name, is_ok=is_note, found=found, fix=error.fix, is_note=is_note)
 
 
 def free_space(name: str, folder: Path) -> Check:

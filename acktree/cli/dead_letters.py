@@ -8,10 +8,12 @@ refused where it has changed.
 from __future__ import annotations
 
 import base64
+import shlex
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
@@ -30,6 +32,7 @@ from acktree.cli.answers import (
 )
 from acktree.core.tracking.verdicts import FailureCause, FailureKind
 from acktree.dead_letters.store import DeadLetters
+from acktree.dead_letters.summary import LetterGroup
 from acktree.errors import AcktreeError, ConfigError, MisuseError, nearest
 from acktree.texts import bounded, is_number, printable
 from acktree.ui import letters
@@ -39,10 +42,14 @@ from acktree.ui.stopped import letters_of, order_redrive, redrives_ordered
 
 __all__ = ["add_to"]
 
-_FILTERS: Final = ("spout", "component", "kind", "cause", "redriven", "settled", "before", "since")
+_FILTERS: Final = (
+    "spout", "component", "kind", "cause", "reason", "exception", "redriven", "settled", "before", "since",
+)  # fmt: skip
 _CHOOSING: Final = {
     "spout": "the spout of the message",
     "component": "the bolt that failed it",
+    "reason": "a text that the reason contains",
+    "exception": "the type of the exception, such as ValueError",
 }
 _WORDS: Final[Mapping[str, Sequence[str]]] = {
     "kind": [str(each) for each in FailureKind],
@@ -68,6 +75,7 @@ def add_to(commands: Commands) -> None:
     to_list.add_argument(
         "--after", type=whole_number, default=0, metavar="ID", help="only ids above this one"
     )
+    _filtered(new_command(family, "summary", "how many failed of which cause, the most first", _summary))
     to_show = _with_store(new_command(family, "show", "all of one, with its traceback", _show))
     to_show.add_argument("id", type=letter_id, metavar="ID", help="the letter, as `list` shows it")
     to_export = _filtered(new_command(family, "export", "write them to a .parquet or .jsonl file", _export))
@@ -146,7 +154,7 @@ def _list(given: Namespace) -> Answer:
         (
             str(letter["id"]), _utc(letter["dead_ms"]), letter["spout"], _short(letter["message_id_repr"]),
             letter["attempts"], letter["cause"], letter["component"], _short(letter["reason"]),
-            "settled" if letter["settled_ms"] else "yes" if letter["redriven_ms"] else "",
+            _outcome(letter),
         )
         for letter in page["letters"]
     ]  # fmt: skip
@@ -154,6 +162,38 @@ def _list(given: Namespace) -> Answer:
     more = f"; further ones: --after {page['after']}" if page["after"] is not None else ""
     _hint(given, page)
     return Answer(page, f"{shown}{page['count']:,} match{more}{_ordered_line(given)}")
+
+
+def _outcome(letter: Mapping[str, Any]) -> str:
+    """What became of a letter that was sent again; empty for one that was not."""
+    if not letter["redriven_ms"]:
+        return ""
+    if not letter["settled_ms"]:
+        return "no verdict yet"
+    again = letter.get("dead_again_id")  # an older driver does not say
+    return "acked" if again is None else f"dead again: {again}"
+
+
+def _summary(given: Namespace) -> Answer:
+    with letters_of(find(given.topology), given.store) as store:
+        groups = store.summary(**letters.filters_of(_filters(given)))
+    head = ("letters", "cause", "component", "exception", "reason", "choose them with")
+    rows = [
+        (
+            f"{group.count:,}", group.cause, group.component or "",
+            (group.exception_type or "").rpartition(".")[2], _short(group.reason), _options(group),
+        )
+        for group in groups
+    ]  # fmt: skip
+    total = sum(group.count for group in groups)
+    data = {"count": total, "groups": [asdict(group) | {"filters": dict(group.filters)} for group in groups]}
+    shown = f"{table(head, rows)}\n" if rows else ""
+    return Answer(data, f"{shown}{total:,} match")
+
+
+def _options(group: LetterGroup) -> str:
+    """The options of a command that choose the letters of a group."""
+    return " ".join(f"--{name} {shlex.quote(str(value))}" for name, value in group.filters.items())
 
 
 def _ordered_line(given: Namespace) -> str:
@@ -183,9 +223,11 @@ def _show(given: Namespace) -> Answer:
     lines = [
         f"{name:<16} {_moment(value) if name.endswith('_ms') and value is not None else value}"
         for name, value in letter.items()
-        if name not in ("values", "traceback")
+        if name not in ("values", "texts", "traceback")
     ]
-    lines += [f"{'value':<16} {name} = {_value(value)}" for name, value in letter["values"].items()]
+    texts = letter.get("texts", {})
+    for name, value in letter["values"].items():
+        lines += f"{'value':<16} {name} = {texts.get(name) or _value(value)}".splitlines()
     lines += (letter["traceback"] or "").splitlines()
     return Answer(letter, "\n".join(lines))
 
@@ -284,4 +326,4 @@ def _utc(at_ms: int) -> str:
 
 
 def _short(text: str) -> str:
-    return bounded(text, _MOST_SHOWN) if len(text) > _MOST_SHOWN else text
+    return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 3]}..."

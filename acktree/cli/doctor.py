@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Final
 
 from acktree.cli.answers import DONE, FAILED, Answer, Commands, new_command
-from acktree.cli.checks import Check, data_of, free_space, line_of
+from acktree.cli.checks import Check, component_checks, data_of, free_space, line_of
 from acktree.cli.requirements import Requirement, fits, python_range, requirements
+from acktree.cli.targets import topology_of
+from acktree.config import Config
 from acktree.errors import AcktreeError, ConfigError
 from acktree.ui.client import Found, find, found_topologies
 from acktree.ui.observer import own_version
@@ -35,7 +37,10 @@ def add_to(commands: Commands) -> None:
     to_doctor = new_command(
         commands, "doctor", "whether this machine can run topologies", _doctor, names=False, waits=False
     )
-    to_doctor.add_argument("checkpoint", nargs="?", help="a checkpoint to look at too")
+    to_doctor.add_argument(
+        "checkpoint", nargs="?", metavar="CHECKPOINT|MODULE:NAME",
+        help="a checkpoint to look at too; or a topology, whose components say whether it can work",
+    )  # fmt: skip
     new_command(
         commands,
         "version",
@@ -47,13 +52,25 @@ def add_to(commands: Commands) -> None:
 
 
 def _doctor(given: Namespace) -> Answer:
-    checks = [*_machine(), *(_checkpoint(given.checkpoint) if given.checkpoint else ())]
+    checks = [*_machine(), *(_named(given.checkpoint) if given.checkpoint else ())]
     is_ok = all(check.is_ok for check in checks)
     return Answer(
         {"ok": is_ok, "checks": [data_of(check) for check in checks]},
         "\n".join(map(line_of, checks)),
         DONE if is_ok else FAILED,
     )
+
+
+def _named(target: str) -> Iterator[Check]:
+    """Look at a checkpoint or, if it names a module, at what the components of a topology need."""
+    is_url = "://" in target
+    if not is_url and (":" in target or target.endswith(".py")):
+        try:
+            yield from component_checks(topology_of(target), Config(), may_be_away=False)
+        except AcktreeError as error:
+            yield Check("topology", is_ok=False, found=error.what, fix=error.fix)
+    else:
+        yield from _checkpoint(target)
 
 
 def _machine() -> Iterator[Check]:

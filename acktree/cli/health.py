@@ -24,11 +24,16 @@ from acktree.ui.client import (
     status_of,
 )
 from acktree.ui.places import forget_gone
-from acktree.ui.snapshot import Snapshot
+from acktree.ui.snapshot import RECENT, STORM_WINDOWS, Snapshot
 
 __all__ = ["add_to"]
 
 _OLD_SECS: Final = 10.0
+_LONG: Final = STORM_WINDOWS[0]
+_MANY: Final = 100
+_FEW: Final = 10
+_MOST_LETTERS: Final = 0.01
+"""More dead letters than this share of what got its final verdict are not healthy."""
 
 
 def add_to(commands: Commands) -> None:
@@ -94,6 +99,8 @@ def _checks_of(door: DoorClient) -> Iterator[Check]:
     yield Check("status", snapshot.status != "STARTING", snapshot.status, "wait until it is warm")
     yield from map(partial(_connection, snapshot), snapshot.spouts)
     yield from _stuck(snapshot)
+    yield from _undone(snapshot)
+    yield from _letters(snapshot)
     inbox = snapshot.inbox
     is_roomy = inbox.bytes < inbox.limit_bytes and inbox.messages < inbox.limit_messages
     yield Check(
@@ -105,15 +112,68 @@ def _checks_of(door: DoorClient) -> Iterator[Check]:
 
 
 def _connection(snapshot: Snapshot, spout: str) -> Check:
-    """Whether what a spout calls, such as its queue, answers."""
+    """Whether what a spout calls, such as its queue, answers, and what the bolts behind it need."""
     name, outage = f"calls of spout {spout}", snapshot.outages.get(spout)
     if outage is None:
         return Check(name, is_ok=True, found="none waits to be made again")
+    if outage.dependency:
+        name = f"dependency {outage.dependency} of spout {spout}"
     secs = max(0.0, (snapshot.taken_ms - outage.since_ms) / 1000)
     since = f"{datetime.fromtimestamp(outage.since_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
     tried = f"tried {outage.tries:,} time{'s' * (outage.tries != 1)} " if outage.tries else ""
     found = f"{tried}since {since}, for {secs:.1f} s: {outage.reason}"
     return Check(name, is_ok=False, found=found, fix=outage.fix or "see the driver's log")
+
+
+def _undone(snapshot: Snapshot) -> Iterator[Check]:
+    """Whether messages get done, and each bolt does some of its tuples. What is away has its own check."""
+    if any(outage.dependency for outage in snapshot.outages.values()):
+        return
+    for spout in snapshot.spouts:
+        acked, failed = _lately(snapshot, spout, ("acked", "failed", "timed_out"))
+        yield Check(
+            f"verdicts of spout {spout}", not failed or bool(acked),
+            f"{acked:,} acked, {failed:,} attempts failed lately",
+            f"nothing is done: see the errors in `acktree stats {snapshot.topology}`, and stop it with "
+            "`acktree deactivate` before the queue becomes dead letters",
+        )  # fmt: skip
+    for bolt in snapshot.bolts:
+        executed, failed = _lately(snapshot, bolt, ("executed", "failed"))
+        if failed and failed >= executed:
+            last = [error.reason for error in snapshot.errors if error.component == bolt]
+            found = f"all of the last {failed:,} tuples failed" + (f": {last[-1]}" if last else "")
+            yield Check(f"bolt {bolt}", is_ok=False, found=found, fix="correct what the error says")
+
+
+def _lately(snapshot: Snapshot, component: str, whats: tuple[str, ...]) -> tuple[int, int]:
+    """The first of some counts, and the others together, of the shortest window that has enough of them.
+
+    Of ten seconds a hundred, or of ten minutes ten: a few failures say nothing. (0, 0) if there are too few.
+    """
+    for name, least in ((RECENT, _MANY), (_LONG, _FEW)):
+        window = snapshot.windows.get(name)
+        found = None if window is None else window.stats.components.get(component)
+        if found is not None:
+            first, *others = (getattr(found.total, what) for what in whats)
+            if sum(others) >= least:
+                return first, sum(others)
+    return 0, 0
+
+
+def _letters(snapshot: Snapshot) -> Iterator[Check]:
+    """How fast messages are given up, and whether something runs those that were sent again."""
+    window, letters = snapshot.windows.get(_LONG), snapshot.dead_letters
+    if window is not None and window.secs > 0:
+        totals = [window.stats[spout].total for spout in snapshot.spouts if spout in window.stats.components]
+        made, acked = sum(each.dead_lettered for each in totals), sum(each.acked for each in totals)
+        is_ok = made < _FEW or made <= _MOST_LETTERS * (acked + made)
+        found = f"{made:,} in the last {window.secs:,.0f} s, {made * 60 / window.secs:.1f} a minute"
+        yield Check("dead letters", is_ok, found, f"see `acktree dead-letters list {snapshot.topology}`")
+    is_open = any(snapshot.stats[spout].open for spout in snapshot.spouts)
+    if letters.redriven and not is_open:
+        found = f"{letters.redriven:,} have no verdict, and nothing is open"
+        order = f"acktree dead-letters redrive {snapshot.topology} --redriven true --settled false"
+        yield Check("redriven letters", is_ok=False, found=found, fix=f"send them again: {order}")
 
 
 def _stuck(snapshot: Snapshot) -> Iterator[Check]:

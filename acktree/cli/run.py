@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from acktree.checkpoint.location import location_of
-from acktree.cli.answers import Answer, Commands, new_command
+from acktree.cli.answers import DONE, FAILED, Answer, Commands, new_command
+from acktree.cli.checks import component_checks, data_of, line_of
 from acktree.cli.targets import add_target, config_of, load_target, options_of, parsed, with_those_of_files
 from acktree.driver.handle import SubmittedTopology
 from acktree.errors import AcktreeError, ConfigError, MisuseError
@@ -62,10 +63,17 @@ def add_commands(
 
 
 def dry_run(given: Namespace) -> Answer:
-    """The description of a topology, which is validated and not started."""
+    """The description of a topology, which is validated and not started, and what its components need."""
     config, topology = load_target(given)
     described = topology.describe(config.partitions or 2)
-    return Answer(described.data, f"{described}\nvalid; nothing was started")
+    checks = [*component_checks(topology, config, may_be_away=True)]
+    is_ok = all(check.is_ok for check in checks)
+    said = "valid; nothing was started" if is_ok else "it cannot work as it is; nothing was started"
+    return Answer(
+        {**described.data, "checks": [data_of(check) for check in checks]},
+        "\n".join([str(described), *map(line_of, checks), said]),
+        DONE if is_ok else FAILED,
+    )
 
 
 def _run(given: Namespace) -> Iterable[Answer]:

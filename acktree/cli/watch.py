@@ -70,7 +70,7 @@ def _list(given: Namespace) -> Answer:
         for line in lines
     ]  # fmt: skip
     away = [
-        f"{line['topology']}: calls of spout {spout} {_how(outage)}: {outage['reason']}"
+        f"{line['topology']}: {_how(spout, outage)}: {outage['reason']}"
         for line in lines
         for spout, outage in line["outages"].items()
     ]
@@ -78,8 +78,10 @@ def _list(given: Namespace) -> Answer:
     return Answer({"topologies": lines}, "\n".join([text, *away]))
 
 
-def _how(outage: Mapping[str, Any]) -> str:
-    return "fail and are tried again" if outage["tries"] else "do not return"
+def _how(spout: str, outage: Mapping[str, Any]) -> str:
+    if outage.get("dependency"):
+        return f"messages of spout {spout} wait for {outage['dependency']}"
+    return f"calls of spout {spout} {'fail and are tried again' if outage['tries'] else 'do not return'}"
 
 
 def _line_of(found: Found) -> dict[str, Any] | None:

@@ -28,8 +28,8 @@ Outcome = tuple[Sequence[int], ConnectorError | None]
 class BatchSink(Bolt, Generic[Entry]):
     """Collects tuples and writes them in pages, the last at the end of the micro-batch. At least once.
 
-    A tuple that cannot be encoded, or that is refused, fails alone. Where the server cannot be used, all
-    tuples of the micro-batch fail that are not written by then, and none of them is sent.
+    A tuple that cannot be encoded, or that is refused, fails alone. Where the server cannot be used,
+    none of the tuples that are not written by then is sent: their messages wait, or the topology stops.
     """
 
     outputs = []
@@ -60,8 +60,8 @@ class BatchSink(Bolt, Generic[Entry]):
             entries: What :meth:`entry` made of them.
 
         Raises:
-            ConnectorError: The server cannot be used. Entries without an outcome fail with it, and so do the
-                later pages of this micro-batch. Never for a value: that is an outcome.
+            ConnectorError: The server cannot be used. Entries without an outcome, and the later pages of this
+                micro-batch, are not written. Never for a value: that is an outcome.
         """
 
     def execute(self, tup: Tuple) -> None:
@@ -76,7 +76,8 @@ class BatchSink(Bolt, Generic[Entry]):
         """Write the rest.
 
         Raises:
-            ConnectorError: The server cannot be used: all tuples fail that are not written.
+            ConnectorError: The server cannot be used. The messages of all tuples that are not written wait;
+                without ``can_retry`` the topology stops.
         """
         if self._tuples:
             self._write_page()

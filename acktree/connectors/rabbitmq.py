@@ -131,6 +131,15 @@ class RabbitMQSpout(Spout):
         self._ahead: deque[_Delivery] = deque()
         self._tags = _Tags()
 
+    def check(self, config: Config, context: TaskContext) -> None:  # noqa: ARG002
+        """See whether the queue is there, and whether it may be read.
+
+        Raises:
+            ConnectorError: It cannot be used as it is, or the server cannot be reached.
+        """
+        with _checking(self._url, self._where, self.queue) as channel:
+            channel.queue_declare(self.queue, passive=True)
+
     def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:  # noqa: ARG002
         """Connect, and start consuming."""
         self._collector = collector
@@ -375,6 +384,20 @@ def _parameters_of(url: str, where: str) -> Any:  # noqa: ANN401  # pika has no 
     return parameters
 
 
+@contextmanager
+def _checking(url: str, where: str, name: str) -> Iterator[Any]:
+    """A channel on a connection of its own, for the length of the block. Raises ConnectorError."""
+    connection: Any = None
+    try:
+        connection = pika.BlockingConnection(_parameters_of(url, where))
+        with _limited(connection):
+            yield connection.channel()
+    except _LOST as error:
+        raise connector_error(error, where, name) from error
+    finally:
+        _disconnect(connection)
+
+
 class _Message(NamedTuple):
     """What is published of a tuple."""
 
@@ -400,6 +423,24 @@ class RabbitMQSink(BatchSink[_Message]):
     def __init__(self, url: str, *, exchange: str = "", routing_key: str | Callable[[Tuple], str]) -> None:
         self._most_bytes = _parameters_of(url, "RabbitMQSink(...)").frame_max - _FRAME_BYTES
         self.url, self.exchange, self.routing_key = url, exchange, routing_key
+
+    def check(self, config: Config, context: TaskContext) -> None:  # noqa: ARG002
+        """See whether the exchange is there; of the default one, whether the queue of the key is.
+
+        Raises:
+            ConnectorError: It cannot be used as it is, or the server cannot be reached.
+        """
+        key = self.routing_key if isinstance(self.routing_key, str) else ""
+        name = self.exchange or key
+        where = f"exchange {self.exchange!r}, routing key {key!r}"
+        with _checking(self.url, where, name) as channel:
+            if self.exchange:
+                channel.exchange_declare(self.exchange, passive=True)
+            elif key:
+                channel.queue_declare(key, passive=True)
+        if not any("body" in fields for fields in context.input_fields.values()):
+            fix = "name one of the fields 'body', with bytes or a text"
+            raise ConfigError("no stream that it reads has a field 'body'", where, fix)
 
     def prepare(self, config: Config, context: TaskContext, collector: Any) -> None:  # noqa: ANN401  # as Bolt's
         """Connect at the first page; the connection stays with the process."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final, Literal
 
@@ -99,7 +99,7 @@ class SqlSink(BatchSink[dict[str, Any]]):
             does not see message ids: emit the id as a field.
         batch_rows: How many rows a transaction writes at most.
         patience_secs: How long one micro-batch keeps trying after a transient error, such as a lost
-            connection. After that the tuples that are not committed fail.
+            connection. After that the messages of tuples that are not committed wait, and use up no attempt.
 
     Rows are written at the end of the micro-batch, in the order of the tuples. A tuple fails alone if the
     database refuses its row, if its key has no value, or if a column would return another value than the
@@ -119,7 +119,7 @@ class SqlSink(BatchSink[dict[str, Any]]):
         mode: Literal["upsert", "ignore", "insert"] = "upsert",
         key: str | Sequence[str] = (),
         batch_rows: int = 500,
-        patience_secs: float = 30.0,
+        patience_secs: float = 3.0,
     ) -> None:
         where = f"SqlSink(..., {table!r})"
         self.table, self.mode = table, mode
@@ -145,6 +145,18 @@ class SqlSink(BatchSink[dict[str, Any]]):
         super().prepare(config, context, collector)
         key = ("sql", self._url, self.table, self.mode, self.key, context.task_id)
         self._kept = context.cached(key, lambda: _Kept(self._url, self.table, self.mode, self.key))
+
+    def check(self, config: Config, context: TaskContext) -> None:  # noqa: ARG002
+        """See whether the table is there, has a column for each field and the key, and may be written.
+
+        Raises:
+            ConnectorError: It cannot be used as it is, or the database cannot be reached.
+        """
+        kept = _Kept(self._url, self.table, self.mode, self.key)
+        try:
+            kept.check(map(frozenset, context.input_fields.values()))
+        except Exception as error:  # noqa: BLE001  # drivers raise many types
+            raise self._explained(error)[0] from None
 
     def entry(self, tup: Tuple) -> dict[str, Any]:
         """A row; its values are checked when the table's columns are known."""
@@ -281,7 +293,7 @@ class _Kept:
     def commit(self, rows: Sequence[dict[str, Any]]) -> None:
         """Write rows of the same fields in one transaction. Raises _UnfitError, or what the driver does."""
         with self._engine.begin() as connection:
-            statement = self._statement(connection, frozenset(rows[0]), len(rows))
+            statement = self._statement(connection, frozenset(rows[0]))
             if unfit := dict(self._unfit(rows)):
                 raise _UnfitError(unfit)
             connection.execute(statement, rows)
@@ -300,8 +312,29 @@ class _Kept:
         self._table = None
         self._statements.clear()
 
-    def _statement(self, connection: sa.Connection, fields: frozenset[str], count: int) -> sa.Executable:
-        """The statement for ``count`` rows of these fields."""
+    def check(self, inputs: Iterable[frozenset[str]]) -> None:
+        """Look at the table, its columns, its key and the user's rights. Raises as :meth:`commit`."""
+        try:
+            with self._engine.connect() as connection:
+                for fields in inputs:
+                    self._statement(connection, fields)
+                self._refuse_without_rights(connection, self._looked_up(connection))
+        finally:
+            self._engine.dispose()
+
+    def _refuse_without_rights(self, connection: sa.Connection, table: sa.Table) -> None:
+        """Where the database can be asked: whether the user may write the table."""
+        if connection.dialect.name != "postgresql":
+            return
+        name = connection.dialect.identifier_preparer.format_table(table)
+        for right in ("INSERT", *("UPDATE",) * (self._mode == "upsert")):
+            asked = sa.select(sa.func.has_table_privilege(name, right))
+            if not connection.execute(asked).scalar():
+                what = f"the user may not {right} there"
+                raise _TableError(what, f"GRANT {right} ON {name} TO the user of the URL")
+
+    def _statement(self, connection: sa.Connection, fields: frozenset[str]) -> sa.Executable:
+        """The statement for rows of these fields."""
         if fields not in self._statements:
             table = self._looked_up(connection)
             unknown = sorted(fields - set(table.columns.keys()))
@@ -309,7 +342,7 @@ class _Kept:
                 self.forget_table()
                 what = f"the table has no column {', '.join(map(repr, unknown))}"
                 fix = f"add it, or emit only fields that are columns: {', '.join(table.columns.keys())}"
-                raise _UnfitError(dict.fromkeys(range(count), (what, fix)))
+                raise _TableError(what, fix)
             self._statements[fields] = self._make(
                 table, sorted(fields - set(self._key)), connection.dialect.name
             )

@@ -91,6 +91,7 @@ _PLACES: Final[Mapping[str, str]] = {
     "acktree.dataframe_spout": "DataFrameSpout",
     "acktree.dead_letters.letter": "DeadLetter Pickled",
     "acktree.dead_letters.store": "DeadLetters",
+    "acktree.dead_letters.summary": "LetterGroup",
     "acktree.dead_letters.table": "Filters",
     "acktree.driver.handle": "SubmittedTopology",
     "acktree.driver.running": "RunningTopology",
@@ -98,7 +99,7 @@ _PLACES: Final[Mapping[str, str]] = {
     "acktree.errors": (
         "AcktreeError BoltError CheckpointError ConfigError ConnectorError DeadLetterLimitError "
         "ExecuteTimeoutError HookError KilledWorkerError MisuseError ProtocolError SpoutError "
-        "TopologyError"
+        "TopologyError Unavailable"
     ),
     "acktree.function_bolt": "FunctionBolt",
     "acktree.iterable_spout": "IterableSpout",

@@ -28,7 +28,7 @@ from acktree.dead_letters.table import COLUMNS
 from acktree.errors import MisuseError
 from acktree.private_files import make_private_file
 
-__all__ = ["export_to", "plain_value"]
+__all__ = ["export_to", "plain_value", "shortened", "texts_of"]
 
 _GROUP: Final = 1000
 """The number of letters in memory at once."""
@@ -117,6 +117,7 @@ def _write_jsonl(file: BinaryIO, letters: Iterator[DeadLetter]) -> int:
         parts = {name: getattr(letter, name) for name in COLUMNS}
         parts["payload"] = base64.b64encode(letter.payload).decode()
         parts["values"] = plain_value(letter.plain_values)
+        parts["texts"] = texts_of(letter, most=None)
         file.write(json.dumps(parts).encode() + b"\n")
         count += 1
     return count
@@ -126,6 +127,44 @@ _FORMATS: Final[Mapping[str, Callable[[BinaryIO, Iterator[DeadLetter]], int]]] =
     ".parquet": _write_parquet,
     ".jsonl": _write_jsonl,
 }
+
+
+_MOST_JSON: Final = 65_536
+"""A larger text is not indented."""
+
+
+def texts_of(letter: DeadLetter, most: int | None) -> dict[str, str]:
+    """The values of a letter that are bytes of UTF-8, as texts: indented if they are JSON. Unpickles nothing.
+
+    Args:
+        most: Show at most this number of characters of each, its beginning. None: all.
+    """
+    found = {}
+    for name, value in letter.plain_values.items():
+        if isinstance(value, bytes):
+            with suppress(UnicodeDecodeError):
+                found[name] = shortened(_indented(value.decode()), most)
+    return found
+
+
+def shortened(text: str, most: int | None) -> str:
+    """The beginning of a text, and how much follows it.
+
+    >>> shortened("abcdef", 4), shortened("abcd", 4)
+    ('abcd... [2 more characters]', 'abcd')
+    """
+    if most is None or len(text) <= most:
+        return text
+    return f"{text[:most]}... [{len(text) - most:,} more characters]"
+
+
+def _indented(text: str) -> str:
+    if not text.lstrip().startswith(("{", "[")) or len(text) > _MOST_JSON:
+        return text
+    try:
+        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return text
 
 
 _BYTES: Final = "base64"

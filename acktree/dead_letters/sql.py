@@ -26,7 +26,17 @@ from urllib.parse import unquote
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
-from acktree.dead_letters.table import COLUMNS, VERSION, Condition, Row, Table, Which, parts_of
+from acktree.dead_letters.table import (
+    COLUMNS,
+    VERSION,
+    Cause,
+    Condition,
+    Row,
+    Table,
+    Which,
+    parts_of,
+    redriven_as,
+)
 from acktree.errors import CheckpointError, ConfigError, ConnectorError
 from acktree.logs import logger
 from acktree.private_files import make_private_file, make_private_folder
@@ -192,6 +202,28 @@ class SqlTable(Table):
             )
             return sum(map(int, counts))
 
+    def causes(self, which: Which) -> list[Cause]:
+        alike = [_LETTERS.c[name] for name in ("cause", "component", "exception_type", "reason")]
+        query = sa.select(*alike, sa.func.count(), sa.func.min(_LETTERS.c.id)).group_by(*alike)
+        found: list[Cause] = []
+        with self._connector_errors("read"), self._connected() as connection:
+            for ids in parts_of(which.ids):
+                rows = connection.execute(query.where(*_where(which.conditions, ids)))
+                found += [Cause(*tuple(row)) for row in rows]
+        return found
+
+    def again(self, ids: Sequence[int]) -> dict[int, int]:
+        found: dict[int, int] = {}
+        letter, later = _LETTERS.alias("letter"), _LETTERS.alias("later")
+        is_later = sa.and_(later.c.topology == letter.c.topology, later.c.dead_ms >= letter.c.redriven_ms)
+        query = sa.select(sa.func.max(later.c.id)).select_from(letter.join(later, is_later))
+        with self._connector_errors("read"), self._connected() as connection:
+            for number in ids:
+                asked = query.where(letter.c.id == number, later.c.message_id_repr == redriven_as(number))
+                if (found_id := connection.execute(asked).scalar()) is not None:
+                    found[number] = int(found_id)
+        return found
+
     def mark(self, ids: Sequence[int], marks: Mapping[str, int | None]) -> None:
         with self._connector_errors("mark dead letters in"), self._begun() as connection:
             for part in parts_of(ids):
@@ -344,6 +376,8 @@ _TESTS: Final[Mapping[str, Callable[[sa.Column[Any], Any], sa.ColumnElement[bool
     "=": lambda column, value: column == value,
     "<": lambda column, value: column < value,
     ">=": lambda column, value: column >= value,
+    "contains": lambda column, value: column.icontains(value, autoescape=True),
+    "is named": lambda column, value: sa.literal(".").concat(column).iendswith(f".{value}", autoescape=True),
     "is null": lambda column, _: column.is_(None),
     "is not null": lambda column, _: column.is_not(None),
 }

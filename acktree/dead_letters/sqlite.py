@@ -19,7 +19,18 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from acktree.dead_letters.table import COLUMNS, VERSION, Condition, Row, Table, Which, parts_of
+from acktree.dead_letters.table import (
+    COLUMNS,
+    VERSION,
+    Cause,
+    Condition,
+    Row,
+    Table,
+    Which,
+    matching,
+    parts_of,
+    redriven_as,
+)
 from acktree.errors import CheckpointError, ConnectorError
 from acktree.private_files import make_private_file, make_private_folder
 from acktree.sqlite_files import transaction
@@ -151,6 +162,32 @@ class SqliteTable(Table):
                 (number,) = connection.execute(query, values).fetchone()
                 total += int(number)
         return total
+
+    def causes(self, which: Which) -> list[Cause]:
+        found: list[Cause] = []
+        with self._reading() as connection:
+            for ids in parts_of(which.ids):
+                where, values = _where(which.conditions, ids)
+                query = (
+                    "SELECT cause, component, exception_type, reason, count(*), min(id) FROM dead_letters"  # noqa: S608
+                    f" WHERE {where} GROUP BY cause, component, exception_type, reason"
+                )
+                found += [Cause(*row) for row in connection.execute(query, values)]
+        return found
+
+    def again(self, ids: Sequence[int]) -> dict[int, int]:
+        found: dict[int, int] = {}
+        query = (
+            "SELECT max(later.id) FROM dead_letters AS later JOIN dead_letters AS letter"
+            " ON later.topology = letter.topology AND later.dead_ms >= letter.redriven_ms"
+            " WHERE letter.id = ? AND later.message_id_repr = ?"
+        )
+        with self._reading() as connection:
+            for number in ids:
+                (later,) = connection.execute(query, (number, redriven_as(number))).fetchone()
+                if later is not None:
+                    found[number] = later
+        return found
 
     def mark(self, ids: Sequence[int], marks: Mapping[str, int | None]) -> None:
         assignments = ", ".join(f"{name} = ?" for name in marks)
@@ -286,11 +323,22 @@ def _empty_until_done(table: weakref.ref[SqliteTable], closed: threading.Event) 
         del store
 
 
+_LIKE: Final = {
+    "contains": "lower({}) LIKE '%' || lower(?) || '%' ESCAPE '\\'",
+    "is named": "lower('.' || {}) LIKE '%.' || lower(?) ESCAPE '\\'",
+}
+
+
 def _where(conditions: Sequence[Condition], ids: Sequence[int] | None) -> tuple[str, list[object]]:
     """A condition in SQL, and the values of its placeholders."""
     tests = [f"id IN ({', '.join('?' * len(ids))})"] if ids is not None else []
     values: list[object] = list(ids or ())
     for condition in conditions:
+        if condition.test in _LIKE:
+            test, value = _LIKE[condition.test], matching(str(condition.value))
+            tests.append(test.format(condition.column))
+            values.append(value)
+            continue
         takes_value = not condition.test.startswith("is ")
         tests.append(f"{condition.column} {condition.test}{' ?' * takes_value}")
         values += [condition.value] * takes_value

@@ -25,6 +25,7 @@ from acktree import markup
 from acktree.dead_letters.export import export_to
 from acktree.dead_letters.letter import DeadLetter
 from acktree.dead_letters.sqlite import IN_MEMORY, SqliteTable
+from acktree.dead_letters.summary import LetterGroup, grouped
 from acktree.dead_letters.table import Filters, Table, Which, letter_of_row, parts_of, row_of
 from acktree.errors import AcktreeError, ConfigError, ConnectorError, MisuseError, ending_at_caller
 from acktree.private_urls import is_url, masked_place
@@ -181,6 +182,20 @@ class DeadLetters:
     def count(self, **filters: Unpack[Filters]) -> int:
         """The number of letters that match; all letters without a filter."""
         return self._table.count(Which.of(filters, self._scope))
+
+    def summary(self, **filters: Unpack[Filters]) -> list[LetterGroup]:
+        """The letters that match by what went wrong, the largest group first.
+
+        Reasons that differ in numbers, in what stands in quotes or in ids with digits are one group.
+        """
+        return grouped(self._table.causes(Which.of(filters, self._scope)))
+
+    def dead_again(self, letters: Iterable[DeadLetter]) -> dict[int, int]:
+        """Of settled letters those whose message was given up again: id -> id of the letter that it became.
+
+        The message of any other settled letter was acked, unless the letter that it became was deleted.
+        """
+        return self._table.again([each.id for each in letters if each.id is not None and each.settled_ms])
 
     @ending_at_caller
     def get(self, ids: Iterable[int]) -> list[DeadLetter]:

@@ -15,13 +15,16 @@ from acktree.errors import MisuseError
 __all__ = [
     "COLUMNS",
     "VERSION",
+    "Cause",
     "Condition",
     "Filters",
     "Row",
     "Table",
     "Which",
     "letter_of_row",
+    "matching",
     "parts_of",
+    "redriven_as",
     "row_of",
 ]
 
@@ -42,8 +45,21 @@ class Condition:
     """A condition on one column."""
 
     column: str
-    test: Literal["=", "<", ">=", "is null", "is not null"]
+    test: Literal["=", "<", ">=", "is null", "is not null", "contains", "is named"]
+    """The last two look at neither case nor, of a qualified name, what stands before its last part."""
     value: str | int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Letters that failed alike: how many there are, and the lowest id."""
+
+    cause: str
+    component: str | None
+    exception_type: str | None
+    reason: str
+    count: int
+    first_id: int
 
 
 class Filters(TypedDict, total=False):
@@ -56,6 +72,10 @@ class Filters(TypedDict, total=False):
     """The component in which they failed, not the one that emitted them."""
     kind: FailureKind
     cause: FailureCause
+    reason: str
+    """A text that the reason contains, whatever its case."""
+    exception: str
+    """The type of the exception: ``ValueError``, or with its module."""
     redriven: bool
     """Whether they were sent again at least once."""
     settled: bool
@@ -96,6 +116,10 @@ class Which:
             for name in ("topology", "spout", "component", "kind", "cause")
             if (value := filters.get(name)) is not None
         ]
+        if filters.get("reason") is not None:
+            found.append(Condition("reason", "contains", str(filters["reason"])))
+        if filters.get("exception") is not None:
+            found.append(Condition("exception_type", "is named", str(filters["exception"])))
         for name, column in (("redriven", "redriven_ms"), ("settled", "settled_ms")):
             wanted = filters.get(name)
             if wanted is not None:
@@ -143,6 +167,12 @@ class Table(Protocol):
     def count(self, which: Which) -> int:
         """The number of rows that match."""
 
+    def causes(self, which: Which) -> list[Cause]:
+        """The rows that match, by cause, component, exception and reason."""
+
+    def again(self, ids: Sequence[int]) -> dict[int, int]:
+        """Of letters that were sent again, those whose message became another letter, with its id."""
+
     def mark(self, ids: Sequence[int], marks: Mapping[str, int | None]) -> None:
         """Set columns of rows, all or none; unknown ids are ignored."""
 
@@ -183,6 +213,16 @@ def letter_of_row(row: Row) -> DeadLetter:
 def _possible(ids: Iterable[object]) -> tuple[int, ...]:
     """The valid ids, ascending, each once: databases refuse the others."""
     return tuple(sorted({number for number in ids if isinstance(number, int) and 0 < number < 2**63}))
+
+
+def matching(text: str) -> str:
+    r"""A text for LIKE with the escape character \, which matches itself."""
+    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+
+
+def redriven_as(letter_id: int) -> str:
+    """The ``message_id_repr`` of the letter that a redriven letter becomes if it is given up again."""
+    return f"Redriven(letter_id={letter_id})"
 
 
 def _storable(text: str) -> str:

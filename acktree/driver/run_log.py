@@ -188,11 +188,20 @@ class RunLog:
         )  # fmt: skip
         return True
 
+    def away(self, spout: str, task: int, outage: Outage, _now_ms: int) -> None:
+        """What bolts need is away; it is logged once for each outage."""
+        log.warning(
+            "topology=%s spout=%s task=%d dependency=%s is away: messages wait, and use up no attempt. "
+            "reason=%s fix: %s",
+            self._topology, spout, task, outage.dependency, outage.reason, outage.fix,
+        )  # fmt: skip
+
     def recovered(self, spout: str, task: int, outage: Outage, now_ms: int) -> None:
         """What a spout task waited for works again."""
         log.info(
-            "topology=%s spout=%s task=%d works again after %.1f s; tried %d times before",
-            self._topology, spout, task, max(0, now_ms - outage.since_ms) / 1000, outage.tries,
+            "topology=%s spout=%s task=%d%s works again after %.1f s; tried %d times before",
+            self._topology, spout, task, outage.dependency and f" dependency={outage.dependency}",
+            max(0, now_ms - outage.since_ms) / 1000, outage.tries,
         )  # fmt: skip
 
     def overwritten(self, spout: str, attribute: str) -> None:

@@ -41,7 +41,7 @@ def add_spouts(topology: Topology, run: Run, recorder: DeadLetterRecorder) -> No
     spout_host = SpoutHost(
         run.inbox, recorder.record, _reporter(run.errors), held.reserve, recorder.acked,
         partial(_settle, recorder, held), recorder.letters_among, run.threads.wake_task, run.log.failed,
-        run.traces.emitted, run.log.recovered, run.log.overwritten,
+        run.traces.emitted, run.log.recovered, run.log.away, run.log.overwritten,
         trace_rate=lambda: run.traces.rate, max_traces_per_sec=plan.max_traces_per_sec,
         max_retries_traced_per_sec=plan.max_retries_traced_per_sec, watched=lambda: run.watched.names,
     )  # fmt: skip

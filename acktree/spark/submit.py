@@ -64,6 +64,7 @@ from acktree.spark.session.settings import (
 from acktree.spark.session.shipping import ship_code
 from acktree.spark.worker.process import SharedPlan
 from acktree.tasks.broadcast import OperatorOrder
+from acktree.tasks.component_checks import refuse_unusable
 from acktree.tasks.plan import Plan
 from acktree.topology.model import Topology, refuse_other_than_topology
 from acktree.traces.events import FOLDER, EventFiles, EventLog, EventLogger
@@ -112,13 +113,15 @@ def submit(
         ConfigError: ``checkpoint`` is a URL of no file system that Hadoop knows, or dead letters would have
             no place beside it; ``dead_letters_url`` cannot be read, or what it or ``otlp_endpoint`` needs is
             not installed.
-        ConnectorError: The store of dead letters cannot be opened.
+        ConnectorError: The store of dead letters cannot be opened, or the ``check`` of a spout or bolt says
+            that it cannot work. What is only away for now is logged.
     """
     refuse_other_than_topology(topology, "submit")
     refuse_submit_by_import(topology.name, is_worker=TaskContext.get() is not None)
     print_by_default((config or Config()).log_format)
     config = config or Config()
     refuse_missing_exporter(config, "submit")
+    refuse_unusable(topology, config)
     where = location_of(checkpoint)
 
     def start() -> SubmittedTopology:

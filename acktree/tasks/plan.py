@@ -247,14 +247,19 @@ class Plan:
             services: What its methods call. None where there is no task, as for a grouping.
         """
         index = component.task_ids.index(task)
-        tasks, mark = self.topology.tasks, self._checkpoint_id
+        tasks, mark = self.topology.tasks, self.checkpoint_id
+        known = self.topology.components
+        fields = {
+            (edge.source, edge.stream): tuple(known[edge.source].streams[edge.stream].fields)
+            for edge in component.inputs
+        }
         return TaskContext(
-            self.topology.name, component.id, task, index, tasks, checkpoint_id=mark, _clock=clock,
-            _services=services or TaskServices(),
+            self.topology.name, component.id, task, index, tasks, checkpoint_id=mark, input_fields=fields,
+            _clock=clock, _services=services or TaskServices(),
         )  # fmt: skip
 
     @cached_property
-    def _checkpoint_id(self) -> str:
+    def checkpoint_id(self) -> str:
         """Made of the run salt, which cannot be computed from it: with the salt one could choose roots."""
         return hashlib.blake2b(str(self.run_salt).encode(), digest_size=8, person=b"checkpoint").hexdigest()
 

@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 
 from acktree import markup
 from acktree.config import Config
+from acktree.core.data.context import forget_cached
 from acktree.core.data.frames import WireRow
 from acktree.core.micro_batch import MicroBatch
 from acktree.core.stats.histograms import Histogram
@@ -374,6 +375,7 @@ class LocalTopology(RunningTopology):
             return
         self._is_closed = True
         with ExitStack() as steps:  # each, whatever another raises
+            steps.callback(forget_cached, self.plan.checkpoint_id, self.name)
             steps.callback(self._end_worker)
             steps.callback(self._events.close)
             for task in self._tasks.values():

@@ -348,8 +348,12 @@ def nobody_runs(
         what = f"process {entry.pid} of topology {entry.topology!r} does not answer: {error}"
         return NobodyRunsError(what, entry.socket, "see its log; it may be stopping")
     kept = "" if entry.folder is None else "; its last numbers: acktree stats"
+    last = Found(entry, entry.folder, is_running=False).last_snapshot()
+    why = f"process {entry.pid} is gone or has stopped it"
+    if last is not None and last.id == entry.id and last.status == "FAILED":
+        why = f"an error has stopped it: {last.stopped_by}"
     return NobodyRunsError(
-        f"nobody runs topology {entry.topology!r}: process {entry.pid} is gone or has stopped it",
+        f"nobody runs topology {entry.topology!r}: {why}",
         entry.checkpoint,
         f"submit it again on this checkpoint{kept}",
     )

@@ -197,7 +197,7 @@ _FREE: Final = Kind("", "", lambda value: value, lambda text: text)
 
 FILTERS: Final[Mapping[str, Kind]] = {
     "ids": _IDS, "topology": TEXT, "spout": TEXT, "component": TEXT, "kind": TEXT, "cause": TEXT,
-    "redriven": _WORD, "settled": _WORD, "before": _TIME, "since": _TIME,
+    "reason": TEXT, "exception": TEXT, "redriven": _WORD, "settled": _WORD, "before": _TIME, "since": _TIME,
 }  # fmt: skip
 """What chooses dead letters."""
 _LETTER_ORDER: Final = {**FILTERS, "expected_count": _COUNT, "all": TRUTH}

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import islice
+from types import MappingProxyType
 from typing import Any, ClassVar, Final, cast
 
-from acktree.dead_letters.export import plain_value
+from acktree.dead_letters.export import plain_value, texts_of
 from acktree.dead_letters.letter import DeadLetter
 from acktree.dead_letters.store import DeadLetters
 from acktree.dead_letters.table import COLUMNS, Filters
@@ -68,9 +69,10 @@ def page(store: DeadLetters, given: Mapping[str, Any]) -> dict[str, Any]:
     asked = read_question("dead-letters", given)
     filters, limit = _filters_in(asked), limit_of(asked, _USUAL_PAGE, MOST_PAGE)
     found = store.page(asked.get("after", 0), limit, **filters)
+    again = store.dead_again(found)
     return {
         "count": store.count(**filters),
-        "letters": [shown(letter) for letter in found],
+        "letters": [shown(letter, again) for letter in found],
         "after": found[-1].id if len(found) == limit else None,
     }
 
@@ -95,14 +97,25 @@ def whole(store: DeadLetters, number: int) -> dict[str, Any]:
         (letter,) = store.get([number])
     except MisuseError as error:
         raise NoLetterError(error.what, error.where, error.fix) from error
-    return shown(letter) | {"traceback": letter.traceback}
+    return shown(letter, store.dead_again([letter])) | {"traceback": letter.traceback}
 
 
-def shown(letter: DeadLetter) -> dict[str, Any]:
-    """A letter without payload and traceback, its values as JSON, with numbers that a browser can read."""
+def shown(letter: DeadLetter, again: Mapping[int, int] = MappingProxyType({})) -> dict[str, Any]:
+    """A letter without payload and traceback, its values as JSON, with numbers that a browser can read.
+
+    ``texts`` are the values that are bytes of UTF-8, as texts. ``dead_again_id`` is the letter that its
+    message became when it was sent again.
+
+    Args:
+        again: What :meth:`DeadLetters.dead_again` says.
+    """
     parts = {name: getattr(letter, name) for name in COLUMNS if name not in ("payload", "traceback")}
     values = {name: _short(plain_value(value)) for name, value in letter.plain_values.items()}
-    shown_parts: dict[str, Any] = exact(plain(parts | {"root": str(letter.root), "values": values}))
+    more = {
+        "root": str(letter.root), "values": values, "texts": texts_of(letter, _MOST_VALUE),
+        "dead_again_id": again.get(letter.id or 0),
+    }  # fmt: skip
+    shown_parts: dict[str, Any] = exact(plain(parts | more))
     return shown_parts
 
 

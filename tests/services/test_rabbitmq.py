@@ -223,7 +223,7 @@ def test_a_message_that_pika_read_while_it_acknowledged_another_is_emitted_at_th
         made.proxy.remove()
 
 
-def test_the_sink_fails_what_is_not_confirmed_in_time(rabbitmq, monkeypatch) -> None:
+def test_what_is_not_confirmed_in_time_waits_and_is_sent_again(rabbitmq, monkeypatch) -> None:
     monkeypatch.setattr(connector, "_ANSWER_SECS", 0.5)
     made = Queue(rabbitmq, "classic")
     made.clear()
@@ -233,14 +233,16 @@ def test_the_sink_fails_what_is_not_confirmed_in_time(rabbitmq, monkeypatch) -> 
     sink = RabbitMQSink(made.url().replace("heartbeat=4", "heartbeat=0"), routing_key=QUEUE)
     builder.set_bolt("sink", sink).shuffle_grouping("feeder")
     with LocalCluster() as cluster:
-        cluster.submit(builder.create_topology())
+        running = cluster.submit(builder.create_topology())
         for n in range(3):
             (made.proxy.hold if n == 1 else made.proxy.cut)()
             feeder.feed([b"%d" % n], message_id=n)
             cluster.advance()
-    assert feeder.acked == [0, 2]
-    [(message_id, failure)] = feeder.failed
-    assert (message_id, "no answer" in failure.reason) == (1, True)
+            if n == 1:
+                outage = running.stats()["feeder"].outage
+        cluster.advance(60)
+    assert (sorted(feeder.acked), feeder.failed) == ([0, 1, 2], [])
+    assert "no answer" in outage.reason
     made.connection.close()
     made.proxy.remove()
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from acktree import Bolt, Config, IterableSpout, Spout, TopologyBuilder, submit
+from acktree import BasicBolt, Bolt, Config, IterableSpout, Retry, Spout, TopologyBuilder, Unavailable, submit
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from acktree.testing import FeederSpout
 from tests.spark.test_crashes import (
@@ -72,6 +72,44 @@ def test_a_bolt_forgets_to_ack_or_a_tuple_is_dropped(spark: SparkSession, tmp_pa
     assert sorted((name, failure.kind) for name, failure in feeder.failed) == [
         (n, "TIMED_OUT") for n in (1, 3, 5)
     ]
+
+
+class Lookup(BasicBolt):
+    """Needs a file to be there, and notes the attempts that it sees then."""
+
+    outputs = []
+
+    def __init__(self, service: Path) -> None:
+        self.service = service
+
+    def execute(self, tup, collector):
+        if not self.service.exists():
+            raise Unavailable("prices")
+        with self.service.open("a") as file:
+            file.write(f"{tup['n']} {tup.attempt}\n")
+
+
+def test_what_a_bolt_needs_is_away_also_over_a_restart(spark: SparkSession, tmp_path: Path) -> None:
+    builder = TopologyBuilder("breaking")
+    builder.set_spout("numbers", IterableSpout(range(300), ["n"]), retry=Retry(1))
+    builder.set_bolt("lookup", Lookup(tmp_path / "service"), parallelism=2).shuffle_grouping("numbers")
+    topology = builder.create_topology()
+
+    def is_away():
+        outage = running.stats()["numbers"].outage
+        return outage is not None and outage.dependency == "prices" and outage.tries > 1
+
+    for _ in range(2):
+        with submit(topology, checkpoint=tmp_path / "checkpoint", spark=spark) as running:
+            wait_until(is_away)
+            assert running.stats()["numbers"].total.acked == 0
+    with submit(topology, checkpoint=tmp_path / "checkpoint", spark=spark) as running:
+        wait_until(is_away)
+        (tmp_path / "service").touch()
+        assert running.await_termination(timeout_secs=120)
+        assert len(running.dead_letters) == 0
+    seen = Counter((tmp_path / "service").read_text().splitlines())
+    assert seen == Counter(f"{n} 1" for n in range(300))
 
 
 class NotesItsIds(KillsItsWorkerOnce):

@@ -151,3 +151,15 @@ def test_what_an_exception_quotes_cannot_write_a_line_of_the_log(written):
     lines = written().splitlines()
     assert any("bad record" in line for line in lines)
     assert all(line.isprintable() and line.startswith("WARNING component=") for line in lines)
+
+
+def test_calls_of_sparks_jvm_are_not_logged_unless_the_application_has_set_their_level():
+    calls = logging.getLogger("py4j.clientserver")
+    before = calls.level
+    try:
+        for level, wanted in ((logging.NOTSET, logging.WARNING), (logging.DEBUG, logging.DEBUG)):
+            calls.setLevel(level)
+            print_by_default()
+            assert calls.level == wanted
+    finally:
+        calls.setLevel(before)

@@ -178,8 +178,8 @@ MEMBERS = """
     DeadLetter: attempts cause component dead_ms exception_type fields first_emitted_ms id kind
             message_id_repr payload plain_values reason redriven_ms root settled_ms spout story stream
             task_id topology traceback values
-    DeadLetters: close count export find get known_roots mark_redriven mark_settled page place purge
-            put redrive
+    DeadLetters: close count dead_again export find get known_roots mark_redriven mark_settled page
+            place purge put redrive summary
     Description: data mermaid
     EmitInfo: batch count out_tasks stream task_id values
     EndOfStream:
@@ -187,11 +187,12 @@ MEMBERS = """
     EventLogger: close log open
     Failure: attempt cause component exception exception_types final from_bytes kind others reason
             to_bytes traceback
-    FailureCause: EXCEPTION FAILED_BY_BOLT GAVE_UP HUNG KILLED_WORKER MISUSE TIMEOUT
+    FailureCause: CONFIGURATION EXCEPTION FAILED_BY_BOLT GAVE_UP HUNG KILLED_WORKER MISUSE TIMEOUT
+            UNAVAILABLE
     FailureKind: FAILED TIMED_OUT
     FeederSpout: ack ack_batch activate close deactivate end fail fail_batch feed keep_alive
             keep_alive_secs lag next_tuple open outputs own_dead_letters redelivers remembers
-    Filters: before cause component ids kind redriven settled since spout topology
+    Filters: before cause component exception ids kind reason redriven settled since spout topology
     FunctionBolt: cleanup execute flush max_concurrency outputs prepare remembers threads tick tick_secs
     GaugeMetric: kind look set taken
     Grouping: crosses name
@@ -202,6 +203,7 @@ MEMBERS = """
     OtlpMetricsConsumer: cleanup handle_data_points prepare
     JsonLinesMetricsConsumer: cleanup handle_data_points prepare
     KeyValueState: bind clear emptied get get_many is_bound save update_many
+    LetterGroup: cause component count exception_type filters first_id reason
     Level: bolts index stateful
     LogFormatter: format
     LoggingMetricsConsumer: cleanup handle_data_points prepare
@@ -213,7 +215,7 @@ MEMBERS = """
     Numbers: acked complete_ms dead_lettered emitted errors execute_ms executed failed process_ms retried
             timed_out transferred
     OpenMessages: count older_than oldest_secs
-    Outage: fix reason since_ms tries
+    Outage: dependency fix reason since_ms tries
     OutputCollector: ack emit emit_direct fail report_error reset_timeout
     Page: address close
     Receiver: call clear close get waiting
@@ -237,7 +239,7 @@ MEMBERS = """
             debug errors events has_ended is_running is_warm kill message_timeout_secs name rebalance stats
             traces
     Subscription: grouping source stream subscriber
-    TaskContext: add_task_hook cached checkpoint_id component_id max_spout_pending now_ms
+    TaskContext: add_task_hook cached checkpoint_id component_id input_fields max_spout_pending now_ms
             open_message_ids register_counter register_gauge register_histogram register_meter
             register_timer resource task_id task_ids task_index tasks topology_name
     TaskHook: bolt_ack bolt_execute bolt_fail cleanup emit prepare spout_ack spout_fail

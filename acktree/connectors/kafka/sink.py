@@ -102,18 +102,22 @@ class KafkaSink(Bolt):
         finally:
             if self._is_spent:
                 self._kept.made = None
-            self._is_spent, self._outage = False, None
+            outage, self._is_spent, self._outage = self._outage, False, None
+        if outage is not None:
+            raise outage
 
     def _delivered(self, tup: Tuple, error: KafkaError | None, _: object) -> None:
         """Called in ``flush`` and while the client's queue is full, once for each record."""
         with suppress(MisuseError):  # `execute` raised after `produce`: the tuple has failed already
             if error is None:
                 self._collector.ack(tup)
+                return
+            self._is_spent |= is_fatal(error)
+            refusal = refusal_of(error, self._where)
+            if refusal.can_retry:
+                self._outage = refusal  # flush raises it: the messages of what is open wait
             else:
-                self._collector.fail(tup, str(refusal_of(error, self._where)))
-        self._is_spent |= error is not None and is_fatal(error)
-        if error is not None and error.code() == KafkaError._MSG_TIMED_OUT:  # noqa: SLF001
-            self._outage = connector_error(error, self._where)
+                self._collector.fail(tup, str(refusal))
 
 
 def refusal_of(error: KafkaError, where: str) -> ConnectorError:

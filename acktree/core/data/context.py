@@ -30,8 +30,10 @@ if TYPE_CHECKING:  # for annotations only: `import acktree` must stay fast
 _T = TypeVar("_T")
 
 # One per process, on purpose: a worker process lives for many micro-batches, a bolt object does not.
-_cached: dict[tuple[str, str, Hashable], Any] = {}
-_inherited: list[Mapping[tuple[str, str, Hashable], Any]] = []
+_Key = tuple[str, str, str, Hashable]
+"""Checkpoint, topology, component, and the user's key."""
+_cached: dict[_Key, Any] = {}
+_inherited: list[Mapping[_Key, Any]] = []
 
 
 def forget_inherited() -> None:
@@ -42,6 +44,20 @@ def forget_inherited() -> None:
     """
     _inherited.append(dict(_cached))
     _cached.clear()
+
+
+def forget_cached(checkpoint_id: str, topology: str) -> None:
+    """Let ``cached`` make its objects anew for a topology that is over, and whose name may come again.
+
+    The objects are kept alive: nobody has closed them, and a client that is collected unclosed warns.
+    """
+    mine = [key for key in _cached if key[:2] == (checkpoint_id, topology)]
+    _inherited.append({key: _cached.pop(key) for key in mine})
+
+
+def is_cached(value: object) -> bool:
+    """Whether a value is one that ``cached`` returned: it stays as it is changed."""
+    return any(value is each for each in tuple(_cached.values()))
 
 
 @dataclass(slots=True)
@@ -154,6 +170,7 @@ class TaskContext:
         max_spout_pending: Of a spout: how many messages of this task may be open; None: any number.
         checkpoint_id: The same for all tasks of a checkpoint and in each run on it, another for another
             checkpoint: it distinguishes what a task leaves at a server from what others leave.
+        input_fields: Of a bolt: the fields of each stream that it reads, by (component, stream).
     """
 
     topology_name: str
@@ -164,6 +181,7 @@ class TaskContext:
     open_message_ids: tuple[Hashable, ...] = ()
     max_spout_pending: int | None = None
     checkpoint_id: str = ""
+    input_fields: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
     _clock: Clock = field(default_factory=Clock, repr=False, compare=False)
     _services: TaskServices = field(default_factory=TaskServices, repr=False, compare=False)
 
@@ -253,9 +271,12 @@ class TaskContext:
         state here: other processes do not have it. A level that runs again after a worker died runs in a
         forked child, which calls ``factory`` itself and gets no object of its parent. If two threads make the
         first call at the same time, ``factory`` may run twice; both get the same object, and the other object
-        is dropped.
+        is dropped. A topology in a ``LocalCluster`` gets objects of its own, whatever its name.
+
+        What it returns may be changed, also by a bolt that keeps it in an attribute: a dict as a cache of
+        answers, for example. Bound it: nobody else empties it.
         """
-        full_key = (self.topology_name, self.component_id, key)
+        full_key = (self.checkpoint_id, self.topology_name, self.component_id, key)
         if full_key not in _cached:
             _cached.setdefault(full_key, factory())
         return _cached[full_key]  # type: ignore[no-any-return]  # what factory made

@@ -56,19 +56,22 @@ class Numbers:
 class Outage:
     """What a spout calls again and again, because its queue or the store of dead letters does not answer.
 
-    Or a ``next_tuple`` that does not return.
+    Or a ``next_tuple`` that does not return. Or what a bolt or sink needs, which messages of the spout wait
+    for.
 
     Attributes:
         reason: The last error.
         fix: What to do about it.
         since_ms: When the first of these errors came; milliseconds since 1970.
         tries: How many calls have raised since then; 0: the first has not returned.
+        dependency: The name of what a bolt or sink needs; empty for a call of the spout.
     """
 
     reason: str
     fix: str
     since_ms: int
     tries: int
+    dependency: str = ""
 
     def __repr__(self) -> str:
         return f"Outage({self.reason!r:.40}, since_ms={self.since_ms}, tries={self.tries})"

@@ -101,10 +101,11 @@ def _lost_lines(stats: _Shown) -> list[str]:
 
 
 def _outage_lines(stats: _Shown) -> list[str]:
-    """A line for each spout whose calls are made again and again."""
+    """A line for each spout whose calls are made again and again, or whose messages wait for a dependency."""
     found = {name: each.outage for name, each in stats.components.items() if each.outage is not None}
     return [
-        f"outage component={name} since={_utc(each.since_ms)} tries={each.tries:,} reason={each.reason!r}"
+        f"outage component={name}{each.dependency and f' dependency={each.dependency}'} "
+        f"since={_utc(each.since_ms)} tries={each.tries:,} reason={each.reason!r}"
         for name, each in found.items()
     ]
 

@@ -64,6 +64,10 @@ class FailureCause(StrEnum):
     """The worker process died while it executed this message: out of memory, a crash, ``os._exit``."""
     HUNG = "HUNG"
     """A bolt executed this message for longer than the limit, and was interrupted, or its process ended."""
+    UNAVAILABLE = "UNAVAILABLE"
+    """What a bolt or sink needs is away: the message waits, and the attempt does not count."""
+    CONFIGURATION = "CONFIGURATION"
+    """A bolt or sink cannot work as it is: the topology stops, and the message stays open."""
     GAVE_UP = "GAVE_UP"
     """Its queue delivered it more often than ``Retry`` allows, and no attempt got a verdict."""
 

@@ -159,16 +159,24 @@ class ClassArchive:
                 (self.cache / f"classes-{self.key}.claim").unlink(missing_ok=True)
 
     def _remove_old(self) -> None:
-        """Delete what killed JVMs left, old claims, and archives but the latest used."""
+        """Delete what killed JVMs left, old claims, and archives but the latest used.
+
+        What JVMs of environments that start no more have written counts as their archive.
+        """
         now = time.time()
         for ending, secs in ((".claim", _CLAIM_SECS), (".new", _LEFT_SECS), (".ran", _LEFT_SECS)):
             for file in self.cache.glob(f"classes-*{ending}"):
                 with suppress(FileNotFoundError):
                     if now - file.stat().st_mtime > secs:
                         file.unlink()
-        archives = sorted(self.cache.glob("classes-*.jsa"), key=lambda file: file.stat().st_mtime)
-        for file in archives[: max(0, len(archives) - _KEPT + 1)]:  # one more is coming
+        archives = []
+        for file in (*self.cache.glob("classes-*.jsa"), *self.cache.glob("classes-*.new")):
+            with suppress(FileNotFoundError):
+                if file.suffix == ".jsa" or _is_whole(file):
+                    archives.append((file.stat().st_mtime, file))
+        for _, file in sorted(archives)[: max(0, len(archives) - _KEPT + 1)]:  # one more is coming
             file.unlink(missing_ok=True)
+            file.with_suffix(".ran").unlink(missing_ok=True)
 
 
 def _is_ours_alone(path: Path) -> bool:

@@ -2,8 +2,9 @@
 
 A bolt object exists for one micro-batch, so a change to such an attribute would be lost without an error.
 After ``prepare`` the attributes are checked: assigning to one raises at once, and a change inside a built-in
-container, of the object or of its class, is found after the tuple that made it. Other objects are not
-checked, also inside containers: a bolt may open a client, a cache or a model when it first needs it.
+container, of the object or of its class, is found after the tuple that made it. What came from
+``context.cached`` may be changed. Other objects are not checked, also inside containers: a bolt may open a
+client, a cache or a model when it first needs it.
 
 A bolt that overrides ``flush`` may change its attributes until then: its attributes are compared once, after
 ``flush``, with what ``prepare`` left.
@@ -24,6 +25,7 @@ from fractions import Fraction
 from typing import Any, Final
 from uuid import UUID
 
+from acktree.core.data.context import is_cached
 from acktree.core.data.tuples import Tuple
 from acktree.core.state.stored_state import StoredState
 from acktree.errors import MisuseError
@@ -52,7 +54,7 @@ class Guard:
         self._watched = {
             name: _Watched.of(value)
             for name, value in _attributes(bolt)
-            if name not in allowed and _can_change(value)
+            if name not in allowed and _can_change(value) and not is_cached(value)
         }
         self.watches = bool(self._watched)
         self._take_stock()
@@ -145,7 +147,11 @@ class FlushGuard(Guard):
                 raise _not_restored(name, self._component)
 
     def _data(self) -> dict[str, Any]:
-        return {name: value for name, value in _attributes(self._bolt) if name not in self._allowed}
+        return {
+            name: value
+            for name, value in _attributes(self._bolt)
+            if name not in self._allowed and not is_cached(value)
+        }
 
     def _is_as_before(self, name: str, value: object) -> bool:
         before = self._kept.get(name)

@@ -19,7 +19,7 @@ from acktree.core.data.reading import Column
 from acktree.core.data.tuples import Tuple
 from acktree.core.data.values import native_batch
 from acktree.core.ids import mix64
-from acktree.errors import ProtocolError
+from acktree.errors import ProtocolError, Unavailable
 from acktree.stopped_by import pass_on
 from acktree.tasks.bolts.collectors import (
     ArrowCollector,
@@ -201,7 +201,9 @@ class ArrowBoltTask(BoltTask):
         self.results.count_processed(rows, spent_ms * acked, acked)
 
     def _execute_batch(self, values: pa.RecordBatch) -> None:
-        self.bolt.execute_batch(values, self.collector)
+        returned = self.bolt.execute_batch(values, self.collector)
+        if isinstance(returned, Unavailable):
+            raise returned
 
     def call_tick(self, rows: InboundRows) -> None:
         raise ProtocolError(

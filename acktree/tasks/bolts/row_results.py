@@ -88,9 +88,21 @@ class RowResults:
             count = acked if isinstance(rows.lineage, Runs) else len(deltas[0])
             self._outputs.ack(*deltas, self._component.id, count)
 
-    def fail(self, rows: InboundRows, which: Int64s, error: BaseException | None, reason: str = "") -> None:
-        """Fail rows, all for one reason, whatever was reported of them before."""
-        failure, failed = failure_of(error, self._component.id, reason), which.tolist()
+    def fail(
+        self,
+        rows: InboundRows,
+        which: Int64s,
+        error: BaseException | None,
+        reason: str = "",
+        *,
+        in_hook: bool = False,
+    ) -> None:
+        """Fail rows, all for one reason, whatever was reported of them before.
+
+        Args:
+            in_hook: Whether ``prepare`` or ``flush`` raised the error.
+        """
+        failure, failed = failure_of(error, self._component.id, reason, in_hook=in_hook), which.tolist()
         for row in failed:
             rows.fate[row] = FAILED
         for observer in self.observers:

@@ -242,7 +242,8 @@ class BoltTask(ABC):
                 self.execute(frame, rows)
             self.outputs.monitor.sending()
         else:
-            self.results.fail(rows, np.arange(len(rows.lineage)), refused)
+            in_hook = refused is self.broken
+            self.results.fail(rows, np.arange(len(rows.lineage)), refused, in_hook=in_hook)
         spent_ms = (perf_counter() - started) * _MS
         if rows.timer is not None:
             rows.timer.note_batch(started, spent_ms)
@@ -308,7 +309,7 @@ class BoltTask(ABC):
         """Fail or ack what is still open of some rows. ``error``: what ``flush`` raised."""
         still_open = np.flatnonzero(np.frombuffer(rows.fate, dtype=np.uint8) == OPEN)
         if error is not None:
-            self.results.fail(rows, still_open, error)
+            self.results.fail(rows, still_open, error, in_hook=True)
             self.results.count(rows, "failed", len(still_open))
         elif self.acks:
             ack_open(rows)

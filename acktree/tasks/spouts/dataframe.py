@@ -27,12 +27,14 @@ from acktree.errors import MisuseError
 from acktree.tasks.chunk import Chunk, in_parts
 from acktree.tasks.payloads import Payload, is_among
 from acktree.tasks.plan import Plan
+from acktree.tasks.spouts.dependencies import dependency_of
 from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.retries import NO_CHUNK, Attempt, Redriven, RedrivenLetter, concat_rows
 from acktree.tasks.spouts.task import SpoutTask
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from acktree.topology.model import Component
 
+_OF_EARLIER_RUN: Final = "what was away in the earlier run"
 _AT_ONCE: Final = 10_000
 """The most rows that are given up and recorded together: each holds its values in memory until then."""
 
@@ -52,6 +54,7 @@ class _Parked:
     message_id: object
     values: pa.RecordBatch
     root: int
+    dependency: str | None = None  # what it waits for, if a bolt could not reach it
 
 
 class DataFrameTask(SpoutTask):
@@ -104,10 +107,14 @@ class DataFrameTask(SpoutTask):
         if chunk.retry_of is not None:
             self._parked.update(chunk.retry_of.tolist())
         ids = durable.loads(chunk.message_ids)
+        attempts = [1] * len(ids) if chunk.attempts is None else chunk.attempts.tolist()
         for row, sequence in enumerate(chunk.sequences.tolist()):
             if not self.recovery.has_tried_again(sequence):
                 attempt = Attempt(ids[row], number, row, sequence, 1, chunk.emitted_ms, chunk.stream)
-                self._retries.add(now_ms, attempt)
+                if attempts[row]:
+                    self._retries.add(now_ms, attempt)
+                else:  # no attempt of it counts
+                    self._retries.hold(attempt, _OF_EARLIER_RUN, now_ms)
         self._chunks.release_unneeded({number})
 
     def _take_rows(self, verdict_batch: VerdictBatch, now_ms: int) -> None:
@@ -150,6 +157,10 @@ class DataFrameTask(SpoutTask):
                 continue
             message_id = self._message_id(values)
             is_over = self.recovery.is_dead_letter(root)
+            dependency = None if is_over else dependency_of(failure)
+            if dependency is not None:
+                yield _Parked(now_ms, message_id, values, root, dependency)
+                continue
             fate = None if is_over else policy.decide(failure, root, now_ms, now_ms)
             if isinstance(fate, RetryAt):
                 yield _Parked(fate.due_ms, message_id, values, root)
@@ -177,6 +188,7 @@ class DataFrameTask(SpoutTask):
             first_sequence=first,
             emitted_ms=now_ms,
             values=values,
+            attempts=np.array([one.dependency is None for one in parked], dtype=np.int32),
             retry_of=np.array([one.root for one in parked], dtype=np.int64),
             message_ids=durable.dumps([one.message_id for one in parked]),
         )
@@ -184,7 +196,10 @@ class DataFrameTask(SpoutTask):
         self._chunks.keep(number, DEFAULT_STREAM)
         for row, one in enumerate(parked):
             attempt = Attempt(one.message_id, number, row, first + row, 1, now_ms, DEFAULT_STREAM)
-            self._retries.add(one.due_ms, attempt)
+            if one.dependency is None:
+                self._retries.add(one.due_ms, attempt)
+            else:
+                self._retries.hold(attempt, one.dependency, now_ms)
         if self._acknowledger is not None:
             self._hooks.call(self._acknowledger.open_batch, [one.message_id for one in parked])
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from acktree.core.spouts.pending import Closed
 from acktree.core.tracking.verdicts import Failure
 from acktree.tasks.failures import failure_of
+from acktree.tasks.spouts.dependencies import dependency_of
 from acktree.tasks.spouts.given_up import GivenUp
 from acktree.tasks.spouts.parts import SpoutParts
 from acktree.tasks.spouts.retries import Redriven
@@ -46,8 +47,10 @@ class Delivery:
         parts = self._parts
         stream = parts.chunks.stream_of(closed.chunk)
         parts.reporter.count_failed(stream, failure, len(closed.message_ids))
-        self.note_failed(len(closed.message_ids), _named(closed), failure)
-        if parts.component.retry is None:
+        waits = dependency_of(failure) is not None
+        if not waits:
+            self.note_failed(len(closed.message_ids), _named(closed), failure)
+        if parts.component.retry is None and not waits:
             failures = [
                 (message_id, replace(failure, attempt=int(attempt)))
                 for message_id, attempt in zip(closed.message_list(), closed.attempts, strict=True)

@@ -44,6 +44,11 @@ class HandOver:
             parts.host.watched,
         )
 
+    @property
+    def next_sequence(self) -> int:
+        """The first sequence that no message has."""
+        return self._next_sequence
+
     def sequences(self, count: int) -> int:
         """Take new sequences and return the first; no message has one of them before."""
         first = self._next_sequence
@@ -93,6 +98,9 @@ class HandOver:
             earlier = {attempt.chunk for attempt in attempts}
             for offset, (part, chunk) in enumerate(zip(parts, chunks, strict=True)):
                 self._open(number + offset, chunk, part.message_ids, {})
+                for sequence, attempt in enumerate(part.attempts, chunk.first_sequence):
+                    if attempt.dependency or attempt.waited_ms:
+                        self._retries.dependencies.note_sent(attempt.dependency, sequence, attempt.waited_ms)
                 if not self._spout.redelivers:
                     self._chunks.must_outlive(number + offset, {attempt.chunk for attempt in part.attempts})
             self._chunks.release_unneeded(earlier)

@@ -88,6 +88,8 @@ class SpoutHost:
             each as far as they are known, the failure, how many attempts a message has).
         note_recovered: Called when what a spout task waited for works again: (component, task, what was
             away, now_ms).
+        note_away: Called when what bolts need is away, and messages of a spout task wait for it: (component,
+            task, what is away, now_ms).
         note_overwritten: Called when ``open`` of a spout has set a remembered attribute to another value than
             that of the earlier run: (component, attribute).
         trace_rate: Returns the share of messages that is traced.
@@ -109,6 +111,7 @@ class SpoutHost:
     note_failed: Callable[[str, int, Iterable[tuple[object, int]], Failure, int | None], None] = _say_nothing
     note_emitted: Callable[[Chunk, MessageIds, Mapping[int, str]], None] = _do_nothing
     note_recovered: Callable[[str, int, Outage, int], None] = _do_nothing
+    note_away: Callable[[str, int, Outage, int], None] = _do_nothing
     note_overwritten: Callable[[str, str], None] = _note_nothing
     trace_rate: Callable[[], float] = _none_traced
     max_traces_per_sec: float | None = None

@@ -76,7 +76,16 @@ class OpenListing:
         ]
         spout, task = self._spout, self._task
         found += [
-            OpenMessage(spout, task, each.message_id, None, each.attempt, each.first_emitted_ms, "retry")
+            # The attempt of a message that waits for a dependency does not count, but was begun.
+            OpenMessage(
+                spout,
+                task,
+                each.message_id,
+                None,
+                each.attempt + bool(each.dependency),
+                each.first_emitted_ms,
+                "retry",
+            )
             for each in self._retries.oldest(most)
         ]
         return sorted(found, key=lambda each: each.first_emitted_ms)[:most]

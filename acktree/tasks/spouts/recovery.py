@@ -91,7 +91,7 @@ class Recovery:
         if failed:
             self._roots_of_letters |= self._letters_among(np.concatenate(failed).tolist())
         if not were_delivered:
-            self._dispatch(verdict_batch)
+            self._dispatch(replace(verdict_batch, is_journalled=True))
             return
         for acked in self._chunks.pending.close(verdict_batch.acked):
             self.letters.difference_update(redriven_ids(acked.message_sequence()))

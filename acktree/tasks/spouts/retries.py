@@ -20,9 +20,11 @@ from acktree.core.tracking.attempts import NAMED
 from acktree.core.tracking.verdicts import Failure
 from acktree.errors import MisuseError, ProtocolError
 from acktree.tasks.chunk import Chunk, in_parts
+from acktree.tasks.spouts.dependencies import Dependencies, dependency_of
 
 NO_CHUNK: Final = -1
 """The chunk of what carries its payload itself."""
+_LATE_MS: Final = 1_000
 _RECORD_PAUSE_MS: Final = 100
 """After the first time that dead letters could not be stored; twice as long after each further one."""
 _LONGEST_RECORD_PAUSE_MS: Final = 5_000
@@ -51,7 +53,10 @@ class RedrivenLetter:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One failed attempt: whose, and where its payload lies (a row of a chunk)."""
+    """One failed attempt: whose, and where its payload lies (a row of a chunk).
+
+    ``dependency`` is what it waits for, if that is away; ``waited_ms``: for how long it waited so before.
+    """
 
     message_id: object
     chunk: int
@@ -61,6 +66,8 @@ class Attempt:
     first_emitted_ms: int
     stream: str
     letter: RedrivenLetter | None = None
+    dependency: str = ""
+    waited_ms: int = 0
 
 
 @dataclass(frozen=True)
@@ -112,10 +119,15 @@ class Payloads:
 
 
 class Retries:
-    """What waits for its next attempt, by when it is due; and what was given up but is not recorded yet."""
+    """What waits for its next attempt, by when it is due; and what was given up but is not recorded yet.
+
+    Attributes:
+        dependencies: What messages need and cannot reach, and the messages that wait for it.
+    """
 
     def __init__(self, policy: Retry | None) -> None:
         self.policy = policy
+        self.dependencies: Dependencies[Attempt] = Dependencies()
         self.records: list[tuple[Attempt, Failure, int]] = []
         self._waiting: list[tuple[int, int, Attempt]] = []
         self._needed: Counter[int] = Counter()
@@ -124,12 +136,17 @@ class Retries:
         self._record_pause_ms = self._record_again_ms = 0
 
     def __len__(self) -> int:
-        return len(self._waiting) + len(self.records)
+        return self.awaiting_count + len(self.records)
 
     @property
     def awaiting_count(self) -> int:
         """How many attempts wait until they are due. Any thread may ask."""
-        return len(self._waiting)
+        return len(self._waiting) + len(self.dependencies)
+
+    def _awaiting(self) -> Iterator[Attempt]:
+        """Those attempts, in no order."""
+        yield from (attempt for _, _, attempt in tuple(self._waiting))
+        yield from self.dependencies
 
     @property
     def has_records(self) -> bool:
@@ -147,6 +164,15 @@ class Retries:
         """Let a message wait until it is due."""
         self._made += 1  # equal due times keep the order of the data, and attempts are never compared
         heapq.heappush(self._waiting, (due_ms, self._made, attempt))
+        self._need(attempt)
+
+    def hold(self, attempt: Attempt, name: str, now_ms: int) -> None:
+        """Let a message wait for what it could not reach; the attempt that is over does not count."""
+        waiting = replace(attempt, attempt=attempt.attempt - 1, dependency=name)
+        self.dependencies.hold(name, waiting, now_ms)
+        self._need(attempt)
+
+    def _need(self, attempt: Attempt) -> None:
         if attempt.letter is None:
             self._needed[attempt.chunk] += 1
 
@@ -158,15 +184,21 @@ class Retries:
     def decide(self, attempt: Attempt, failure: Failure, root: int, now_ms: int, *, is_over: bool) -> None:
         """Let a failed attempt wait for the next one or give it up, as the policy says; unless it is over.
 
-        Without a policy only what was redriven is kept: its source got its verdict already.
+        Without a policy only what was redriven is kept: its source got its verdict already. What waits for a
+        dependency that is away is kept in any case, and does not age meanwhile.
         """
+        waited_ms = self.dependencies.take_waited_ms(attempt.sequence)
+        dependency = dependency_of(failure)
+        if dependency is not None and not is_over:
+            self.hold(replace(attempt, waited_ms=waited_ms), dependency, now_ms)
+            return
         if self.policy is None and not isinstance(attempt.message_id, Redriven):
             return
         fate = None
         if self.policy is not None and not is_over:
-            fate = self.policy.decide(failure, root, attempt.first_emitted_ms, now_ms)
+            fate = self.policy.decide(failure, root, attempt.first_emitted_ms + waited_ms, now_ms)
         if isinstance(fate, RetryAt):
-            self.add(fate.due_ms, attempt)
+            self.add(fate.due_ms, replace(attempt, waited_ms=waited_ms) if waited_ms else attempt)
         else:
             self.give_up(attempt, replace(failure, final=True), root)
 
@@ -215,10 +247,16 @@ class Retries:
         return chunks
 
     def take_due(self, now_ms: int) -> dict[str, list[Attempt]]:
-        """Take out what is due, by stream."""
+        """Take out what is due, by stream: of what waits for a dependency that is away only a few."""
         due: dict[str, list[Attempt]] = {}
-        while self._waiting and self._waiting[0][0] <= now_ms:
-            attempt = heapq.heappop(self._waiting)[2]
+        waited = self.dependencies.take_due(now_ms)
+        taken = [replace(attempt, waited_ms=attempt.waited_ms + ms) for attempt, ms in waited]
+        while not self.dependencies.holds and self._waiting and self._waiting[0][0] <= now_ms:
+            due_ms, _, attempt = heapq.heappop(self._waiting)
+            if now_ms - due_ms > _LATE_MS:  # it waited while the spout was held back
+                attempt = replace(attempt, waited_ms=attempt.waited_ms + now_ms - due_ms)
+            taken.append(attempt)
+        for attempt in taken:
             due.setdefault(attempt.stream, []).append(attempt)
             if attempt.letter is None:
                 self._forget(attempt.chunk)
@@ -231,9 +269,14 @@ class Retries:
         for part in in_parts(carried, lambda each: each.row.nbytes):
             yield from _in_few(part)
 
-    def lose(self, is_lost: Callable[[object], bool]) -> set[int]:
-        """Take out the messages whose ids a function names; returns the chunks that they lay in."""
+    def lose(self, is_lost: Callable[[object], bool], sequences: Sequence[int]) -> set[int]:
+        """Take out the messages whose ids a function names; returns the chunks that they lay in.
+
+        Args:
+            sequences: Those of the lost messages that are open.
+        """
         waiting = [attempt for _, _, attempt in self._waiting if is_lost(attempt.message_id)]
+        waiting += self.dependencies.discard(lambda attempt: is_lost(attempt.message_id), sequences)
         gone = [attempt for attempt in waiting if attempt.letter is None]
         gone += [attempt for attempt, _, _ in self.records if is_lost(attempt.message_id)]
         self._waiting = [each for each in self._waiting if not is_lost(each[2].message_id)]
@@ -245,14 +288,13 @@ class Retries:
 
     def emitted_by(self, moment_ms: int) -> Iterator[object]:
         """The ids of what waits and was first emitted at a moment or before it."""
-        for attempt in (*(each[2] for each in self._waiting), *(each[0] for each in self.records)):
+        for attempt in (*self._awaiting(), *(each[0] for each in self.records)):
             if attempt.first_emitted_ms <= moment_ms:
                 yield attempt.message_id
 
     def oldest(self, most: int) -> list[Attempt]:
         """The oldest failed attempts that wait for the next one, at most ``most``."""
-        waiting = (each[2] for each in tuple(self._waiting))
-        return heapq.nsmallest(most, waiting, key=lambda attempt: attempt.first_emitted_ms)
+        return heapq.nsmallest(most, self._awaiting(), key=lambda attempt: attempt.first_emitted_ms)
 
     def needs(self, chunk: int) -> bool:
         """Whether a payload in this chunk may be read again."""
@@ -260,12 +302,14 @@ class Retries:
 
     def due_ms(self) -> int | None:
         """When the next attempt is due, or the next try to record what was given up."""
-        due = [self._waiting[0][0]] if self._waiting else []
-        return min(due + [self._record_again_ms] * self.has_records, default=None)
+        due = [self._waiting[0][0]] if self._waiting and not self.dependencies.holds else []
+        due += [self._record_again_ms] * self.has_records
+        pause_ms = self.dependencies.due_ms()
+        return min(due if pause_ms is None else [*due, pause_ms], default=None)
 
     def oldest_ms(self) -> int | None:
         """When the oldest message that waits was first emitted."""
-        attempts = [attempt for _, _, attempt in self._waiting] + [attempt for attempt, _, _ in self.records]
+        attempts = [*self._awaiting(), *(attempt for attempt, _, _ in self.records)]
         return min((attempt.first_emitted_ms for attempt in attempts), default=None)
 
     def _forget(self, chunk: int) -> None:

@@ -19,7 +19,7 @@ Source: Storm's ``executor/spout/SpoutExecutor`` and ``SpoutOutputCollectorImpl`
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from sys import maxsize
 from threading import Lock, get_ident
@@ -30,13 +30,15 @@ import numpy as np
 
 from acktree.core.data.instruments import Increment
 from acktree.core.stats.numbers import Lag, Outage
-from acktree.errors import ConnectorError, SpoutError
+from acktree.core.tracking.verdicts import FailureCause
+from acktree.errors import AcktreeError, ConnectorError, SpoutError
 from acktree.log_lines import Place
 from acktree.spout import EndOfStream, Spout
 from acktree.tasks.own_metrics import grown_metrics
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.collector import SpoutCollector
 from acktree.tasks.spouts.delivery import Delivery
+from acktree.tasks.spouts.dependencies import Change
 from acktree.tasks.spouts.given_up import GivenUp
 from acktree.tasks.spouts.hand_over import HandOver
 from acktree.tasks.spouts.host import SpoutHost
@@ -175,8 +177,8 @@ class SpoutTask:
 
     @property
     def outage(self) -> Outage | None:
-        """What the task waits for: its queue, or the store of dead letters. Any thread may ask."""
-        return self._hooks.outage or self._given_up.outage
+        """What the task waits for: its queue, the store of dead letters, or what bolts need. Any thread."""
+        return self._hooks.outage or self._given_up.outage or self._retries.dependencies.outage
 
     @property
     def open_count(self) -> int:
@@ -265,6 +267,7 @@ class SpoutTask:
         before = self._collector.row_count
         self._keep_up(now_ms)
         moved = self._hooks.try_again() | self._take_verdicts(now_ms) | self._hand_over.due_attempts(now_ms)
+        self._note_changes(self._retries.dependencies.settle(), now_ms)
         if self.may_emit():
             moved |= self._ask(enough, until)
         # Without ackers emitted is acked, but not before next_tuple, or whichever hook emitted, has returned.
@@ -323,11 +326,12 @@ class SpoutTask:
             gone = [sequence for sequence, message_id in self._pending.items() if is_lost(message_id)]
             self._pending.close(np.array(gone, dtype=np.int64))
             self._hooks.lose(is_lost)
-            self._chunks.release_unneeded(self._retries.lose(is_lost))
+            self._chunks.release_unneeded(self._retries.lose(is_lost, gone))
 
     def _ask(self, enough: int, until: float) -> bool:
         limit = self._limit or maxsize
         room = limit - self._pending.open_count - len(self._retries)
+        room = min(room, self._retries.dependencies.room(self._sequence_of_next))
         enough = min(enough, self._host.inbox.room(enough))
         self.asked_at = monotonic()
         try:
@@ -363,7 +367,7 @@ class SpoutTask:
             return None
         if not self.is_active:
             return "inactive"
-        if not (self.is_open and self._hooks.may_ask):
+        if not (self.is_open and self._hooks.may_ask and self._is_reachable()):
             return "outage"
         if self._is_pausing:
             return "pause"
@@ -380,9 +384,19 @@ class SpoutTask:
             self.is_active
             and not self.has_ended
             and not self._is_pausing
+            and self._is_reachable()
             and self._is_inbox_open()
             and self._is_pending_open()
         )
+
+    def _is_reachable(self) -> bool:
+        """Whether what bolts need is not away, or a few messages may be sent to see whether it is."""
+        return self._retries.dependencies.room(self._sequence_of_next) > 0
+
+    @property
+    def _sequence_of_next(self) -> int:
+        """The sequence of the next message, after those that wait to be handed over."""
+        return self._hand_over.next_sequence + self._collector.row_count
 
     def _is_inbox_open(self) -> bool:
         return self._host.inbox.room(self._collector.row_count + 1) > self._collector.row_count
@@ -437,6 +451,7 @@ class SpoutTask:
         while self._verdict_batches:
             verdict_batch = self._verdict_batches.popleft()
             moved = True
+            self._judge_dependencies(verdict_batch, now_ms)
             # One segment at a time: a hook may say that the others are lost.
             for closed in self._pending.closing(verdict_batch.acked):
                 self._delivery.acked(closed, now_ms)
@@ -447,10 +462,39 @@ class SpoutTask:
                 self._retries.add_redriven(letter, now_ms)
             self.recovery.run_again(verdict_batch.lost_through, now_ms)
             self._take_rows(verdict_batch, now_ms)
+            self._refuse_configuration(verdict_batch)
         if self._retries.may_record(now_ms):
             self._given_up.record(now_ms)
         self._chunks.release_done()
         return moved
+
+    def _judge_dependencies(self, verdict_batch: VerdictBatch, now_ms: int) -> None:
+        """Learn what bolts cannot reach, and what works again."""
+        next_sequence, acked = self._hand_over.next_sequence, verdict_batch.acked
+        failed = [*verdict_batch.failed]
+        if self.component.is_dataframe and self.component.retry is not None:
+            # Its rows have no sequences, and are sent all the time.
+            acked = np.append(acked, np.full(verdict_batch.acked_rows, next_sequence))
+            failed += [(np.full(len(rows), next_sequence), why) for rows, why in verdict_batch.failed_rows]
+        self._note_changes(self._retries.dependencies.judge(acked, failed, next_sequence, now_ms), now_ms)
+
+    def _note_changes(self, changes: Iterable[Change], now_ms: int) -> None:
+        """Let the host log that something is away, or works again."""
+        for outage, works in changes:
+            note = self._host.note_recovered if works else self._host.note_away
+            note(self.component.id, self.task, outage, now_ms)
+
+    def _refuse_configuration(self, verdict_batch: VerdictBatch) -> None:
+        """Stop the topology if a bolt says that it cannot work as it is. Its messages stay open.
+
+        Not for what an earlier run has journalled: it may have been corrected.
+        """
+        for _, failure in (*verdict_batch.failed, *verdict_batch.failed_rows):
+            if failure.cause is FailureCause.CONFIGURATION and not verdict_batch.is_journalled:
+                error, where = failure.exception, f"bolt {failure.component!r}"
+                if isinstance(error, AcktreeError):
+                    raise ConnectorError(error.what, f"{where}: {error.where}", error.fix)
+                raise ConnectorError(failure.reason, where, "correct it, then submit again")
 
     def _take_rows(self, verdict_batch: VerdictBatch, now_ms: int) -> None:
         """What was decided of a DataFrame's rows; only its own kind of task has any."""

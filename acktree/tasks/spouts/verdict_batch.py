@@ -38,6 +38,7 @@ class VerdictBatch:
         redriven: Dead letters to emit again.
         lost_through: Number of a chunk. The acker does not know the open messages of chunks up to this one;
             they are emitted again. -1 for none.
+        is_journalled: Whether an earlier run made it.
     """
 
     acked: Int64s = field(default_factory=_none)
@@ -50,6 +51,7 @@ class VerdictBatch:
     left: Sequence[pa.RecordBatch] = ()
     redriven: Sequence[RedrivenLetter] = ()
     lost_through: int = -1
+    is_journalled: bool = False
 
 
 def verdict_batches_of(

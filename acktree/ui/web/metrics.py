@@ -132,7 +132,8 @@ class _Snapshots(Collector):
         yield self._lag()
         away = GaugeMetricFamily(
             "acktree_spout_outage_seconds",
-            "For how long the spout's queue, or the store of dead letters, does not answer; 0 if it does.",
+            "For how long the spout's queue, the store of dead letters or what a bolt needs "
+            "does not answer; 0 if it does.",
             labels=["topology", "spout"],
         )
         for snapshot in self._snapshots:

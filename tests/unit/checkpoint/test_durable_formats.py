@@ -31,6 +31,7 @@ from acktree import (
     MisuseError,
     Retry,
     SpoutError,
+    Unavailable,
     errors,
 )
 from acktree.checkpoint.commit_log import Commit, CommitLog, Outcome, Participant, Section, section_of
@@ -72,7 +73,7 @@ def failure(exception: BaseException | None) -> Failure:
     )  # fmt: skip
 
 
-LATER = {"HookError"}
+LATER = {"HookError", "Unavailable"}
 """Errors that were made after the golden file."""
 
 
@@ -181,6 +182,7 @@ def read_commit(blob: bytes) -> dict[str, Section]:
 
 FORMATS = {
     "commit": Format(lambda: SECTIONS, written_commit, read_commit),
+    "value-unavailable": Format(lambda: [Unavailable("prices", retry_after_secs=5)], dumps, loads),
     "value": Format(lambda: {"a": [1, 2.5, None, b"b"]}, dumps, loads),
     "value-tagged": Format(
         lambda: [*errors_of_ours(), FailureKind.TIMED_OUT, FailureCause.HUNG, Redriven(7)], dumps, loads

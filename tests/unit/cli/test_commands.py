@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -150,6 +151,29 @@ def test_redrives_that_were_carried_out_wait_for_no_run(tmp_path, capsys):
     capsys.readouterr()
     assert main(["dead-letters", "list", "numbers"]) == 0
     assert capsys.readouterr().out.endswith("\n1 redrive waits for the next run\n")
+
+
+def test_letters_are_summed_up_by_cause_chosen_by_it_and_say_what_became_of_them(tmp_path, capsys):
+    mine = replace(LETTER, topology="numbers", spout="source")
+    again = replace(mine, root=9, message_id_repr="Redriven(letter_id=1)", dead_ms=2_001)
+    with started(tmp_path / "cp") as topology:
+        topology.letters.put([replace(mine, root=n, reason=f"no price for 'p{n}'") for n in range(3)])
+        topology.letters.mark_redriven([1, 2, 3], 2_000)
+        topology.letters.put([again])
+        topology.letters.mark_settled([1, 2], 2_002)
+        listed = said(capsys, "dead-letters", "list", "numbers")["letters"]
+        assert [each["dead_again_id"] for each in listed] == [4, None, None, None]
+        assert main(["dead-letters", "list", "numbers"]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        ends = ["dead again: 4", "acked", "no verdict yet", "no departure time"]
+        assert [line.rstrip().endswith(end) for line, end in zip(lines[1:5], ends, strict=True)] == [True] * 4
+        assert main(["dead-letters", "summary", "numbers"]) == 0
+        shown = capsys.readouterr().out
+        assert re.search(r"3 +EXCEPTION +parse +ValueError +no price for \* ", shown)
+        (options,) = re.findall(r"(--cause .*no price for.*)", shown)
+        command = ["dead-letters", "list", "numbers", *shlex.split(options)]
+        assert said(capsys, *command)["count"] == 3
+        assert said(capsys, "dead-letters", "summary", "numbers", "--reason", "departure")["count"] == 1
 
 
 def test_why_a_spout_was_not_asked_is_among_the_numbers(running, capsys):

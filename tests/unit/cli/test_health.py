@@ -130,6 +130,63 @@ def aged(snapshot_of, secs, **changed):
     return snapshot
 
 
+NUMBERS = {"emitted": 0, "acked": 0, "failed": 0, "timed_out": 0, "executed": 0, "dead_lettered": 0}
+
+
+def counting(snapshot_of, window, changed):
+    """A snapshot with these numbers of components in one window, and nothing else."""
+
+    def snapshot(self, *given):
+        data = plain(snapshot_of(self, *given))
+        for each in data["windows"].values():
+            for about in each["stats"]["components"].values():
+                about["total"] |= NUMBERS
+        for name, numbers in changed.get("components", {}).items():
+            data["windows"][window]["stats"]["components"][name]["total"] |= numbers
+        if "outage" in changed:
+            data["windows"][":run"]["stats"]["components"]["source"]["outage"] = changed["outage"]
+        data["dead_letters"] |= changed.get("dead_letters", {})
+        data["windows"][":run"]["stats"]["components"]["source"]["open"] = changed.get("open", 0)
+        return Snapshot.of(data)
+
+    return snapshot
+
+
+def source(**numbers):
+    return {"components": {"source": numbers}}
+
+
+AWAY = {"reason": "no", "fix": "start it", "since_ms": 1, "tries": 2, "dependency": "prices"}
+
+
+@pytest.mark.parametrize(
+    ("window", "changed", "bad"),
+    [
+        ("10", source(failed=100), ["verdicts of spout source"]),
+        ("10", source(failed=99), []),
+        ("10", source(failed=99, timed_out=1), ["verdicts of spout source"]),
+        ("10", source(failed=10_000, acked=1), []),
+        ("600", source(failed=10), ["verdicts of spout source"]),
+        ("600", source(failed=9), []),
+        ("600", source(failed=10) | {"outage": AWAY}, ["dependency prices of spout source"]),
+        ("10", {"components": {"double": {"executed": 100, "failed": 100}}}, ["bolt double"]),
+        ("10", {"components": {"double": {"executed": 101, "failed": 100}}}, []),
+        ("600", source(dead_lettered=10, acked=989), ["dead letters"]),
+        ("600", source(dead_lettered=10, acked=990), []),
+        ("600", source(dead_lettered=9), []),
+        ("10", {"dead_letters": {"redriven": 3}}, ["redriven letters"]),
+        ("10", {"dead_letters": {"redriven": 3}, "open": 3}, []),
+    ],
+)
+def test_it_says_whether_the_work_is_done(tmp_path, capsys, monkeypatch, window, changed, bad):
+    with started(tmp_path / "cp"):
+        monkeypatch.setattr(health.DoorClient, "snapshot", counting(SNAPSHOT_OF, window, changed))
+        assert main(["health", "numbers", "--json"]) == (1 if bad else 0)
+        checks = json.loads(capsys.readouterr().out)["topologies"].popitem()[1]
+        assert [check["name"] for check in checks if not check["is_ok"]] == bad
+        assert all(check["fix"] for check in checks if not check["is_ok"])
+
+
 def test_no_message_is_stuck_because_nobody_ran_it_or_nothing_judges_it(tmp_path, capsys, monkeypatch):
     now_ms = time.time_ns() // 1_000_000
     for config, changed in (
@@ -226,7 +283,9 @@ def test_without_a_name_what_an_error_or_a_killed_driver_has_ended_is_not_health
         listed = {each["topology"]: each["status"] for each in said(capsys, "list")["topologies"]}
         assert listed == {"numbers": "DIED", "failed": "FAILED", "runs": "ACTIVE"}
         assert main(["health", "runs"]) == 0
+        capsys.readouterr()
         assert main(["health", "failed"]) == 3
+        assert "an error has stopped it: the disk is full" in capsys.readouterr().err
         shutil.rmtree(tmp_path / "killed")
         with started(tmp_path / "failed", "failed"):
             assert healths(capsys, 0) == {"failed": [], "runs": []}

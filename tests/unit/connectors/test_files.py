@@ -631,13 +631,17 @@ def test_a_schema_that_names_no_field_of_the_tuples_fails_them_all(cluster, tmp_
     assert "no field 'total'" in sink.feeder.failed[0][1].reason
 
 
-def test_a_folder_that_cannot_be_written_fails_all_and_leaves_nothing(cluster, tmp_path: Path) -> None:
+def test_while_a_folder_cannot_be_written_all_waits_and_nothing_is_left_in_it(
+    cluster, tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("")
     sink = Sink(cluster, ParquetSink(tmp_path / "file"))
     sink.write((1, "one"))
-    [(_, failure)] = sink.feeder.failed
-    assert isinstance(failure.exception, ConnectorError)
+    assert sink.feeder.failed == sink.feeder.acked == []
     assert [file.name for file in tmp_path.iterdir()] == ["file"]
+    (tmp_path / "file").unlink()
+    cluster.advance(60)
+    assert len(sink.feeder.acked) == 1
 
 
 def test_a_url_is_refused_and_not_shown() -> None:

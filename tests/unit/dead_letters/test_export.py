@@ -42,7 +42,7 @@ def lines(path):
 def test_a_line_of_json_holds_every_part_and_what_can_be_seen_of_the_values(store, tmp_path):
     assert store.export(tmp_path / "letters.jsonl") == 3
     first, second, third = lines(tmp_path / "letters.jsonl")
-    assert first.keys() == PARTS | {"values"}
+    assert first.keys() == PARTS | {"values", "texts"}
     stored = store.get([1])[0]
     assert base64.b64decode(first["payload"]) == stored.payload
     assert (first["id"], first["root"], first["fields"]) == (1, 1, ["f0", "f1"])

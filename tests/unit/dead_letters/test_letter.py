@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.unit.dead_letters.letters import LETTER, Unreadable, payload_of
+from acktree.dead_letters.export import texts_of
+from tests.unit.dead_letters.letters import LETTER, Unreadable, letter, payload_of
 
 
 def test_the_story_says_all_that_there_is():
@@ -45,3 +46,13 @@ def test_plain_values_are_those_that_need_no_unpickling():
     assert letter.plain_values["f0"] == 1
     assert repr(letter.plain_values["f1"]).startswith("<pickled, ")
     assert letter.plain_values["f2"] is None
+
+
+def test_bytes_of_a_queue_are_shown_as_text_and_json_is_indented():
+    body = letter(
+        1, fields=("f0", "f1", "f2", "f3"), payload=payload_of(b'{"a":[1]}', b"caf\xc3\xa9", b"\xff", "text")
+    )
+    assert texts_of(body, None) == {"f0": '{\n  "a": [\n    1\n  ]\n}', "f1": "café"}
+    assert texts_of(body, 3)["f1"] == "caf... [1 more characters]"
+    large = letter(1, fields=("f0",), payload=payload_of(b"[" + b"1," * 50_000 + b"1]"))
+    assert len(texts_of(large, 2_000)["f0"]) < 2_050

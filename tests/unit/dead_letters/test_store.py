@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from itertools import count
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
@@ -497,3 +497,69 @@ def test_after_any_operations_the_store_equals_a_dict(place):
         lambda: BesideADict(make),
         settings=settings(max_examples=drawn(most), stateful_step_count=12, deadline=None),
     )
+
+
+# ---- causes ------------------------------------------------------------------------------------------------
+
+CAUSES = [
+    letter(1, reason="JSONDecodeError: Expecting value", exception_type="json.decoder.JSONDecodeError"),
+    letter(2, reason="JSONDecodeError: Expecting value", exception_type="json.decoder.JSONDecodeError"),
+    letter(3, reason="wrong types: ['e000130', 'c1188']", exception_type="builtins.TypeError"),
+    letter(4, reason="wrong types: ['e000131', 7]", exception_type="builtins.TypeError"),
+    letter(5, reason="wrong types: ['e9']", exception_type="builtins.TypeError"),
+    letter(6, reason="100 % refused_by the ROW", exception_type=None, cause=FailureCause.FAILED_BY_BOLT),
+]
+
+
+@pytest.mark.parametrize(
+    ("filters", "roots"),
+    [
+        ({"reason": "WRONG types"}, [3, 4, 5]),
+        ({"reason": "the row"}, [6]),
+        ({"reason": "100 %"}, [6]),
+        ({"reason": "%"}, [6]),
+        ({"reason": "refused_by"}, [6]),
+        ({"reason": "r_n"}, []),
+        ({"exception": "JSONDecodeError"}, [1, 2]),
+        ({"exception": "json.decoder.JSONDecodeError"}, [1, 2]),
+        ({"exception": "DecodeError"}, []),
+        ({"exception": "TypeError", "reason": "c1188"}, [3]),
+    ],
+)
+def test_letters_are_chosen_by_reason_and_exception(store, filters, roots):
+    store.put(CAUSES)
+    assert [each.root for each in store.find(**filters)] == roots
+    assert store.count(**filters) == len(roots)
+
+
+def test_a_summary_groups_what_failed_alike_and_each_group_can_be_chosen(store):
+    store.put([*CAUSES, letter(7, topology="other", reason="wrong types: 1")])
+    groups = store.summary(topology="flights")
+    assert [(each.count, each.reason, each.first_id) for each in groups] == [
+        (3, "wrong types: *", 3),
+        (2, "JSONDecodeError: Expecting value", 1),
+        (1, "* % refused_by the ROW", 6),
+    ]
+    for each in groups:
+        assert store.count(topology="flights", **each.filters) == each.count
+    assert [each.count for each in store.summary(topology="flights", exception="TypeError")] == [3]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.sampled_from(["a 1", "a 2", "b 'x'", "b 'y'", "c", "it's", ""]), max_size=20))
+def test_the_groups_of_a_summary_have_all_letters_each_once(reasons):
+    with DeadLetters(IN_MEMORY) as store:
+        store.put(letter(root, reason=reason) for root, reason in enumerate(reasons))
+        assert sum(each.count for each in store.summary()) == len(reasons)
+        assert all(store.count(**each.filters) >= each.count for each in store.summary())
+
+
+def test_a_letter_that_was_given_up_again_names_the_letter_that_it_became(store):
+    store.put([letter(1), letter(2)])
+    store.mark_redriven([1, 2], 3_000)
+    store.put([letter(3, message_id_repr="Redriven(letter_id=1)", dead_ms=4_000)])
+    store.mark_settled([1, 2], 5_000)
+    assert store.dead_again(store) == {1: 3}
+    store.mark_redriven([1], 6_000)  # and this time it is acked
+    store.mark_settled([1], 7_000)
+    assert store.dead_again(store) == {}

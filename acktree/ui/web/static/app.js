@@ -244,7 +244,7 @@ function lettersView(found, page) {
     h("h1", {}, "Dead letters"),
     h("section", {}, h("div", { class: "row" }, filter("spout", "Spout ", spouts.map((name) => [name, name])),
       filter("component", "Failed in ", Object.keys(found.components).map((name) => [name, name])),
-      filter("cause", "Cause ", ["EXCEPTION", "FAILED_BY_BOLT", "TIMEOUT", "KILLED_WORKER", "HUNG", "MISUSE", "GAVE_UP"].map((each) => [each, each])),
+      filter("cause", "Cause ", ["EXCEPTION", "FAILED_BY_BOLT", "TIMEOUT", "KILLED_WORKER", "HUNG", "MISUSE", "UNAVAILABLE", "CONFIGURATION", "GAVE_UP"].map((each) => [each, each])),
       filter("redriven", "Redriven ", [["false", "no"], ["true", "yes"]]))),
     h("section", {}, h("div", { class: "title" }, h("h2", {}, `${count(page.count)} match`), h("div", { class: "row" },
       h("button", { disabled: !can || !chosen.length, onclick: () => redrive(found, { ids: chosen }, chosen.length) }, `Redrive ${chosen.length} selected`),
@@ -257,7 +257,7 @@ function lettersView(found, page) {
           h("label", {}, h("input", { type: "checkbox", checked: letters.chosen.has(letter.id), "aria-label": `select letter ${letter.id}`, onchange: (event) => { letters.chosen[event.target.checked ? "add" : "delete"](letter.id); draw(); } }), String(letter.id)),
           h("span", { class: "when" }, moment(letter.dead_ms)), h("span", { class: "wrap" }, letter.message_id_repr), letter.spout, count(letter.attempts), letter.component || "unknown",
           h("details", { ontoggle: (event) => { if (event.target.open) openLetter(id, letter.id); } }, h("summary", {}, letter.reason.slice(0, 160)), letterDetail(letter)),
-          letter.settled_ms ? "settled" : letter.redriven_ms ? "no verdict yet" : "no"])) : h("p", { class: "soft" }, "No letter matches."),
+          letter.dead_again_id ? `dead again: ${letter.dead_again_id}` : letter.settled_ms ? "acked" : letter.redriven_ms ? "no verdict yet" : "no"])) : h("p", { class: "soft" }, "No letter matches."),
       h("div", { class: "row" },
         letters.after.length > 1 ? h("button", { onclick: () => { letters.after.pop(); refresh(); } }, "Back") : null,
         page.after !== null ? h("button", { onclick: () => { letters.after.push(page.after); refresh(); } }, "Next 50") : null)),
@@ -267,7 +267,7 @@ function lettersView(found, page) {
 function letterDetail(letter) {
   const full = letters.opened[letter.id];
   return h("div", {}, h("p", { class: "small soft" }, `${letter.kind}, ${letter.cause}, stream ${letter.stream}, root ${letter.root}, first emitted ${moment(letter.first_emitted_ms)}`),
-    table("Values", [["Field"], ["Value"]], Object.entries(letter.values).map(([name, value]) => [name, typeof value === "string" ? value : JSON.stringify(value)])),
+    table("Values", [["Field"], ["Value"]], Object.entries(letter.values).map(([name, value]) => [name, (letter.texts || {})[name] !== undefined ? h("pre", { class: "wrap", tabindex: 0 }, letter.texts[name]) : typeof value === "string" ? value : JSON.stringify(value)])),
     full ? h("pre", { tabindex: 0 }, full.traceback || "No traceback.") : null);
 }
 

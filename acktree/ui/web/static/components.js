@@ -4,7 +4,7 @@ import { badge, count, h, millis, moment, secs, share, table, tile } from "./dra
 const WINDOWS = [["10", "10 s"], ["600", "10 min"], ["10800", "3 h"], ["86400", "1 day"], [":run", "this run"], [":all-time", "all runs"]];
 const WHY = {
   inactive: "it is deactivated", pending_full: "as many messages are open as may be (topology.max.spout.pending)",
-  inbox_full: "the inbox is full", outage: "a call that is made again does not work", pause: "it asked for a pause",
+  inbox_full: "the inbox is full", outage: "its queue, or what a bolt needs, is away", pause: "it asked for a pause",
 };
 const LATENCIES = { execute: "Execute", process: "Process", complete: "Complete", settle: "Acker, a micro-batch", batch: "Whole micro-batch" };
 
@@ -25,6 +25,8 @@ export function errorList(errors, link) {
 export function outageNote(name, outage) {
   if (!outage) return null;
   const since = moment(outage.since_ms);
+  const away = `Messages of spout ${name} wait for ${outage.dependency} since ${since}, tried ${count(outage.tries)} times`;
+  if (outage.dependency) return h("p", { class: "note bad" }, `${away}: ${outage.reason}\n${outage.fix}`);
   const how = outage.tries ? `fail since ${since}, ${count(outage.tries)} times` : `have not returned since ${since}`;
   return h("p", { class: "note bad" }, `Calls of spout ${name} ${how}: ${outage.reason}\n${outage.fix}`);
 }

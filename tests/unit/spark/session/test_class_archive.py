@@ -252,6 +252,21 @@ def test_killed_jvms_leave_nothing_for_ever_and_the_archives_used_last_stay(arch
     ]  # fmt: skip
 
 
+def test_what_jvms_of_environments_that_are_gone_have_written_counts_among_the_archives(archive):
+    archive.cache.mkdir(mode=0o700)
+    for number in range(5):
+        new = archive.cache / f"classes-gone{number}.token.new"
+        new.write_bytes(WHOLE if number else b"\0" * 4096)  # the first is being written
+        new.with_suffix(".ran").touch()
+        moment = time.time() + number - 10
+        os.utime(new, (moment, moment))
+    archive.ordered()
+    assert sorted(each.name for each in archive.cache.glob("*.new")) == [
+        "classes-gone0.token.new", "classes-gone3.token.new", "classes-gone4.token.new",
+    ]  # fmt: skip
+    assert not (archive.cache / "classes-gone1.token.ran").exists()
+
+
 def test_a_disk_with_little_room_or_a_folder_that_cannot_be_made_means_no_archive(
     home, java, tmp_path, monkeypatch
 ):

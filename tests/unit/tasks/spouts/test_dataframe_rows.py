@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from acktree import Config, DataFrameSpout, Retry
+from acktree import Config, ConfigError, ConnectorError, DataFrameSpout, Retry, Unavailable
 from acktree.checkpoint.acker_log import DurableAcker
 from acktree.core.data.frames import Kind, WireRow
 from acktree.core.data.values import batch_to_bytes, decode_rows, encode_rows
@@ -28,6 +28,7 @@ from acktree.tasks.failures import failure_of
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts import dataframe as dataframe_task
 from acktree.tasks.spouts.dataframe import DataFrameTask
+from acktree.tasks.spouts.dependencies import FEW
 from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.verdict_batch import VerdictBatch, timed_out, verdict_batches_of
 from tests.unit.checkpoint.commits import Commits
@@ -372,3 +373,39 @@ def test_a_failure_of_many_rows_is_reported_of_each():
     assert {letter.reason for letter in line.letters} == {"all for one reason"}
     assert isinstance(line.letters[0].kind, str)
     assert len(line.letters) == 5
+
+
+def test_a_wrong_configuration_that_an_earlier_run_met_does_not_stop_a_later_one():
+    wrong = failure_of(ConfigError("no table", "here", "create it"), "judge", in_hook=True)
+    roots, values = np.array([11]), encode_rows(["value", "key"], [[1, "k1"]])
+    verdicts = VerdictBatch(failed_rows=[(roots, wrong)], payloads=[(roots, values)])
+    line = Line(CallsByHand(judges), Retry(max_attempts=1))
+    line.task.open(0)
+    line.task.dispatch(verdicts)
+    with pytest.raises(ConnectorError, match="no table"):
+        line.task.step(0)
+    line = Line(CallsByHand(judges), Retry(max_attempts=1))
+    line.task.open(0)
+    line.task.recovery.apply_journalled(verdicts, 0, were_delivered=False)
+    line.task.step(0)
+    assert [line.inbox.read(number).retry_of.tolist() for number in line.inbox.parked] == [[11]]
+
+
+def test_parked_rows_that_waited_for_what_was_away_are_sent_a_few_at_a_time_after_a_restart():
+    away = failure_of(Unavailable("prices"), "judge")
+    roots = np.arange(11, 61)
+    values = encode_rows(["value", "key"], [[n, f"k{n}"] for n in range(50)])
+    line = Line(CallsByHand(judges), Retry(max_attempts=1))
+    line.task.open(0)
+    line.task.dispatch(VerdictBatch(failed_rows=[(roots, away)], payloads=[(roots, values)]))
+    line.task.step(0)
+    (number,) = line.inbox.parked
+    chunk = line.inbox.read(number)
+    again = Line(CallsByHand(judges), Retry(max_attempts=1))
+    again.inbox.chunks, again.inbox.parked = dict(line.inbox.chunks), list(line.inbox.parked)
+    again.task.recover_parked(number, chunk, 0)
+    again.task.open(0)
+    again.task.step(60_000)
+    later = Chunk.from_bytes(again.inbox.chunks[max(again.inbox.chunks)])
+    assert len(later.sequences) == FEW
+    assert set(later.attempts.tolist()) == {1}

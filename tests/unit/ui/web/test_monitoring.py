@@ -76,6 +76,15 @@ FIRING = {
         'acktree_messages_failed_total{topology="t", spout="s", stream="default"}': "0+6x60",
         'acktree_messages_acked_total{topology="t", spout="s", stream="default"}': "0+100x60",
     },
+    "AcktreeNothingAcked": {
+        'acktree_messages_failed_total{topology="t", spout="s", stream="default"}': "0+6x60",
+        'acktree_messages_timed_out_total{topology="t", spout="s", stream="default"}': "0x60",
+        'acktree_messages_acked_total{topology="t", spout="s", stream="default"}': "5x60",
+    },
+    "AcktreeRedrivenNotSettled": {
+        'acktree_dead_letters{topology="t", state="redriven"}': "3x60",
+        'acktree_messages_open{topology="t", spout="s"}': "0x60",
+    },
     "AcktreeRetries": {
         'acktree_messages_retried_total{topology="t", spout="s", stream="default"}': "0+11x60",
         'acktree_messages_acked_total{topology="t", spout="s", stream="default"}': "0+100x60",

@@ -1,0 +1,83 @@
+"""Asks components, before anything runs, whether what they need is there: their ``check(config, context)``.
+
+A spout or bolt may have this method: ``submit``, ``--dry-run`` and ``acktree doctor MODULE:NAME`` call it in
+their own process, once for each component. It connects, looks, and raises a ``ConfigError`` or a
+``ConnectorError`` with the fix. ``context.input_fields`` says which fields will arrive.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Iterator
+
+from acktree.config import Config
+from acktree.core.data.context import Clock, TaskContext
+from acktree.errors import AcktreeError, ConfigError, ConnectorError
+from acktree.logs import logger
+from acktree.tasks.plan import Plan
+from acktree.texts import error_text
+from acktree.topology.model import Component, Topology
+
+__all__ = ["checks_of", "refuse_unusable"]
+
+log = logger("acktree")
+
+
+def checks_of(topology: Topology, config: Config) -> Iterator[tuple[str, AcktreeError | None]]:
+    """Each component that has a ``check``, with what it raised; None where all is there."""
+    plan: Plan | None = None
+    for component in topology.components.values():
+        if _has_check(component):
+            plan = plan or Plan.of(topology, config.without_secrets(), config.partitions or 1, 0)
+            context = plan.context(component, component.task_ids[0], Clock())
+            yield component.id, _raised(component, config, context)
+
+
+def refuse_unusable(topology: Topology, config: Config) -> None:
+    """Refuse a topology of which some component cannot work.
+
+    What is away for now is logged, and refuses nothing: messages wait for it.
+
+    Raises:
+        ConfigError, ConnectorError: What the first such component raised; the others are among its notes.
+    """
+    raised = [(name, error) for name, error in checks_of(topology, config) if error is not None]
+    for name, error in raised:
+        if _may_pass(error):
+            log.warning("topology=%s component=%s %s (%s)", topology.name, name, error.what, error.where)
+    refused = [error for _, error in raised if not _may_pass(error)]
+    if refused:
+        for other in refused[1:]:
+            refused[0].add_note(str(other))
+        raise refused[0]
+
+
+def _may_pass(error: AcktreeError) -> bool:
+    return isinstance(error, ConnectorError) and error.can_retry
+
+
+def _has_check(component: Component) -> bool:
+    """Whether it has the method: one of this name with other arguments than these is the user's own."""
+    check = getattr(component.user_object, "check", None)
+    try:
+        names = [*inspect.signature(check).parameters]  # type: ignore[arg-type]  # what is no callable raises
+    except (TypeError, ValueError):
+        return False
+    return names in (["config", "context"], ["conf", "context"])
+
+
+def _raised(component: Component, config: Config, context: TaskContext) -> AcktreeError | None:
+    """What the check of a component raises. It is made on a copy: the topology stays as it is."""
+    where = f"{component.kind} {component.id!r}"
+    try:
+        copy.deepcopy(component.user_object).check(config, context)
+    except (ConfigError, ConnectorError) as error:
+        where = f"{where}: {error.where}"
+        if isinstance(error, ConfigError):
+            return ConfigError(error.what, where, error.fix)
+        return ConnectorError(error.what, where, error.fix, can_retry=error.can_retry)
+    except Exception as error:  # noqa: BLE001  # user code
+        fix = "correct what the exception says, or raise a ConfigError with the fix"
+        return ConfigError(f"check() raised {error_text(error)}", where, fix)
+    return None
