@@ -194,6 +194,7 @@ def _memory_folder() -> str | None:
 def _prepare_environment(folder: str, parts: Sequence[str]) -> None:
     """What the lanes inherit: where they write, and how many examples hypothesis draws of each rule."""
     os.environ["TMPDIR"] = folder
+    Path(folder).chmod(0o711)  # PostgreSQL runs as another user, in a folder of its own below
     os.environ["TEST_EXAMPLES"] = str(_MANY_EXAMPLES if "examples" in parts else _FEW_EXAMPLES)
     # Hundreds of processes import acktree: the first compiles it.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
