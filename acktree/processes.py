@@ -1,4 +1,4 @@
-"""Whether a process of this machine runs, and how many files this one may have open."""
+"""Whether a process of this machine runs, how long its children may, and how many files it may have open."""
 
 from __future__ import annotations
 
@@ -7,7 +7,19 @@ import resource
 import sys
 from pathlib import Path
 
-__all__ = ["is_alive", "most_files"]
+__all__ = ["is_alive", "lasting_process", "most_files"]
+
+_OF_WORKERS = "SPARK_REUSE_WORKER"
+"""Spark sets this environment variable for its Python workers."""
+
+
+def lasting_process() -> int:
+    """The process that is there as long as this one's work goes on.
+
+    Of a Python worker of Spark, which may end after any micro-batch, it is the daemon that forked it: it
+    leads their process group, and ends with the executor. Else it is this process.
+    """
+    return os.getpgrp() if _OF_WORKERS in os.environ else os.getpid()
 
 
 def most_files() -> int:

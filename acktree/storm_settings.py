@@ -21,7 +21,10 @@ _TRIDENT: Final = ("there is no Trident", "leave it out")
 _USERS: Final = ("there are no users of a cluster here", "leave it out; see docs/security.md for access")
 _STORED: Final = ("nothing is kept in a blob store", "leave it out; a checkpoint may be a URL")
 _OLD_QUEUES: Final = ("it was for the queues of older Storms; Spark moves the tuples", "leave it out")
-_MULTILANG: Final = ("bolts are Python already: there is no subprocess", "leave it out")
+_MULTILANG: Final = (
+    "only components in other languages are subprocesses",
+    "see ShellBolt(...), ShellSpout(...)",
+)
 
 _STORMS_OWN: Final[Mapping[str, tuple[str, str]]] = {
     "workers": ("Spark decides how many workers run", "set partitions, or the cores of the SparkSession"),

@@ -20,6 +20,7 @@ import pyarrow as pa
 PAGES = (
     "acktree",
     "acktree.testing",
+    "acktree.multilang",
     "acktree.pystorm",
     "acktree.streamparse",
     "acktree.streamparse.testing",

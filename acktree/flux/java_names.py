@@ -11,6 +11,10 @@ _STORM: Final = "org.apache.storm"
 _OURS: Final = "acktree.flux.storm_classes"
 
 CLASSES: Final[Mapping[str, str]] = {
+    f"{_STORM}.flux.wrappers.bolts.FluxShellBolt": f"{_OURS}:FluxShellBolt",
+    f"{_STORM}.flux.wrappers.spouts.FluxShellSpout": f"{_OURS}:FluxShellSpout",
+    f"{_STORM}.task.ShellBolt": f"{_OURS}:FluxShellBolt",
+    f"{_STORM}.spout.ShellSpout": f"{_OURS}:FluxShellSpout",
     f"{_STORM}.flux.wrappers.bolts.LogInfoBolt": f"{_OURS}:LogInfoBolt",
     f"{_STORM}.testing.TestWordSpout": f"{_OURS}:TestWordSpout",
     f"{_STORM}.testing.TestWordCounter": f"{_OURS}:TestWordCounter",
@@ -19,11 +23,7 @@ CLASSES: Final[Mapping[str, str]] = {
 }
 """The class, as ``module:Class``, for each name."""
 
-_SHELL: Final = "a component of another language: write it in Python, and name its class here"
 _ADVICE: Final[Mapping[str, str]] = {
-    f"{_STORM}.flux.wrappers.": _SHELL,
-    f"{_STORM}.task.ShellBolt": _SHELL,
-    f"{_STORM}.spout.ShellSpout": _SHELL,
     f"{_STORM}.kafka.": "use acktree.connectors.kafka:KafkaSpout, or KafkaSink",
     f"{_STORM}.redis.": "use acktree.connectors.redis:RedisStreamSpout, or RedisStreamSink",
     f"{_STORM}.jdbc.": "use acktree.connectors.sql:SqlSink",

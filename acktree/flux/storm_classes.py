@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Sequence
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 from acktree import (
     BasicBolt,
@@ -19,8 +20,9 @@ from acktree import (
     Tuple,
 )
 from acktree.logs import logger
+from acktree.multilang import ShellBolt, ShellSpout
 
-__all__ = ["LogInfoBolt", "NGrouping", "TestWordCounter", "TestWordSpout"]
+__all__ = ["FluxShellBolt", "FluxShellSpout", "LogInfoBolt", "NGrouping", "TestWordCounter", "TestWordSpout"]
 
 log = logger("acktree")
 
@@ -78,3 +80,38 @@ class NGrouping(CustomGrouping):
 
     def choose_tasks(self, task_id: int, values: Sequence[object]) -> list[int]:
         return self._tasks
+
+
+class _FluxShell:
+    """What both wrappers have: streams and settings that are set one by one. The working folder is resources.
+
+    Args:
+        command: The program and its arguments.
+        fields: The fields of the default stream; None: it has none.
+    """
+
+    def __init__(self, command: list[str], fields: list[str] | None = None) -> None:
+        self.settings: dict[str, Any] = {}
+        self.streams = {} if fields is None else {"default": [*fields]}
+        resources = "resources" if Path("resources").is_dir() else None
+        super().__init__(command, self.streams, resources=resources, settings=self.settings)  # type: ignore[call-arg]  # of the other base
+
+    def set_default_stream(self, fields: list[str]) -> None:
+        """Declare the default stream."""
+        self.set_named_stream("default", fields)
+
+    def set_named_stream(self, name: str, fields: list[str]) -> None:
+        """Declare a stream."""
+        self.streams[name] = [*fields]
+
+    def add_component_config(self, key: str, value: object) -> None:
+        """Set a setting that the child gets in ``conf``."""
+        self.settings[key] = value
+
+
+class FluxShellBolt(_FluxShell, ShellBolt):
+    """A :class:`ShellBolt` as Flux makes it."""
+
+
+class FluxShellSpout(_FluxShell, ShellSpout):
+    """A :class:`ShellSpout` as Flux makes it."""

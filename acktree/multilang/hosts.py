@@ -15,10 +15,12 @@ from acktree.logs import logger
 from acktree.multilang import protocol
 from acktree.multilang.protocol import Broken, Emit, Instructions, State
 
-__all__ = ["BoltHost", "SpoutHost", "tasks_of"]
+__all__ = ["METRICS", "BoltHost", "SpoutHost", "tasks_of"]
 
 _LEVELS: Final = (logging.DEBUG, logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
 """Python's levels, by Storm's."""
+METRICS: Final = {"counter": "inc", "gauge": "set", "histogram": "update", "meter": "mark", "timer": "update"}
+"""Kinds of metrics, and what a value is given to."""
 
 
 class _Host:
@@ -32,6 +34,7 @@ class _Host:
 
     Attributes:
         raised: What the component raised, while it is handled: the cause of errors and failures.
+        metrics: The kinds of its metrics by name; those that are not named are counters.
     """
 
     def __init__(
@@ -42,6 +45,7 @@ class _Host:
         deliver: Callable[[Any], None],
     ) -> None:
         self.raised: Exception | None = None
+        self.metrics: Mapping[str, str] = {}
         self._collector, self._context, self._deliver = collector, context, deliver
         self._streams: Collection[str] = setting["streams"]
         self._setting = setting
@@ -97,8 +101,9 @@ class _Host:
             self._logger.warning("component %r %s", self._context.component_id, what)
 
     def _count(self, metric: protocol.Metric) -> None:
-        counter = self._context.register_counter(metric.name)
-        counter.inc(1 if metric.params is None else metric.params)
+        kind = self.metrics.get(metric.name, "counter")
+        instrument = getattr(self._context, f"register_{kind}")(metric.name)
+        getattr(instrument, METRICS[kind])(1 if metric.params is None else metric.params)
 
 
 class BoltHost(_Host):

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from acktree import AnyBolt, Bolt, BoltDeclarer, Spout, TopologyBuilder, errors, pystorm
+from acktree.multilang import ShellBolt, ShellSpout
 from acktree.multilang.loaded import LoadedTopology, config_of
 from acktree.pystorm.hosted import HostedBolt, HostedSpout, Program, tick_secs_of
 from acktree.streamparse import project, thrift
 from acktree.streamparse.aliases import is_installed
 from acktree.streamparse.dsl import Topology
 from acktree.streamparse.dsl.component import ComponentSpec
+from acktree.streamparse.dsl.spout import ShellSpoutSpec
 from acktree.streamparse.errors import SpecValueError
 
 __all__ = ["load"]
 
 _INSTALL: Final = ("acktree.streamparse.aliases", "install")
 _TICKS: Final = "topology.tick.tuple.freq.secs"
+_PROCESS: Final = "acktree.process"
+"""A setting: run a Python component as a child process."""
+_RUN: Final = "from acktree.pystorm.run import main; main()"
+_RUN_INSTALLED: Final = f"from acktree.streamparse import install; install(); {_RUN}"
 
 
 def load(
@@ -105,18 +114,49 @@ def _hosted(
             "write it in Python, or use acktree.connectors.kafka for a Kafka spout; "
             f"load(..., replace={{{spec.name!r}: spout}}) puts another component in its place",
         )  # fmt: skip
-    if not issubclass(spec.component_cls, (pystorm.Bolt, pystorm.Spout)):
-        raise SpecValueError(
-            f"component {spec.name!r} is the command {shell.execution_command} {shell.script}: acktree runs "
-            "no child processes yet", where,
-            f"write it in Python; load(..., replace={{{spec.name!r}: component}}) puts another in its place",
-        )  # fmt: skip
-    before = _INSTALL if is_installed() else None
-    program = Program(spec.component_cls, conf, _setting(spec, topology), before)
     outputs = {stream: info.output_fields for stream, info in spec.outputs.items()}
+    setting = _setting(spec, topology)
+    if not issubclass(spec.component_cls, (pystorm.Bolt, pystorm.Spout)):
+        command = [str(shell.execution_command), *shlex.split(str(shell.script))]
+        return _child(command, spec, outputs, conf, setting)
+    if conf.get(_PROCESS):
+        return _child(_command_of(spec.component_cls, where), spec, outputs, conf, setting)
+    before = _INSTALL if is_installed() else None
+    program = Program(spec.component_cls, conf, setting, before)
     if issubclass(spec.component_cls, pystorm.Spout):
         return HostedSpout(program, outputs)
     return HostedBolt(program, outputs, tick_secs_of(spec.component_cls, {_TICKS: tick_secs}))
+
+
+def _child(
+    command: list[str],
+    spec: ComponentSpec,
+    outputs: Mapping[str, list[str]],
+    conf: Mapping[str, Any],
+    setting: Mapping[str, Any],
+) -> ShellBolt | ShellSpout:
+    """A component that is a child process. Its working folder is ``src``, as in a project."""
+    resources = "src" if Path("src").is_dir() else None
+    env = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    kind = ShellSpout if isinstance(spec, ShellSpoutSpec) else ShellBolt
+    made = kind(command, outputs, resources=resources, settings=conf, env=env)
+    made.tell_place(setting)
+    if isinstance(made, ShellBolt):
+        made.tick_secs = _ticks(json.loads(spec.config))
+    return made
+
+
+def _command_of(kind: type, where: str) -> list[str]:
+    """The command that runs a Python class as a child."""
+    if kind.__module__ == "__main__" or "." in kind.__qualname__:
+        what = f"{kind.__qualname__} of {kind.__module__} cannot be imported by a child process"
+        raise SpecValueError(what, f"{where}, {_PROCESS}", "define it in a module, at the top level")
+    return [
+        sys.executable,
+        "-c",
+        _RUN_INSTALLED if is_installed() else _RUN,
+        f"{kind.__module__}.{kind.__name__}",
+    ]
 
 
 def _ticks(own: Mapping[str, Any]) -> Any:

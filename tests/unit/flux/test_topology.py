@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import textwrap
 
 import pytest
 
@@ -268,6 +269,7 @@ def test_importing_flux_imports_no_yaml_and_without_it_the_extra_is_named(tmp_pa
     (tmp_path / "x.yaml").write_text("name: x\n")
     program = f"""
 import sys
+import textwrap
 from acktree import flux
 assert not {{"yaml", "pyspark", "pyarrow"}} & sys.modules.keys()
 sys.modules["yaml"] = None
@@ -293,3 +295,26 @@ def test_the_command_checks_a_file(load, tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["flux", "run", str(file), "--inactive"])
     assert "acktree deactivate" in capsys.readouterr().err
+
+
+def test_a_shell_component_of_storm_is_a_child_process(load):
+    source = f"""
+        name: shells
+        spouts:
+        - {{id: lines, className: {HERE}.Lines, factory: of, factoryArgs: ["a b", "c"]}}
+        bolts:
+        - id: split
+          className: org.apache.storm.flux.wrappers.bolts.FluxShellBolt
+          constructorArgs: [["{sys.executable}", "examples/multilang/split.py"]]
+          configMethods:
+          - {{name: setDefaultStream, args: [[word, sentences]]}}
+          - {{name: addComponentConfig, args: ["my.key", 3]}}
+        streams:
+        - {{from: lines, to: split, grouping: {{type: SHUFFLE}}}}
+        """
+    loaded = load(textwrap.dedent(source))
+    with LocalCluster() as cluster:
+        cluster.submit(loaded.topology)
+        cluster.advance(0)
+        assert cluster.tuples("split") == [["a", 1], ["b", 1], ["c", 2]]
+    assert loaded.topology.components["split"].user_object.settings == {"my.key": 3}

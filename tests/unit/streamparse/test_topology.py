@@ -107,12 +107,9 @@ class Foreign(Topology):
     perl = ShellBolt.spec(command="perl", script="count.pl", inputs=[words], outputs=["word"])
 
 
-@pytest.mark.parametrize(
-    ("replaced", "words"), [([], "Java class com.example.Bolt"), (["java"], "command perl count.pl")]
-)
-def test_what_cannot_run_here_is_refused_when_it_is_built_and_may_be_replaced(replaced, words):
-    with pytest.raises(TopologyError, match=words) as refused:
-        load(Foreign, replace=dict.fromkeys(replaced, copied))
+def test_what_cannot_run_here_is_refused_when_it_is_built_and_may_be_replaced():
+    with pytest.raises(TopologyError, match=r"Java class com\.example\.Bolt") as refused:
+        load(Foreign)
     assert "replace=" in refused.value.fix
     assert sorted(described(Foreign, replace={"java": copied, "perl": copied})) == ["java", "perl", "words"]
 

@@ -1,0 +1,110 @@
+"""Components that are child processes: shell components, and Python classes with ``acktree.process``."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from acktree import TopologyError
+from acktree.streamparse import Bolt, Grouping, ShellBolt, Spout, Topology, load
+from acktree.testing import FeederSpout, LocalCluster
+
+SPLIT = Path(__file__).parents[3] / "examples" / "multilang" / "split.pl"
+
+
+class Lines(Spout):
+    outputs = ["line"]
+
+    def next_tuple(self):
+        """Is replaced."""
+
+
+class Numbers(Spout):
+    outputs = ["number", "pid"]
+    config = {"acktree.process": True}
+
+    def initialize(self, conf, context):
+        self.number = 0
+        self.acked = 0
+
+    def next_tuple(self):
+        if self.number < 5:
+            self.number += 1
+            self.emit([self.number, os.getpid()], tup_id=self.number)
+
+    def ack(self, tup_id):
+        self.acked += 1
+        self.log(f"{self.acked} acked in the child")
+
+
+class CountWords(Bolt):
+    outputs = ["word", "count", "pid"]
+
+    def initialize(self, conf, context):
+        self.counts: dict[str, int] = {}
+        self.most = conf["my.most"]
+
+    def process(self, tup):
+        word = tup.values.word
+        self.counts[word] = min(self.counts.get(word, 0) + 1, self.most)
+        self.emit([word, self.counts[word], os.getpid()])
+
+
+class Words(Topology):
+    lines = Lines.spec()
+    split = ShellBolt.spec(command="perl", script=str(SPLIT), inputs=[lines], outputs=["word", "sentences"])
+    count = CountWords.spec(
+        inputs={split: Grouping.fields("word")}, config={"acktree.process": True, "my.most": 2}
+    )
+
+
+@pytest.mark.skipif(shutil.which("perl") is None, reason="perl is not installed")
+def test_a_shell_component_and_a_class_in_a_process_of_its_own_work_together():
+    feeder = FeederSpout(["line"])
+    with LocalCluster() as cluster:
+        running = cluster.submit(load(Words, replace={"lines": feeder}).topology)
+        for line in ("the cow", "the moon", "the end"):
+            feeder.feed([line], message_id=line)
+            cluster.advance(0)
+        assert feeder.acked == ["the cow", "the moon", "the end"]
+        counts = running.tuples("count")
+        assert [count for _, count, _ in counts] == [1, 1, 2, 1, 2, 1]
+        (pid,) = {pid for *_, pid in counts}
+        assert pid != os.getpid()
+
+
+class Echo(Bolt):
+    outputs = ["number", "pid"]
+
+    def process(self, tup):
+        self.emit(list(tup.values))
+
+
+class Counting(Topology):
+    numbers = Numbers.spec()
+    echo = Echo.spec(inputs=[numbers])
+
+
+def test_a_spout_in_a_process_of_its_own_hears_its_verdicts(caplog):
+    with caplog.at_level("INFO"), LocalCluster() as cluster:
+        running = cluster.submit(load(Counting).topology)
+        cluster.advance(1)
+        assert running.stats()["numbers"].total.acked == 5
+        assert [number for number, _ in running.tuples("echo")] == [1, 2, 3, 4, 5]
+        assert {pid for _, pid in running.tuples("echo")} != {os.getpid()}
+    assert "5 acked in the child" in caplog.text
+
+
+def test_a_class_that_a_child_cannot_import_is_refused():
+    class Inner(Bolt):
+        outputs = ["word"]
+
+    class Refused(Topology):
+        lines = Lines.spec()
+        inner = Inner.spec(inputs=[lines], config={"acktree.process": True})
+
+    with pytest.raises(TopologyError, match="cannot be imported by a child process"):
+        load(Refused)
