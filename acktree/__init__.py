@@ -75,6 +75,7 @@ from acktree.metrics_consumer import (
 )
 from acktree.otlp_metrics import OtlpMetricsConsumer
 from acktree.receiver import Receiver
+from acktree.sink import Sink
 from acktree.spark_extra import needing_spark
 from acktree.spout import EndOfStream, MessageId, Spout, SpoutOutputCollector
 from acktree.topology import (
@@ -219,6 +220,7 @@ __all__ = [
     "ReportedError",
     "Retry",
     "RunningTopology",
+    "Sink",
     "Spout",
     "SpoutAckInfo",
     "SpoutDeclarer",

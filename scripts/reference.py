@@ -24,6 +24,7 @@ PAGES = (
     "acktree.pystorm",
     "acktree.streamparse",
     "acktree.streamparse.testing",
+    "acktree.states",
     "acktree.flux",
     "acktree.connectors.files",
     "acktree.connectors.log_files",

@@ -74,6 +74,10 @@ class DurableAcker(Participant):
         """Begin a run; see :meth:`Acker.forget_before`."""
         self._acker.forget_before(first_sequences)
 
+    def still_open(self, roots: Int64s) -> Int64s:
+        """The open ones among these roots, ascending."""
+        return self._acker.ledger.still_open(roots)
+
     def open_row_ids(self) -> Iterator[tuple[int, pa.RecordBatch]]:
         """The message ids of rows of DataFrames that are open, as (spout task, ids)."""
         if self._ids is not None:

@@ -46,6 +46,7 @@ __all__ = [
     "Section",
     "file_of",
     "section_of",
+    "sections_of",
 ]
 
 FOLDER_NAME: Final = "commits"
@@ -307,6 +308,28 @@ def section_of(checkpoint: Path, number: int, name: str, files: Files = FOLDER) 
         CheckpointError: The file is not there, or damaged.
     """
     return _contents_of(checkpoint / FOLDER_NAME / file_of(number), number, files).sections.get(name)
+
+
+def sections_of(
+    checkpoint: Path, number: int, name: str, files: Files = FOLDER
+) -> Sequence[tuple[int, Section]]:
+    """The sections of a participant that count as of a commit, as :meth:`Participant.recover` takes them.
+
+    For another room than the log's owner. Files that are missing are left to :meth:`CommitLog.recover`.
+    """
+    folder = checkpoint / FOLDER_NAME
+    if not files.disk.exists(folder / file_of(number)):
+        return ()
+    newest = _contents_of(folder / file_of(number), number, files)
+    found: list[tuple[int, Section]] = []
+    for kept in sorted(newest.kept, reverse=True):
+        if kept >= newest.oldest.get(name, 0) and files.disk.exists(folder / file_of(kept)):
+            section = _contents_of(folder / file_of(kept), kept, files).sections.get(name)
+            if section is not None:
+                found.append((kept, section))
+                if section.is_whole:
+                    break
+    return found[::-1]
 
 
 def _contents_of(file: Path, number: int, files: Files) -> _Contents:

@@ -46,6 +46,7 @@ from typing import Final
 from acktree.checkpoint import full_disk
 from acktree.checkpoint.facts import Facts
 from acktree.checkpoint.files import FOLDER, Files
+from acktree.checkpoint.gate_log import waiting_gates
 from acktree.checkpoint.holding import holder_in, make_folder, sign_lock, warn_of_other_files, warn_of_writers
 from acktree.checkpoint.inbox_files import waiting_spouts
 from acktree.checkpoint.layout import FRESH, VERSION
@@ -56,6 +57,7 @@ from acktree.logs import logger
 from acktree.private_files import make_private_folder
 from acktree.texts import is_number
 from acktree.topology.changes import CHECKPOINT, changes
+from acktree.topology.gates import GATE
 from acktree.topology.model import Topology
 from acktree.topology.shape import Shape, numbered
 
@@ -318,7 +320,10 @@ class Checkpoint(Facts):
             before, now = replace(before, state=None), replace(now, state=None)
         if replace(now, tasks_given=before.tasks_given) == before:
             return
-        found = changes(before, now, waiting_spouts(self.inbox, self._disk))
+        waiting = waiting_spouts(self.inbox, self._disk)
+        if any(name.startswith(GATE) for name in before.parts):
+            waiting |= waiting_gates(self.folder, self.last_committed(), self.files)
+        found = changes(before, now, waiting)
         refused = [change for change in found if change.refused]
         if refused:
             raise CheckpointError(
@@ -402,6 +407,11 @@ class Checkpoint(Facts):
     def last_committed(self) -> int:
         """The last micro-batch that Spark has committed; -1 for none. The one after it will run again."""
         return self.first_batch + self._last_logged("commits")
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether Spark has begun a micro-batch that is not committed: it will run again."""
+        return self._last_logged("offsets") > self._last_logged("commits")
 
     def _last_logged(self, log: str) -> int:
         """The last entry of one of Spark's logs, a file for each micro-batch; -1 for none."""

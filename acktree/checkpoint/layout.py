@@ -11,6 +11,7 @@
       acker             JSON, packed arrays                                     acker_log.py
       verdicts          packed arrays; of each failure a pickle of texts and    journal.py, tasks/acker.py,
                         numbers, its version first, the exception as a value    core/tracking/verdicts.py
+      gates             JSON, packed arrays, Arrow IPC                          gate_log.py, core/gate.py
       memory            JSON: the newest file of each task                      memory_log.py
       metrics           JSON                                                    core/stats/user_metrics.py
       counts            JSON, compressed                                        driver/total_counts.py

@@ -9,6 +9,7 @@ Rules of this file
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
@@ -16,9 +17,14 @@ from decimal import Decimal
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
+import pyarrow as pa
+
 from acktree import Bolt, Config, ConnectorError, OutputCollector, TaskContext, Tuple
 
-__all__ = ["BatchSink", "Outcome", "as_bytes", "as_id", "as_text", "headers_of", "misfit"]
+__all__ = [
+    "BatchSink", "Outcome", "as_bytes", "as_id", "as_text", "headers_of", "misfit", "otherwise_marked",
+    "refusals_of", "rows_of", "writer_of",
+]  # fmt: skip
 
 Entry = TypeVar("Entry")
 Outcome = tuple[Sequence[int], ConnectorError | None]
@@ -108,6 +114,38 @@ class BatchSink(Bolt, Generic[Entry]):
             if self._outage is None:
                 for index in sorted(waiting):
                     self._collector.fail(tuples[index], reason)
+
+
+def writer_of(context: TaskContext) -> str:
+    """The name of a task among all that write marks."""
+    return f"{context.checkpoint_id}/{context.component_id}/{context.task_id}"
+
+
+def rows_of(batch: pa.RecordBatch) -> tuple[dict[int, dict[str, Any]], dict[int, str]]:
+    """The rows of a batch by their index, and why others cannot be read: Python has no such value."""
+    try:
+        return dict(enumerate(batch.to_pylist())), {}
+    except Exception:  # noqa: BLE001  # Arrow raises many types over a value
+        rows: dict[int, dict[str, Any]] = {}
+        refused: dict[int, str] = {}
+        for index in range(batch.num_rows):
+            try:
+                rows[index] = batch.slice(index, 1).to_pylist()[0]
+            except Exception as error:  # noqa: BLE001
+                refused[index] = f"Python has no such value: {type(error).__name__}: {error!s:.200}"
+        return rows, refused
+
+
+def refusals_of(text: str | bytes) -> dict[int, str]:
+    """What json.dumps made of the refusals of a write."""
+    return {int(index): reason for index, reason in json.loads(text).items()}
+
+
+def otherwise_marked(where: str) -> ConnectorError:
+    """Another process of this task has written since this one has looked."""
+    what = "the last mark is not the one that this process has seen: another process runs the task"
+    fix = "none is needed: nothing was written, and the task runs again"
+    return ConnectorError(what, where, fix, can_retry=True)
 
 
 def misfit(name: str, value: object, where: str, fix: str) -> ConnectorError:

@@ -3,12 +3,17 @@
 Rules of this file
 ------------------
 1. A file gets its name when all of it is on the disk. Its tuples are acked after that.
-2. A file's name is made of the ids of its tuples, so a second run of a micro-batch writes the same file.
+2. In ``set_bolt`` a file's name is made of the ids of its tuples, so a second run of a micro-batch writes the
+   same file.
+3. As an ``acktree.Sink`` a task numbers its files. The mark and the refusals are in the file's metadata, so
+   they get their name with the rows. A name is taken once: of two processes with the same task, the second
+   finds that the file is there.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import zlib
@@ -24,14 +29,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from acktree import Config, ConfigError, ConnectorError, OutputCollector, TaskContext, Tuple
+from acktree import Config, ConfigError, ConnectorError, OutputCollector, Sink, TaskContext, Tuple
 from acktree.arrow_arrays import array_of, holds, kinds_of, typed_array
-from acktree.connectors.batch_sink import BatchSink, Outcome
+from acktree.connectors.batch_sink import (
+    BatchSink,
+    Outcome,
+    otherwise_marked,
+    refusals_of,
+    rows_of,
+    writer_of,
+)
 
 __all__ = ["ParquetSink", "as_connector_errors"]
 
+_MARK: Final = b"acktree.mark"
+_REFUSED: Final = b"acktree.refused"
+"""The keys of a file's metadata."""
 
-class ParquetSink(BatchSink[dict[str, Any]]):
+
+class ParquetSink(BatchSink[dict[str, Any]], Sink):
     """Writes tuples into Parquet files of a folder, acked when their file is on the disk. At least once.
 
     Args:
@@ -62,6 +78,58 @@ class ParquetSink(BatchSink[dict[str, Any]]):
         component = re.sub(r"[^\w.-]", "_", context.component_id)
         self._name = f"part-{component}-{context.task_index}"
 
+    def open(self, config: Config, context: TaskContext) -> None:  # noqa: ARG002
+        """Name the files of this task."""
+        digest = hashlib.blake2b(writer_of(context).encode(), digest_size=8).hexdigest()
+        self._writer, self._last = f"part-{digest}", self.path / f"part-{digest}-{-1:012d}.parquet"
+
+    def last_mark(self) -> bytes | None:
+        """The mark in the newest file of this task. Keep that file."""
+        newest = self._newest()
+        if newest is None:
+            return None
+        self._last = newest
+        return self._metadata_of(newest)[_MARK]
+
+    def write(self, batch: pa.RecordBatch, mark: bytes) -> Mapping[int, str]:
+        """Write a file of the rows; its metadata has the mark."""
+        newest = self._newest()
+        if newest is None or self._metadata_of(newest)[_MARK] != mark:
+            rows, refused = rows_of(batch)
+            table, unfit = self._fitting(rows, batch.schema.names)
+            metadata = {_MARK: mark, _REFUSED: json.dumps(refused | unfit).encode()}
+            newest = self.path / f"{self._writer}-{_number_of(self._last) + 1:012d}.parquet"
+            self._write(table.replace_schema_metadata(metadata), newest, replaces=False)
+        found = self._metadata_of(newest)
+        if found[_MARK] != mark:  # another process has taken the name
+            raise otherwise_marked(self._where)
+        self._last = newest
+        return refusals_of(found[_REFUSED])
+
+    def _newest(self) -> Path | None:
+        with as_connector_errors(f"the folder {self.path}"):
+            return max(self.path.glob(f"{self._writer}-*.parquet"), default=None)
+
+    def _metadata_of(self, path: Path) -> dict[bytes, bytes]:
+        try:
+            with as_connector_errors(f"the file {path}"):
+                return dict(pq.read_schema(path).metadata or {})
+        except pa.ArrowException as error:
+            fix = "restore the file, or give the topology a new checkpoint and another folder"
+            raise ConnectorError(f"it cannot be read: {error!s:.200}", f"the file {path}", fix) from error
+
+    def _fitting(
+        self, rows: Mapping[int, dict[str, Any]], fields: Sequence[str]
+    ) -> tuple[pa.Table, dict[int, str]]:
+        """A table of the rows that fit; why the others do not, by their index."""
+        if lacking := self._lacking(fields):
+            assert self.schema is not None
+            return self.schema.empty_table(), dict.fromkeys(rows, str(lacking))
+        names = fields if self.schema is None else self.schema.names
+        table, refused = self._table_of(list(rows.values()), names)
+        indexes = list(rows)
+        return table, {indexes[number]: str(self._refusal(error)) for number, error in refused.items()}
+
     def entry(self, tup: Tuple) -> dict[str, Any]:
         """A row. Raises ConnectorError where Python cannot represent a value, or its unpickling raises."""
         try:
@@ -75,26 +143,32 @@ class ParquetSink(BatchSink[dict[str, Any]]):
         for index, tup in enumerate(tuples):
             by_fields.setdefault(tup.fields, []).append(index)
         for fields, indexes in by_fields.items():
-            names = fields if self.schema is None else tuple(self.schema.names)
-            missing = ", ".join(repr(name) for name in names if name not in fields)
-            if missing:
-                what = f"the tuples have no field {missing}, which the schema names"
-                fix = "emit it, or leave it out of the schema"
-                yield indexes, ConnectorError(what, self._where, fix)
+            if lacking := self._lacking(fields):
+                yield indexes, lacking
                 continue
+            names = fields if self.schema is None else tuple(self.schema.names)
             table, refused = self._table_of([entries[index] for index in indexes], names)
             for number, error in refused.items():
                 yield [indexes[number]], self._refusal(error)
             fitting = [index for number, index in enumerate(indexes) if number not in refused]
             if fitting:
-                self._write(table, _digest_of([tuples[index] for index in fitting]))
+                digest = _digest_of([tuples[index] for index in fitting])
+                self._write(table, self.path / f"{self._name}-{digest}.parquet")
                 yield fitting, None
 
-    def _write(self, table: pa.Table, digest: str) -> None:
+    def _lacking(self, fields: Sequence[str]) -> ConnectorError | None:
+        """What is wrong where fields of the schema are missing."""
+        missing = [repr(name) for name in (self.schema.names if self.schema else ()) if name not in fields]
+        if not missing:
+            return None
+        what = f"the tuples have no field {', '.join(missing)}, which the schema names"
+        return ConnectorError(what, self._where, "emit it, or leave it out of the schema")
+
+    def _write(self, table: pa.Table, path: Path, *, replaces: bool = True) -> None:
         """Write a file. Raises ConnectorError if it cannot be written."""
         try:
             with as_connector_errors(f"the folder {self.path}"):
-                _write_file(table, self.path / f"{self._name}-{digest}.parquet")
+                _write_file(table, path, replaces=replaces)
         except pa.ArrowException as error:
             fix = "give the sink a schema of types that Parquet has"
             raise ConnectorError(f"Parquet cannot hold a column: {error!s:.200}", self._where, fix) from error
@@ -224,8 +298,13 @@ def _digest_of(tuples: Sequence[Tuple]) -> str:
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
 
-def _write_file(table: pa.Table, path: Path) -> None:
-    """Write a file and sync it, then give it its name; an earlier file of that name is replaced."""
+def _number_of(path: Path) -> int:
+    """The number of a file of a task."""
+    return int(path.stem.removeprefix("part-").partition("-")[2])
+
+
+def _write_file(table: pa.Table, path: Path, *, replaces: bool) -> None:
+    """Write a file and sync it, then give it its name. A file of that name is replaced, or stays."""
     _make_folder(path.parent)
     beside = path.with_name(f".{path.name}.{uuid4().hex}")
     try:
@@ -233,7 +312,12 @@ def _write_file(table: pa.Table, path: Path) -> None:
             pq.write_table(table, file)
             file.flush()
             os.fsync(file.fileno())
-        beside.replace(path)
+        if replaces:
+            beside.replace(path)
+        else:
+            with suppress(FileExistsError):
+                path.hardlink_to(beside)
+            beside.unlink()
     except BaseException:
         beside.unlink(missing_ok=True)
         raise

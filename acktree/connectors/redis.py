@@ -16,19 +16,33 @@ Source: Redis's pages on streams, XREADGROUP, XAUTOCLAIM and XCLAIM.
 
 from __future__ import annotations
 
+import json
 import ssl
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Final
+from itertools import chain
+from typing import Any, Final, Literal
+
+import pyarrow as pa
 
 from acktree import (  # isort: skip
-    Config, ConfigError, ConnectorError, Failure, OpenMessages, Spout, SpoutOutputCollector, TaskContext,
-    Tuple,
+    Config, ConfigError, ConnectorError, Failure, OpenMessages, Sink, Spout, SpoutOutputCollector,
+    TaskContext, Tuple,
 )  # fmt: skip
 from acktree.connectors import client_errors
-from acktree.connectors.batch_sink import BatchSink, Outcome, as_bytes
+from acktree.connectors.batch_sink import (
+    BatchSink,
+    Outcome,
+    as_bytes,
+    as_id,
+    misfit,
+    otherwise_marked,
+    refusals_of,
+    rows_of,
+    writer_of,
+)
 from acktree.connectors.client_errors import Cause
 
 try:
@@ -37,7 +51,7 @@ try:
 except ModuleNotFoundError as missing:
     raise client_errors.missing_client(missing, "redis") from missing
 
-__all__ = ["RedisStreamSink", "RedisStreamSpout"]
+__all__ = ["RedisSink", "RedisStreamSink", "RedisStreamSpout"]
 
 _CONNECT_SECS: Final = 5.0
 _PAGE: Final = 1000
@@ -128,7 +142,7 @@ class RedisStreamSpout(Spout):
         self._url, self.stream, self.group, self.consumer = url, stream, group, consumer
         self.claim_idle_secs = claim_idle_secs
         self.keep_alive_secs = claim_idle_secs / 4
-        self._where = f"stream {stream!r}, group {group!r} at {_host_of(url, where)}"
+        self._where = f"stream {stream!r}, group {group!r} at {host_of(url, where)}"
         self._ahead: deque[_Entry] = deque()
         self._mine: set[str] = set()  # emitted, and without a verdict
         self._again: deque[tuple[str, int]] = deque()  # failed: to be claimed and emitted again
@@ -145,7 +159,7 @@ class RedisStreamSpout(Spout):
             self.consumer = f"{context.topology_name}-{context.component_id}-{context.task_index}"
         self._page = min(context.max_spout_pending or _PAGE, _PAGE)
         with self._as_connector_errors():
-            self._client = _client(self._url)
+            self._client = client_of(self._url)
             self._client.xpending(self.stream, self.group)  # raises NOGROUP where one of them is missing
 
     def next_tuple(self) -> None:
@@ -308,13 +322,15 @@ class RedisStreamSpout(Spout):
             raise connector_error(error, self._where) from error
 
 
-def _client(url: str) -> Any:  # noqa: ANN401  # on purpose: RESP2 and RESP3 answer differently
+def client_of(url: str) -> Any:  # noqa: ANN401  # on purpose: RESP2 and RESP3 answer differently
+    """A client that waits for five seconds. It connects at the first command."""
     return redis.Redis.from_url(
         url, socket_connect_timeout=_CONNECT_SECS, socket_timeout=_CONNECT_SECS, health_check_interval=0
     )
 
 
-def _host_of(url: str, where: str) -> str:
+def host_of(url: str, where: str) -> str:
+    """The host and port of a URL, or its socket. Raises a ConfigError that does not show the URL."""
     try:
         options: dict[str, Any] = redis.connection.parse_url(url)  # type: ignore[no-untyped-call]
     except Exception as error:  # noqa: BLE001  # no error may show the URL
@@ -363,13 +379,13 @@ class RedisStreamSink(BatchSink[dict[bytes, bytes]]):
     """
 
     def __init__(self, url: str, stream: str, *, maxlen: int | None = None) -> None:
-        self._where = f"stream {stream!r} at {_host_of(url, 'RedisStreamSink(...)')}"
+        self._where = f"stream {stream!r} at {host_of(url, 'RedisStreamSink(...)')}"
         self._url, self.stream, self.maxlen = url, stream, maxlen
 
     def prepare(self, config: Config, context: TaskContext, collector: Any) -> None:  # noqa: ANN401  # as Bolt's
         """Connect at the first page; the connections stay with the process."""
         super().prepare(config, context, collector)
-        self._client = context.cached((self._url, "redis"), lambda: _client(self._url))
+        self._client = context.cached((self._url, "redis"), lambda: client_of(self._url))
 
     def entry(self, tup: Tuple) -> dict[bytes, bytes]:
         """The fields as Redis keeps them."""
@@ -416,3 +432,167 @@ class RedisStreamSink(BatchSink[dict[bytes, bytes]]):
             return bool(self._client.ping())
         except (redis.exceptions.RedisError, OSError):
             return False
+
+
+_WRITE: Final = """
+local function failed(answer) return type(answer) == 'table' and answer.err or nil end
+
+local function add(key, names, values)
+  local before = redis.pcall('HMGET', key, unpack(names))
+  if failed(before) then return before.err end
+  for at, name in ipairs(names) do
+    local is_whole = string.match(values[at], '^[+-]?%d+$')
+    local answer = redis.pcall(is_whole and 'HINCRBY' or 'HINCRBYFLOAT', key, name, values[at])
+    if failed(answer) then
+      for undone = 1, at - 1 do
+        if before[undone] then redis.call('HSET', key, names[undone], before[undone])
+        else redis.call('HDEL', key, names[undone]) end
+      end
+      return answer.err
+    end
+  end
+end
+
+local function put(key, names, values)
+  local pairs = {}
+  for at, name in ipairs(names) do pairs[#pairs + 1], pairs[#pairs + 2] = name, values[at] end
+  return failed(redis.pcall('HSET', key, unpack(pairs)))
+end
+
+local seen, mark, unfit, mode = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+if mark ~= '' then
+  local found = redis.call('HMGET', KEYS[1], 'mark', 'refused', 'unfit')
+  if (found[1] or '') == mark then return {1, found[2], found[3]} end
+  if (found[1] or '') ~= seen then return {0} end
+end
+local refused, at = {}, 5
+while at <= #ARGV do
+  local index, key, count = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
+  local names, values = {}, {}
+  for field = 1, count do
+    names[field], values[field] = ARGV[at + 1 + 2 * field], ARGV[at + 2 + 2 * field]
+  end
+  refused[index] = (mode == 'add' and add or put)(key, names, values)
+  at = at + 3 + 2 * count
+end
+refused = cjson.encode(refused)
+if mark ~= '' then redis.call('HSET', KEYS[1], 'mark', mark, 'refused', refused, 'unfit', unfit) end
+return {1, refused, unfit}
+"""
+"""Writes hashes and a mark. Redis runs no other command in between, and logs all of it as one transaction."""
+
+_Hash = tuple[bytes, dict[bytes, bytes]]
+"""The name of a hash, and its fields."""
+
+
+class RedisSink(BatchSink[_Hash], Sink):
+    """Writes each tuple as a hash of its fields, and acks it when Redis has answered. At least once.
+
+    Args:
+        url: As of the spout; not of a cluster.
+        prefix: What the names of the hashes begin with.
+        key: The field whose value follows in the name. It is not in the hash.
+        mode: ``"upsert"``: the hash's fields get the new values. ``"add"``: the numbers in them grow by the
+            new ones; in ``set_bolt`` a message that is processed twice is added twice.
+
+    Keys are texts, numbers, UUIDs and dates, values are bytes, texts and numbers; a tuple with others fails
+    alone. As a sink, the mark of a task is in a hash named ``<prefix>acktree:<task>``: expire neither.
+    """
+
+    page = None
+
+    def __init__(
+        self, url: str, prefix: str, *, key: str = "key", mode: Literal["upsert", "add"] = "upsert"
+    ) -> None:
+        self._where = f"hashes {prefix!r} at {host_of(url, 'RedisSink(...)')}"
+        if mode not in ("upsert", "add"):
+            raise ConfigError(f"mode is {mode!r}", f"RedisSink(..., {prefix!r})", 'give "upsert" or "add"')
+        self._url, self.prefix, self.key, self.mode = url, prefix, key, mode
+
+    def prepare(self, config: Config, context: TaskContext, collector: Any) -> None:  # noqa: ANN401  # as Bolt's
+        """Connect at the first page; the connections stay with the process."""
+        super().prepare(config, context, collector)
+        self._connect(context)
+
+    def open(self, config: Config, context: TaskContext) -> None:  # noqa: ARG002
+        """Connect at the first command; the connections stay with the process."""
+        self._connect(context)
+        self._writer, self._seen = f"{self.prefix}acktree:{writer_of(context)}", b""
+
+    def _connect(self, context: TaskContext) -> None:
+        self._client = context.cached((self._url, "redis"), lambda: client_of(self._url))
+
+    def last_mark(self) -> bytes | None:
+        """The mark in this task's hash."""
+        with self._as_connector_errors():
+            self._seen = self._client.hget(self._writer, "mark") or b""
+        return self._seen or None
+
+    def write(self, batch: pa.RecordBatch, mark: bytes) -> Mapping[int, str]:
+        """Write hashes and the mark in one script."""
+        rows, refused = rows_of(batch)
+        hashes: dict[int, _Hash] = {}
+        for index, row in rows.items():
+            try:
+                hashes[index] = self._hash(row)
+            except ConnectorError as error:
+                refused[index] = str(error)
+        answer = self._run(self._writer, (self._seen, mark, json.dumps(refused)), hashes)
+        if not answer[0]:
+            raise otherwise_marked(self._where)
+        self._seen = mark
+        return self._refusals(answer[1]) | refusals_of(answer[2])
+
+    def entry(self, tup: Tuple) -> _Hash:
+        """The hash as Redis keeps it."""
+        return self._hash(tup.as_dict())
+
+    def send(self, _: Sequence[Tuple], entries: Sequence[_Hash]) -> Iterator[Outcome]:
+        """Write hashes in one script."""
+        answer = self._run(self.prefix, ("", "", "{}"), dict(enumerate(entries)))
+        refused = self._refusals(answer[1])
+        yield [index for index in range(len(entries)) if index not in refused], None
+        for index, reason in refused.items():
+            fix = "correct the value, or what Redis has under this name"
+            yield [index], ConnectorError(f"Redis refused the hash: {reason}", self._where, fix)
+
+    def _hash(self, row: Mapping[str, Any]) -> _Hash:
+        """Raises ConnectorError for a value that Redis does not take."""
+        if self.key not in row or len(row) == 1:
+            what = f"the tuple has no field {self.key!r}, or no other"
+            raise ConnectorError(
+                what, self._where, "emit the key and a value, or name another field: key=..."
+            )
+        encode = self._number if self.mode == "add" else self._value
+        name = self.prefix + as_id(repr(self.key), row[self.key], self._where)
+        fields = {field.encode(): encode(field, value) for field, value in row.items() if field != self.key}
+        return name.encode(), fields
+
+    def _value(self, field: str, value: object) -> bytes:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return self._number(field, value) if is_number else as_bytes(repr(field), value, self._where)
+
+    def _number(self, field: str, value: object) -> bytes:
+        for kind in (int, float):
+            if isinstance(value, kind) and not isinstance(value, bool):
+                return kind.__repr__(value).encode()
+        raise misfit(repr(field), value, self._where, "emit the number to add, or leave the field out")
+
+    def _run(self, writer: str, marks: tuple[Any, Any, str], hashes: Mapping[int, _Hash]) -> list[Any]:
+        """Run the script. Raises ConnectorError if Redis cannot be used."""
+        arguments: list[Any] = [*marks, self.mode]
+        for index, (name, fields) in hashes.items():
+            arguments += [index, name, len(fields), *chain.from_iterable(fields.items())]
+        with self._as_connector_errors():
+            answer: list[Any] = self._client.eval(_WRITE, 1, writer, *arguments)
+        return answer
+
+    def _refusals(self, answer: bytes) -> dict[int, str]:
+        return {index: f"Redis refused the hash: {reason}" for index, reason in refusals_of(answer).items()}
+
+    @contextmanager
+    def _as_connector_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (redis.exceptions.RedisError, OSError) as error:
+            raise connector_error(error, self._where) from error

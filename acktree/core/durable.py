@@ -109,6 +109,7 @@ _PLACES: Final[Mapping[str, str]] = {
     ),
     "acktree.otlp_metrics": "OtlpMetricsConsumer",
     "acktree.receiver": "Receiver",
+    "acktree.sink": "Sink",
     "acktree.spout": "EndOfStream Spout SpoutOutputCollector",
     "acktree.tasks.spouts.retries": "Redriven",
     "acktree.topology.builder": "BoltDeclarer SpoutDeclarer TopologyBuilder",

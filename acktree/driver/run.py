@@ -10,6 +10,7 @@ from itertools import chain
 from threading import Event
 
 from acktree.checkpoint.folder import Checkpoint
+from acktree.checkpoint.gate_log import GateLog
 from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.journal import Journal
 from acktree.core.stats.counters import Counters
@@ -57,6 +58,7 @@ class Run:
         events: Where the event log goes.
         traces: Where traced messages are recorded.
         watched: The messages that operators watch.
+        gates: The gates; None if there are none.
         described: With the user's classes, which the plan does not have; None where there is only the plan.
     """
 
@@ -81,6 +83,7 @@ class Run:
     events: EventLog = field(default_factory=lambda: EventLog(None, ""))
     traces: TraceRecorder = field(default_factory=lambda: TraceRecorder(None, 0.0, 0))
     watched: WatchedIds = field(default_factory=WatchedIds)
+    gates: GateLog | None = None
 
     @property
     def name(self) -> str:
@@ -88,9 +91,10 @@ class Run:
         return self.plan.topology.name
 
     def set_active(self, *, active: bool) -> None:
-        """Activate or deactivate all spouts."""
+        """Activate or deactivate all spouts. What has passed a gate goes on."""
         for thread in self.threads.by_task.values():
-            thread.set_active(active)
+            if thread.task.component.gated is None:
+                thread.set_active(active)
 
     def order_kill(self, wait_secs: float) -> float:
         """Deactivate, and let the supervisor stop the run once no message is open. Returns without waiting.
@@ -113,7 +117,8 @@ class Run:
     @property
     def is_active(self) -> bool:
         """Whether spouts are to be asked for messages, and not deactivated."""
-        return any(thread.is_wanted for thread in self.threads.by_task.values())
+        threads = self.threads.by_task.values()
+        return any(thread.is_wanted for thread in threads if thread.task.component.gated is None)
 
     def counters(self) -> Counters:
         """All counters of this run so far, in a copy."""
@@ -168,4 +173,5 @@ class Run:
             and self.inbox.has_run_all
             and self.checkpoint.is_committed(self.results.progress.batch_id)
             and not self.rows_open()
+            and (self.gates is None or self.gates.is_empty)
         )

@@ -90,6 +90,8 @@ class Supervisor:
             return
         self.run.checkpoint.sync(batch_id)
         self._committed = batch_id
+        if self.run.gates is not None:
+            self.run.gates.publish(batch_id)
         self.run.threads.dispatch(batch_id)
         self.run.inbox.committed(end)
         self.run.threads.wake()
@@ -204,7 +206,8 @@ class Supervisor:
         if not threads or not run.threads.redriving.acquire(blocking=False):
             return False
         try:
-            if not all(thread.has_ended for thread in threads) or not run.is_idle:
+            users = (thread for thread in threads if thread.task.component.gated is None)
+            if not all(thread.has_ended for thread in users) or not run.is_idle:
                 return False
             run.checkpoint.mark_ended()
         finally:

@@ -24,6 +24,7 @@ from acktree.config import MOST_PARTITIONS
 from acktree.core.state.store import MemoryStore
 from acktree.errors import CheckpointError, ConfigError, ending_at_caller, nearest
 from acktree.tasks.bolts.moved_memory import moved
+from acktree.topology.gates import GATE
 from acktree.topology.shape import Part, Shape
 
 __all__ = ["rebalance", "reset_state"]
@@ -194,11 +195,24 @@ def _store_of(blobs: Mapping[str, bytes]) -> MemoryStore:
 
 def _begin(held: Checkpoint, shape: Shape, partitions: int, memories: Memories | None) -> None:
     """Begin a generation of Spark's checkpoint with these memories; None: with none, and nothing open."""
+    _refuse_in_doubt(held, shape)
     if memories is not None:
         folder = held.folder / f"memory-{held.next_generation}"
         shutil.rmtree(folder, ignore_errors=True)  # of a tool that died
         write_memories(folder, memories)
     held.begin_generation(shape, partitions, has_memory=memories is not None, is_lost=memories is None)
+
+
+def _refuse_in_doubt(held: Checkpoint, shape: Shape) -> None:
+    """Refuse where a sink may have rows of a micro-batch that would be cut otherwise from now on."""
+    for name, part in shape.parts.items():
+        is_gated = any(read.source.startswith(GATE) for read in part.inputs)
+        if is_gated and not part.streams and not part.remembers and held.is_in_doubt:
+            raise CheckpointError(
+                f"a micro-batch was begun and is not committed, and {name!r} may have written its rows",
+                str(held.place),
+                "submit the topology as it was, and stop it when it has gone on",
+            )
 
 
 def _memories(held: Checkpoint) -> Memories:

@@ -28,6 +28,7 @@ from acktree.tasks.spouts.dataframe import DataFrameTask
 from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.task import SpoutTask
 from acktree.tasks.spouts.verdict_batch import VerdictBatch, timed_out, verdict_batches_of
+from acktree.topology.gates import GateSpout
 from acktree.topology.model import Topology
 
 __all__ = ["add_spouts", "dataframe_task", "ordering", "recover", "redrive_ordered", "send"]
@@ -55,8 +56,12 @@ def add_spouts(topology: Topology, run: Run, recorder: DeadLetterRecorder) -> No
                 )
             else:
                 mine = copy.deepcopy(spout.user_object)
+                if isinstance(mine, GateSpout):
+                    assert run.gates is not None, "a topology with gates has their log"
+                    mine.connect(run.gates)
                 task = SpoutTask(mine, bare, task_id, plan, spout_host, held.first_sequence)
-                task.has_ended = held.has_ended  # then it runs for its dead letters alone
+                # Then it runs for its dead letters alone; what they lead to passes gates as before.
+                task.has_ended = held.has_ended and spout.gated is None
             run.results.metrics.watch(spout.id, task_id, task.grown_metrics)
             run.results.totals.watch(spout.id, task_id, task)
             run.threads.by_task[task_id] = SpoutThread(task, config, run.change.set, run.inbox.is_running)

@@ -21,6 +21,7 @@ from acktree.checkpoint.acker_log import DurableAcker
 from acktree.checkpoint.commit_log import CommitLog
 from acktree.checkpoint.files import Files
 from acktree.checkpoint.folder import Checkpoint
+from acktree.checkpoint.gate_log import gate_log_of
 from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.inbox_files import ChunkKind
 from acktree.checkpoint.location import location_of, refuse_letters_beside
@@ -288,6 +289,7 @@ def _start(
         consumers=Consumers(config, topology.name, errors),
         events=events,
         traces=traces,
+        gates=None if acker is None else gate_log_of(plan, acker.still_open),
     )
     commits = recovered_log(held, run, acker)
     add_spouts(topology, run, recorder)

@@ -88,6 +88,12 @@ class Plan:
             first_sequence: The first sequence of this run.
         """
         is_tracking = config.acker_executors != 0
+        if not is_tracking and any(bolt.exactly_once for bolt in topology.bolts):
+            raise ConfigError(
+                "without ackers no verdict lets a tuple through the gate of an exactly-once bolt",
+                "Config(acker_executors=0)",
+                "leave acker_executors out, or declare the bolts without exactly_once",
+            )
         seen: list[object] = []
         pickles = {bolt.id: definition_pickle(bolt.user_object, seen) for bolt in topology.bolts}
         bare = {name: replace(part, user_object=None) for name, part in topology.components.items()}
@@ -239,11 +245,18 @@ class Plan:
         return hooks
 
     def context(
-        self, component: Component, task: int, clock: Clock, services: TaskServices | None = None
+        self,
+        component: Component,
+        task: int,
+        clock: Clock,
+        services: TaskServices | None = None,
+        *,
+        txid: int | None = None,
     ) -> TaskContext:
         """The context of a task.
 
         Args:
+            txid: The number of the micro-batch, of a bolt.
             services: What its methods call. None where there is no task, as for a grouping.
         """
         index = component.task_ids.index(task)
@@ -255,7 +268,7 @@ class Plan:
         }
         return TaskContext(
             self.topology.name, component.id, task, index, tasks, checkpoint_id=mark, input_fields=fields,
-            _clock=clock, _services=services or TaskServices(),
+            txid=txid, _clock=clock, _services=services or TaskServices(),
         )  # fmt: skip
 
     @cached_property

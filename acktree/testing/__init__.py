@@ -8,10 +8,12 @@ from acktree.testing.complete import CompletedTopology, Fixed, VerdictKey, Verdi
 from acktree.testing.feeder import FeederSpout
 from acktree.testing.local_cluster import LocalCluster
 from acktree.testing.local_topology import LocalTopology
+from acktree.testing.sink_checks import SINK_CHECKS, MakeSink, ReadRows, check_sink
 from acktree.testing.spout_checks import SPOUT_CHECKS, check_spout
 from acktree.testing.spout_harness import Arrived, SpoutHarness
 
 __all__ = [
+    "SINK_CHECKS",
     "SPOUT_CHECKS",
     "Arrived",
     "Broker",
@@ -20,10 +22,13 @@ __all__ = [
     "Fixed",
     "LocalCluster",
     "LocalTopology",
+    "MakeSink",
     "MakeSpout",
+    "ReadRows",
     "SpoutHarness",
     "VerdictKey",
     "VerdictTable",
+    "check_sink",
     "check_spout",
     "complete_topology",
 ]

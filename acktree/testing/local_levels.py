@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from acktree.core.data.frames import Kind, WireRow
 from acktree.core.data.values import decode_rows
+from acktree.core.packing import Buffer
 from acktree.core.state.store import MemoryStore
 from acktree.driver.ticks import Ticks
 from acktree.tasks.bolts.level import run_level
@@ -96,11 +97,18 @@ class LocalLevels:
 
 
 class _Emitted(Observer):
-    """Notes all tuples that are emitted, for the test."""
+    """Notes all tuples that are emitted, for the test; not those of a run that does not count."""
 
     def __init__(self, batches: dict[tuple[str, str], list[pa.RecordBatch]]) -> None:
         self._batches = batches
+        self._noted: list[Emitted] = []
 
     def emitted(self, emitted: Emitted) -> None:
-        key = emitted.component, emitted.emission.stream
-        self._batches.setdefault(key, []).append(emitted.emission.batch)
+        self._noted.append(emitted)
+
+    def driver_rows(self) -> Iterator[tuple[Kind, bytes, Buffer]]:
+        for emitted in self._noted:
+            key = emitted.component, emitted.emission.stream
+            self._batches.setdefault(key, []).append(emitted.emission.batch)
+        self._noted.clear()
+        return iter(())

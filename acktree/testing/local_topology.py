@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -12,6 +13,8 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from acktree import markup
+from acktree.checkpoint.commit_log import Commit, Outcome
+from acktree.checkpoint.gate_log import gate_log_of
 from acktree.config import Config
 from acktree.core.data.context import forget_cached
 from acktree.core.data.frames import WireRow
@@ -45,6 +48,7 @@ from acktree.testing.local_inbox import LocalInbox
 from acktree.testing.local_levels import LocalLevels
 from acktree.texts import short_repr
 from acktree.topology.describe import Description
+from acktree.topology.gates import GateSpout
 from acktree.topology.model import Component, Topology
 from acktree.traces.events import Event, EventLog, EventLogger
 from acktree.traces.recorder import TraceRecorder
@@ -88,7 +92,10 @@ class LocalTopology(RunningTopology):
         Raises:
             SpoutError: A spout's ``open`` raised.
         """
-        self.plan = Plan.of(topology, config.without_secrets(), config.partitions or 1, config.run_salt or 0)
+        # A sink's marks are kept under the salt: those of another cluster are not this one's.
+        salt = secrets.randbits(64) if any(bolt.is_sink for bolt in topology.bolts) else 0
+        salt = salt if config.run_salt is None else config.run_salt
+        self.plan = Plan.of(topology, config.without_secrets(), config.partitions or 1, salt)
         self._error_log = ErrorLog(config)
         self._dead_letters = DeadLetters(
             IN_MEMORY, self._send_again, is_open=self._has_open_letter, now_ms=now_ms
@@ -102,9 +109,11 @@ class LocalTopology(RunningTopology):
         self._watched = WatchedIds(now_ms)
         self._orders = OperatorOrders(self.plan, self._recorded, self._levels.obey, self._watched)
         self._events = EventLog(event_logger, self.plan.topology.name, is_threaded=False)
+        acker = Acker(self.plan)
+        self._gates = gate_log_of(self.plan, acker.ledger.still_open)
         self._results = BatchResults(
             self.plan,
-            MemoryAcker(Acker(self.plan)),
+            MemoryAcker(acker),
             self._error_log,
             traces=self._recorded,
             events=self._events,
@@ -277,7 +286,8 @@ class LocalTopology(RunningTopology):
     def deactivate(self) -> None:
         """Stop asking the spouts for messages; verdicts still arrive."""
         for task in self._tasks.values():
-            task.deactivate()
+            if task.component.gated is None:  # what has passed a gate goes on
+                task.deactivate()
 
     def tuples(self, component: str, stream: str = "default") -> list[list[Any]]:
         """All that a component emitted on a stream."""
@@ -301,7 +311,8 @@ class LocalTopology(RunningTopology):
     @property
     def has_ended(self) -> bool:
         """Whether every spout has ended and every message has its verdict."""
-        return all(task.has_ended and task.is_idle for task in self._tasks.values())
+        users = (task for task in self._tasks.values() if task.component.gated is None)
+        return self._is_idle and all(task.has_ended for task in users)
 
     def describe(self) -> Description:
         """What runs where."""
@@ -367,7 +378,8 @@ class LocalTopology(RunningTopology):
 
     @property
     def _is_idle(self) -> bool:
-        return all(task.is_idle for task in self._tasks.values())
+        is_passed = self._gates is None or self._gates.is_empty
+        return is_passed and all(task.is_idle for task in self._tasks.values())
 
     def close(self) -> None:
         """Deactivate and close the spouts. A second call does nothing."""
@@ -401,7 +413,11 @@ class LocalTopology(RunningTopology):
             note_failed=self._note_failed,
         )  # fmt: skip
         bare = self.plan.topology.components[name]
-        task = SpoutTask(copy.deepcopy(given), bare, task_id, self.plan, spout_host, 0)
+        spout_copy = copy.deepcopy(given)
+        if isinstance(spout_copy, GateSpout):
+            assert self._gates is not None, "a topology with gates has their log"
+            spout_copy.connect(self._gates)
+        task = SpoutTask(spout_copy, bare, task_id, self.plan, spout_host, 0)
         try:
             with standing(task.place):
                 task.open(self.now_ms)
@@ -432,6 +448,9 @@ class LocalTopology(RunningTopology):
         self._results.note(by_kind, self.now_ms)
         self._batch_id += 1
         decided = self._results.judge(MicroBatch(self._batch_id, self.now_ms), by_kind, lambda _: iter(()))
+        if self._gates is not None:
+            self._gates.write(Commit(self._batch_id, self.now_ms, -1), Outcome(by_kind, decided.verdicts))
+            self._gates.publish(self._batch_id)
         for task, verdicts in decided.by_task.items():
             self._tasks[task].dispatch(verdicts)
 

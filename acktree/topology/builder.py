@@ -19,8 +19,10 @@ from acktree.core.data.fields import DEFAULT_STREAM
 from acktree.core.data.groupings import CustomGrouping
 from acktree.core.spouts.retry import Retry
 from acktree.errors import TopologyError, ending_at_caller, naming_keywords
+from acktree.sink import Sink
 from acktree.spout import Spout
 from acktree.topology.declared import Declared, Input
+from acktree.topology.gates import with_gates
 from acktree.topology.model import Topology
 from acktree.topology.validate import checked_components
 
@@ -83,6 +85,9 @@ class TopologyBuilder:
         id: str,
         bolt: AnyBolt,
         parallelism: int = 1,
+        *,
+        exactly_once: bool = False,
+        retry: Retry | None = None,
     ) -> BoltDeclarer:
         """Add a bolt; declare its inputs with the grouping methods of the result.
 
@@ -91,8 +96,31 @@ class TopologyBuilder:
             bolt: An instance of Bolt, BasicBolt or ArrowBolt, or a function with ``@bolt``; each task uses a
                 pickled copy of it.
             parallelism: Number of tasks.
+            exactly_once: A tuple goes to this bolt when every message that it hangs on is ACKED, as a message
+                of its own. What the bolt remembers of it and what it emits for it commit together, or leave
+                no trace. Not for a Bolt, which acks by itself.
+            retry: The policy for such messages. None: ``Retry(max_attempts=5)``.
         """
-        declared = Declared("set_bolt", id, bolt, parallelism)
+        declared = Declared("set_bolt", id, bolt, parallelism, retry)
+        declared.settings["exactly_once"] = exactly_once
+        self._declared.append(declared)
+        return BoltDeclarer(declared)
+
+    @naming_keywords
+    def set_sink(
+        self, id: str, sink: Sink, parallelism: int = 1, *, retry: Retry | None = None
+    ) -> BoltDeclarer:
+        """Add a sink that writes each tuple once; declare its inputs as those of a bolt.
+
+        A tuple goes to it when every message that it hangs on is ACKED. See ``docs/exactly-once.md``.
+
+        Args:
+            id: The id by which errors and statistics refer to it.
+            sink: An instance of ``Sink``, such as ``SqlSink``; each task uses a pickled copy of it.
+            parallelism: Number of tasks. Each writes in a transaction of its own.
+            retry: The policy for rows that the sink refuses. None: ``Retry(max_attempts=5)``.
+        """
+        declared = Declared("set_sink", id, sink, parallelism, retry)
         self._declared.append(declared)
         return BoltDeclarer(declared)
 
@@ -109,6 +137,7 @@ class TopologyBuilder:
             TopologyError: The first mistake found, with the call that contains it and the fix.
         """
         name, components = checked_components(self._name, self._declared)
+        components = with_gates(components)
         subscriptions = tuple(edge for component in components for edge in component.inputs)
         return Topology(name, {component.id: component for component in components}, subscriptions)
 

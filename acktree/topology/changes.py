@@ -18,6 +18,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from acktree.topology.gates import GATE
 from acktree.topology.shape import Input, Part, Shape
 
 __all__ = ["CHECKPOINT", "Change", "changes"]
@@ -50,7 +51,7 @@ def changes(before: Shape, now: Shape, waiting: Collection[str]) -> list[Change]
     Args:
         before: The shape of the last run.
         now: The shape of this run; components that were there before keep their task ids.
-        waiting: Spouts that still have messages in the inbox.
+        waiting: Spouts that still have messages in the inbox; gates also with tuples that wait for it.
     """
     if other := _another(before, now):
         return [other]
@@ -63,6 +64,7 @@ def changes(before: Shape, now: Shape, waiting: Collection[str]) -> list[Change]
             found.append(_removed(name, old, is_waiting=name in waiting))
         elif old is not None and new is not None and old != new:
             found += _changed(name, old, new, is_waiting=name in waiting)
+            found += _behind_gates(name, old, new, waiting)
     if before.is_tracked != now.is_tracked:
         found.append(_tracked(before, now))
     # Another refused change may be the reason why memory moved; its fix then also fixes that.
@@ -183,6 +185,15 @@ def _changed_bolt(name: str, old: Part, new: Part) -> Iterator[Change]:
         yield from _inputs(name, old, new, is_bound=has_memory and len(new.tasks) > 1)
     if old.streams != new.streams:
         yield Change(f"bolt {name!r} has other streams or fields")
+
+
+def _behind_gates(name: str, old: Part, new: Part, waiting: Collection[str]) -> Iterator[Change]:
+    """A refusal if tuples of a gate could go to other tasks when a micro-batch runs again."""
+    choices = ([read.choice for read in part.inputs] for part in (old, new))
+    is_other = len(old.tasks) != len(new.tasks) or next(choices) != next(choices)
+    if is_other and any(read.source.startswith(GATE) and read.source in waiting for read in old.inputs):
+        what = f"bolt {name!r} has another parallelism or grouping"
+        yield Change(what, "a micro-batch with tuples of its gates may run again, for other tasks", _DRAIN)
 
 
 def _parallelism_of_bolt(name: str, old: Part, new: Part, *, has_memory: bool) -> Change:

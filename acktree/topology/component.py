@@ -59,6 +59,9 @@ class Component:
             component.
         threads: How many tuples of a task a bolt executes at once, each on a thread. None for any other
             component.
+        exactly_once: Whether it is a bolt with gates in front and behind: see ``topology/gates.py``.
+        is_sink: Whether it is a ``Sink``, behind gates too, and not a bolt.
+        gated: Of a gate the component whose tuples it lets through. None for any other component.
     """
 
     id: str
@@ -78,6 +81,9 @@ class Component:
     told_columns: tuple[str, ...] = ()
     max_concurrency: int | None = None
     threads: int | None = None
+    exactly_once: bool = False
+    is_sink: bool = False
+    gated: str | None = None
 
     def __repr__(self) -> str:
         tasks = f"tasks {self.task_ids[0]} to {self.task_ids[-1]}" if self.task_ids else "no tasks"

@@ -41,19 +41,19 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """One ``set_spout`` or ``set_bolt`` call, with the groupings chained to it so far.
+    """One ``set_spout``, ``set_bolt`` or ``set_sink`` call, with the groupings chained to it so far.
 
     Attributes:
-        method: ``"set_spout"`` or ``"set_bolt"``.
+        method: The name of the call.
         id: The given id, unchecked.
-        user_object: The given spout or bolt, unchecked.
+        user_object: The given spout, bolt or sink, unchecked.
         parallelism: The given parallelism, unchecked.
         retry: The given retry, unchecked.
         inputs: The chained groupings so far.
         settings: Arguments of other chained methods, by method, unchecked.
     """
 
-    method: Literal["set_spout", "set_bolt"]
+    method: Literal["set_spout", "set_bolt", "set_sink"]
     id: object
     user_object: object
     parallelism: object = 1
@@ -71,13 +71,13 @@ class Declared:
 
     @property
     def kind(self) -> Literal["spout", "bolt"]:
-        """``"spout"`` or ``"bolt"``, by the method that was called."""
+        """``"spout"`` or ``"bolt"``, by the method that was called. A sink is a kind of bolt."""
         return "spout" if self.method == "set_spout" else "bolt"
 
     @property
     def name(self) -> str:
         """Its name in errors: ``bolt 'count'``."""
-        return f"{self.kind} {self.id!r}"
+        return f"{self.method.removeprefix('set_')} {self.id!r}"
 
     @property
     def owner(self) -> str:

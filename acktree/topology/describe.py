@@ -74,6 +74,9 @@ class Description:
             stream = "" if edge["stream"] == "default" else f"{edge['stream']}: "
             label = _quoted(stream + edge["grouping"])
             lines.append(f'  {nodes[edge["source"]]} {arrow}|"{label}"| {nodes[edge["subscriber"]]}')
+        for gate, about in self.data["components"].items():
+            if "gate_of" in about:
+                lines.append(f'  {nodes[about["gate_of"]]} -.->|"once ACKED"| {nodes[gate]}')
         return "\n".join(lines)
 
     def _lines_of(self, component: str) -> list[str]:
@@ -87,6 +90,9 @@ class Description:
             [f"messages time out after {secs:g} s"] if (secs := about.get("message_timeout_secs")) else []
         )
         extra += [about["retry"]] if about["retry"] else []
+        extra += [about["promise"]] if "promise" in about else []
+        if "gate_of" in about:
+            return [f"gate {component}, {numbers}, {about['retry']}", f"  <- {about['gate_of']} once ACKED"]
         lines = [
             f"{about['kind']} {component} ({about['class']}), {numbers}" + "".join(f", {e}" for e in extra)
         ]
@@ -126,7 +132,10 @@ def describe(
         {
             "name": name,
             "partitions": partitions,
-            "components": {component.id: _about(component) for component in components.values()},
+            "components": {
+                component.id: _about(component) | _promise_of(component, components)
+                for component in components.values()
+            },
             "subscriptions": [
                 {
                     "source": edge.source,
@@ -167,6 +176,18 @@ def _about(component: Component) -> dict[str, Any]:
         "retry_pauses_secs": None if retry is None else longest_pauses_secs(retry),
         "retry_max_age_secs": None if retry is None else retry.max_age_secs,
     }
+
+
+def _promise_of(component: Component, components: Mapping[str, Component]) -> dict[str, Any]:
+    """What is said of gates and beside gates; nothing in a topology without any."""
+    if component.gated is not None:
+        return {"gate_of": component.gated}
+    if component.exactly_once:
+        return {"promise": "exactly once"}
+    is_behind = any(components[edge.source].gated is not None for edge in component.inputs)
+    if is_behind and component.remembers:
+        return {"promise": "at least once: it may remember a tuple twice, add exactly_once=True"}
+    return {"promise": "at least once"} if is_behind else {}
 
 
 def _words(grouping: Grouping) -> str:

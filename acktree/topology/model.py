@@ -64,6 +64,10 @@ class Topology:
         """The subscriptions to a stream, by id of the subscriber. Empty if there are none."""
         return self._readers.get((component, stream), ())
 
+    def gates(self, component: str, stream: str) -> tuple[str, ...]:
+        """The gates that the tuples of a stream are staged for, by id. Empty if there are none."""
+        return self._gates.get((component, stream), ())
+
     def component_of(self, task_id: int) -> Component:
         """The component of a task. KeyError for an unknown task id."""
         return self._by_task[task_id]
@@ -109,6 +113,15 @@ class Topology:
         for edge in self.subscriptions:
             readers[edge.source, edge.stream] = (*readers.get((edge.source, edge.stream), ()), edge)
         return readers
+
+    @cached_property
+    def _gates(self) -> dict[tuple[str, str], tuple[str, ...]]:
+        gates: dict[tuple[str, str], tuple[str, ...]] = {}
+        for gate in self.spouts:
+            for stream in gate.streams if gate.gated is not None else ():
+                assert gate.gated is not None
+                gates[gate.gated, stream] = (*gates.get((gate.gated, stream), ()), gate.id)
+        return gates
 
     @cached_property
     def _by_task(self) -> dict[int, Component]:

@@ -18,6 +18,7 @@ from acktree.bolt import MOST_AT_ONCE, AnyBolt, ArrowBolt, BasicBolt, Bolt
 from acktree.core.data.fields import DEFAULT_STREAM, StreamDeclaration, declare_streams
 from acktree.dataframe_spout import DataFrameSpout
 from acktree.function_bolt import FunctionBolt
+from acktree.sink import Sink
 from acktree.spout import Spout
 from acktree.topology.declared import Declared, shown
 
@@ -34,28 +35,17 @@ _WAITING: Final = (Bolt, BasicBolt)
 """The classes whose tuples may be executed at once."""
 
 
-def checked_object(declared: Declared) -> Spout | AnyBolt:
-    """The given spout or bolt, after checking that it is one and that its hooks can be called."""
+def checked_object(declared: Declared) -> Spout | AnyBolt | Sink:
+    """The given spout, bolt or sink, after checking that it is one and that its hooks can be called."""
     given = declared.user_object
     call = f"{declared.method}({declared.id!r}, "
     if isinstance(given, type):
         fix = f"make one: {call}{given.__name__}(), ...)"
         raise declared.mistake(f"{declared.name} is the class {given.__name__}, not an instance of it", fix)
+    if declared.method == "set_sink":
+        return _checked_sink(declared, given)
     if isinstance(given, Spout):
-        if declared.kind == "bolt":
-            raise declared.mistake(
-                f"{declared.owner} is a spout", f"add it with set_spout({declared.id!r}, ...)"
-            )
-        redelivers: object = given.redelivers
-        if not isinstance(redelivers, bool):
-            what = f"redelivers of {declared.owner} is {redelivers!r:.60}"
-            raise declared.mistake(what, "True: the queue brings back what was open; False: acktree does")
-        if isinstance(given, DataFrameSpout) and declared.parallelism != 1:
-            what = f"{declared.owner} has parallelism {shown(declared.parallelism)}, and Spark reads its rows"
-            raise declared.mistake(what, "leave parallelism out: its rows are read in all partitions anyway")
-        _check_hooks(declared, given, Spout)
-        _check_keep_alive(declared, given)
-        return given
+        return _checked_spout(declared, given)
     if isinstance(given, _BOLTS):
         if declared.kind == "spout":
             raise declared.mistake(
@@ -68,9 +58,35 @@ def checked_object(declared: Declared) -> Spout | AnyBolt:
         if declared.kind == "spout":
             fix = "for fixed items use IterableSpout(function, outputs=[...]), else derive a class from Spout"
         raise declared.mistake(f"{declared.name} is a plain function, {shown(given)}", fix)
+    if isinstance(given, Sink):
+        raise declared.mistake(f"{declared.owner} is a sink", f"add it with set_sink({declared.id!r}, ...)")
     bases = "Spout" if declared.kind == "spout" else "Bolt, BasicBolt or ArrowBolt"
     what = f"{declared.name} is {shown(given)}, which is no {declared.kind}"
     raise declared.mistake(what, f"give an instance of a class derived from {bases}")
+
+
+def _checked_sink(declared: Declared, given: object) -> Sink:
+    if not isinstance(given, Sink):
+        what = f"{declared.owner} is not a Sink, and cannot tell what it has written"
+        fix = f"derive it from Sink; or write at least once, with set_bolt({declared.id!r}, ...)"
+        raise declared.mistake(what, fix)
+    _check_hooks(declared, given, Sink)
+    return given
+
+
+def _checked_spout(declared: Declared, given: Spout) -> Spout:
+    if declared.kind == "bolt":
+        raise declared.mistake(f"{declared.owner} is a spout", f"add it with set_spout({declared.id!r}, ...)")
+    redelivers: object = given.redelivers
+    if not isinstance(redelivers, bool):
+        what = f"redelivers of {declared.owner} is {redelivers!r:.60}"
+        raise declared.mistake(what, "True: the queue brings back what was open; False: acktree does")
+    if isinstance(given, DataFrameSpout) and declared.parallelism != 1:
+        what = f"{declared.owner} has parallelism {shown(declared.parallelism)}, and Spark reads its rows"
+        raise declared.mistake(what, "leave parallelism out: its rows are read in all partitions anyway")
+    _check_hooks(declared, given, Spout)
+    _check_keep_alive(declared, given)
+    return given
 
 
 def checked_streams(declared: Declared, user_object: Spout | AnyBolt) -> dict[str, StreamDeclaration]:
@@ -117,7 +133,7 @@ def checked_remembers(declared: Declared, user_object: Spout | AnyBolt) -> tuple
     return tuple(checked)
 
 
-def checked_tick_secs(declared: Declared, user_object: Spout | AnyBolt) -> float | None:
+def checked_tick_secs(declared: Declared, user_object: Spout | AnyBolt | Sink) -> float | None:
     """The bolt's own tick interval, if it has one."""
     secs: object = getattr(user_object, "tick_secs", None)
     class_name = type(user_object).__name__
@@ -155,7 +171,9 @@ def _check_keep_alive(declared: Declared, spout: Spout) -> None:
         raise declared.mistake(f"{declared.owner} has keep_alive_secs = {secs} and no keep_alive", fix)
 
 
-def checked_concurrency(declared: Declared, user_object: Spout | AnyBolt) -> tuple[int | None, int | None]:
+def checked_concurrency(
+    declared: Declared, user_object: Spout | AnyBolt | Sink
+) -> tuple[int | None, int | None]:
     """How many tuples of a task are executed at once: as coroutines, or on threads."""
     most: object = getattr(user_object, "max_concurrency", None)
     threads: object = getattr(user_object, "threads", None)

@@ -19,12 +19,15 @@ from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 from typing import Final
 
+from acktree.bolt import AnyBolt, Bolt
 from acktree.core.data import groupings
+from acktree.core.data.fields import StreamDeclaration
 from acktree.core.data.groupings import CustomGrouping, Grouping
 from acktree.core.ids import MAX_SPOUT_TASK
 from acktree.core.spouts.retry import Retry
 from acktree.dataframe_spout import DataFrameSpout
 from acktree.errors import TopologyError, nearest
+from acktree.spout import Spout
 from acktree.topology.component import Component, Subscription
 from acktree.topology.declared import Declared, Input, shown
 from acktree.topology.misspelt import refuse_misspelt
@@ -47,6 +50,14 @@ _WITHOUT_ARGUMENT: Final[Mapping[str, Grouping]] = {
     "all_grouping": groupings.All(),
     "direct_grouping": groupings.Direct(),
 }
+_TO_ONE_TASK: Final = (
+    groupings.Shuffle,
+    groupings.LocalOrShuffle,
+    groupings.NoneGrouping,
+    groupings.Fields,
+    groupings.PartialKey,
+    groupings.Global,
+)
 
 
 def checked_components(name: object, declared: Sequence[Declared]) -> tuple[str, list[Component]]:
@@ -121,9 +132,12 @@ def _component(each_id: str, each: Declared) -> Component:
     if retry is not None and not isinstance(retry, Retry):
         what = f"retry of {each.owner} is {shown(retry)}"
         raise each.mistake(what, "give a policy: retry=Retry(max_attempts=5)")
+    exactly_once = _checked_exactly_once(each, user_object)
     max_concurrency, threads = checked_concurrency(each, user_object)
-    streams, remembers = checked_streams(each, user_object), checked_remembers(each, user_object)
-    refuse_misspelt(each, user_object)
+    streams, remembers = dict[str, StreamDeclaration](), tuple[str, ...]()
+    if isinstance(user_object, Spout | AnyBolt) and each.method != "set_sink":
+        streams, remembers = checked_streams(each, user_object), checked_remembers(each, user_object)
+        refuse_misspelt(each, user_object)
     return Component(
         id=each_id,
         kind=each.kind,
@@ -142,7 +156,27 @@ def _component(each_id: str, each: Declared) -> Component:
         told_columns=_told_columns(user_object),
         max_concurrency=max_concurrency,
         threads=threads,
+        exactly_once=exactly_once,
+        is_sink=each.method == "set_sink",
     )
+
+
+def _checked_exactly_once(each: Declared, user_object: object) -> bool:
+    if each.method == "set_sink":
+        if "set_execute_timeout_secs" in each.settings:
+            what = f"{each.owner} has an execute timeout, and writes all rows of a micro-batch in one call"
+            raise each.mistake(what, "set a timeout of the sink's client")
+        return True
+    exactly_once = each.settings.get("exactly_once", False)
+    if not isinstance(exactly_once, bool):
+        raise each.mistake(f"exactly_once of {each.owner} is {shown(exactly_once)}", "give True or False")
+    if each.kind == "bolt" and each.retry is not None and not exactly_once:
+        what = f"{each.owner} has a retry, and no messages of its own"
+        raise each.mistake(what, "give the retry to the spout, or add exactly_once=True")
+    if exactly_once and isinstance(user_object, Bolt):
+        what = f"{each.owner} is a Bolt, which acks when it likes, and cannot be exactly-once"
+        raise each.mistake(what, "derive it from BasicBolt or ArrowBolt, which ack by themselves")
+    return exactly_once
 
 
 def _told_columns(user_object: object) -> tuple[str, ...]:
@@ -202,7 +236,15 @@ def _with_inputs(alone: Component, each: Declared, components: Mapping[str, Comp
             fix = "keep one of the two; for two copies of each tuple, add a second bolt of the same class"
             raise each.mistake(what, fix, written)
         grouping = _checked_grouping(each, written, source.streams[stream].fields)
+        if (alone.exactly_once or source.exactly_once) and not isinstance(grouping, _TO_ONE_TASK):
+            what = f"{each.owner} reads {source.id!r} through a gate, and not by a grouping to one task"
+            fix = "use shuffle, fields, partial key or global grouping: a tuple has one fate for each reader"
+            raise each.mistake(what, fix, written)
         inputs.append(Subscription(alone.id, source.id, stream, grouping))
+    fields = {components[edge.source].streams[edge.stream].fields for edge in inputs}
+    if alone.is_sink and len(fields) > 1:
+        what = f"{each.owner} reads streams with other fields than each other"
+        raise each.mistake(what, "give each of them a sink of its own, or emit the same fields")
     return replace(alone, inputs=tuple(inputs))
 
 

@@ -44,7 +44,7 @@ from acktree.connectors.files import ParquetSink  # noqa: E402
 from acktree.connectors.kafka import KafkaSink  # noqa: E402
 from acktree.connectors.nats import JetStreamSink  # noqa: E402
 from acktree.connectors.rabbitmq import RabbitMQSink  # noqa: E402
-from acktree.connectors.redis import RedisStreamSink  # noqa: E402
+from acktree.connectors.redis import RedisSink, RedisStreamSink  # noqa: E402
 from acktree.connectors.sql import SqlSink  # noqa: E402
 from acktree.connectors.sqs import SqsSink  # noqa: E402
 from acktree.testing import FeederSpout, LocalCluster  # noqa: E402
@@ -331,6 +331,24 @@ class Stream(Place):
         return super().is_same(value, back)
 
 
+class Hashes(Stream):
+    holder = ""
+
+    def sink(self) -> RedisSink:
+        return RedisSink(self.server.url, f"{self.name}:")
+
+    def row(self, number: int) -> dict[str, Any]:
+        return {"key": number, "n": number, "value": "good"}
+
+    def hostile_row(self, number: int, value: object) -> dict[str, Any]:
+        return self.row(number) | {"value": value}
+
+    def stored(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        for name in self.client.scan_iter(f"{self.name}:*"):
+            fields = self.client.hgetall(name)
+            yield int(fields[b"n"]), {"value": fields[b"value"]}
+
+
 class Topic(Place):
     holder = "headers"
 
@@ -459,6 +477,7 @@ PLACES = [
     *(("nats_server", JetStream, field) for field in ("data", "headers", "value", "subject", "id")),
     *(("rabbitmq", Rabbit, field) for field in ("body", "headers", "value", "key")),
     *(("redis", Stream, field) for field in ("fields", "value")),
+    ("redis", Hashes, "value"),
     *(("kafka", Topic, field) for field in ("value", "key", "headers", "header")),
     ("tmp_path", Parquet, "value"),
     *(("sqlite", Table, kind) for kind in OF_SQLITE),

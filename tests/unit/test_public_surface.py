@@ -154,9 +154,9 @@ MEMBERS = """
     ColumnState: add_many batches bind clear contains_many emptied get get_many is_bound put_batch
             remove_many save update update_many
     CompletedTopology: dead_letters failures stats tuples verdicts
-    Component: at_once execute_timeout_secs id inputs is_concurrent is_dataframe kind max_concurrency
-            max_spout_pending message_timeout_secs parallelism remembers retry streams task_ids threads
-            tick_secs told_columns user_object
+    Component: at_once exactly_once execute_timeout_secs gated id inputs is_concurrent is_dataframe
+            is_sink kind max_concurrency max_spout_pending message_timeout_secs parallelism remembers retry
+            streams task_ids threads tick_secs told_columns user_object
     ComponentStats: awaiting_retry complete_ms execute_spread failed_by held lag lag_by_partition metrics
             not_asked_secs oldest_held_secs oldest_open_secs open outage process_spread streams tasks total
     Config: acker_executors batch_interval_secs control dead_letter_limit_count
@@ -223,6 +223,7 @@ MEMBERS = """
     Retry: backoff_secs decide final jitter max_age_secs max_attempts pause_ms
     RunningTopology: activate await_idle await_termination deactivate dead_letters debug describe errors
             events is_running kill name stats traces
+    Sink: close last_mark open write
     Spout: ack ack_batch activate close deactivate fail fail_batch keep_alive keep_alive_secs lag
             next_tuple open outputs own_dead_letters redelivers remembers
     SpoutAckInfo: complete_latency_ms message_id spout_task_id
@@ -241,13 +242,13 @@ MEMBERS = """
     Subscription: grouping source stream subscriber
     TaskContext: add_task_hook cached checkpoint_id component_id input_fields max_spout_pending now_ms
             open_message_ids register_counter register_gauge register_histogram register_meter
-            register_timer resource task_id task_ids task_index tasks topology_name
+            register_timer resource task_id task_ids task_index tasks topology_name txid
     TaskHook: bolt_ack bolt_execute bolt_fail cleanup emit prepare spout_ack spout_fail
     TaskInfo: component_id host interval_secs port task_id timestamp
     TaskStats: held metrics not_asked_secs oldest_held_secs streams total
     TimerMetric: kind taken time update
-    Topology: bolts component_of components describe levels name spouts subscribers subscriptions tasks
-    TopologyBuilder: create_topology set_bolt set_spout
+    Topology: bolts component_of components describe gates levels name spouts subscribers subscriptions tasks
+    TopologyBuilder: create_topology set_bolt set_sink set_spout
     Trace: children failed message more tuples unacked
     TracedMessage: attempt component emitted_ms message_id reason retry_of root spout stream task_id
             traceback traceparent tuples values verdict verdict_ms

@@ -171,6 +171,8 @@ class TaskContext:
         checkpoint_id: The same for all tasks of a checkpoint and in each run on it, another for another
             checkpoint: it distinguishes what a task leaves at a server from what others leave.
         input_fields: Of a bolt: the fields of each stream that it reads, by (component, stream).
+        txid: Of a bolt or sink: the number of the micro-batch in the checkpoint, for ``acktree.states``. It
+            grows, and is the same when the micro-batch runs again. None for a spout.
     """
 
     topology_name: str
@@ -182,6 +184,7 @@ class TaskContext:
     max_spout_pending: int | None = None
     checkpoint_id: str = ""
     input_fields: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+    txid: int | None = None
     _clock: Clock = field(default_factory=Clock, repr=False, compare=False)
     _services: TaskServices = field(default_factory=TaskServices, repr=False, compare=False)
 

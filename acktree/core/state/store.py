@@ -38,6 +38,31 @@ class MemoryStore(StateStore):
         del self.blobs[name]
 
 
+class Draft(StateStore):
+    """Changes of another store that are made all together, by :meth:`commit`, or never."""
+
+    def __init__(self, store: StateStore) -> None:
+        self._store = store
+        self._changes: dict[str, bytes | None] = {}
+
+    def get(self, name: str) -> bytes | None:
+        return self._changes[name] if name in self._changes else self._store.get(name)
+
+    def put(self, name: str, blob: bytes) -> None:
+        self._changes[name] = blob
+
+    def delete(self, name: str) -> None:
+        self._changes[name] = None
+
+    def commit(self) -> None:
+        """Make the changes."""
+        for name, blob in self._changes.items():
+            if blob is not None:
+                self._store.put(name, blob)
+            elif self._store.get(name) is not None:
+                self._store.delete(name)
+
+
 class Below(StateStore):
     """A part of another store: adds a prefix to every name."""
 

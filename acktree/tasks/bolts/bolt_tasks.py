@@ -10,6 +10,7 @@ from acktree.stopped_by import pass_on
 from acktree.tasks.bolts.concurrent_kinds import ConcurrentBasicTask, ConcurrentHandTask
 from acktree.tasks.bolts.kinds import ArrowBoltTask, BasicBoltTask, HandBoltTask
 from acktree.tasks.bolts.outputs import Outputs
+from acktree.tasks.bolts.sink_task import SinkTask
 from acktree.tasks.bolts.task import BoltTask
 from acktree.topology.model import Component
 
@@ -25,7 +26,9 @@ def bolt_task(component: Component, task: int, outputs: Outputs, store: StateSto
         bolt = error
     is_concurrent = component.is_concurrent
     kind: type[BoltTask] = ConcurrentHandTask if is_concurrent else HandBoltTask
-    if isinstance(bolt, ArrowBolt):
+    if component.is_sink:  # it may be a bolt, too
+        kind = SinkTask
+    elif isinstance(bolt, ArrowBolt):
         kind = ArrowBoltTask
     elif isinstance(bolt, BasicBolt):
         kind = ConcurrentBasicTask if is_concurrent else BasicBoltTask

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from acktree.core.data.frames import Frame, Kind, WireRow, put_together
 from acktree.core.data.row_hashes import hash_rows_anyhow
 from acktree.core.data.values import batch_from_bytes
 from acktree.core.ids import Int32s, Int64s, root_ids, row_root_ids
-from acktree.core.state.store import StateStore
+from acktree.core.state.store import Draft, StateStore
 from acktree.core.tracking.attempts import CHOSEN
 from acktree.core.tracking.lineage import Sparse
 from acktree.core.tracking.sampling import is_sampled
@@ -73,7 +74,7 @@ def run_level(
         read_chunk: Reads a chunk from the inbox; for the source level.
         observe: Makes the observers; None for none.
         monitor: Notes which row is executed; a no-op monitor by default.
-        batch_id: The number of the micro-batch, for the log.
+        batch_id: The number of the micro-batch, for the log and for sinks.
 
     Returns:
         Rows for other levels and for the driver. Nothing runs before the first is read.
@@ -82,10 +83,14 @@ def run_level(
     if not mine:
         return
     clock_ms = mine[0].clock_ms
-    observers = () if observe is None else observe(plan, clock_ms)
-    outputs = Outputs(plan, partition, index, clock_ms, observers, monitor, batch_id)
     broadcast = Broadcast.of(mine)
-    _begin(outputs, broadcast.order)
+    begun = partial(
+        _begun, plan, observe, broadcast.order,
+        partition=partition, level=index, clock_ms=clock_ms, monitor=monitor, batch_id=batch_id,
+    )  # fmt: skip
+    outputs = begun()
+    _begin_worker(outputs)
+    wholes: list[WireRow] = []
     frames: dict[str, list[Frame]] = {}
     chunks: list[Chunk] = []
     for row in mine:
@@ -108,16 +113,30 @@ def run_level(
     for bolt in plan.levels[index].bolts:
         component = plan.topology.components[bolt]
         given = frames.get(bolt, []) + outputs.local.pop(bolt, [])
-        _run_bolt(component, given, _tick_secs(broadcast, bolt, plan), outputs, store)
+        is_whole = component.exactly_once and not component.is_sink  # a sink fails rows, and writes once
+        run = partial(_run_whole, begun) if is_whole else partial(_run_part, outputs)
+        wholes += run(component, given, _tick_secs(broadcast, bolt, plan), store)
     yield from outputs.wire_rows()
+    yield from wholes
 
 
-def _begin(outputs: Outputs, order: OperatorOrder | None) -> None:
-    """Tell the observers what operators order, and start the worker hooks; what these raise is reported."""
+def _begun(
+    plan: Plan,
+    observe: Observe | None,
+    order: OperatorOrder | None,
+    **place: Any,  # noqa: ANN401  # as Outputs takes it
+) -> Outputs:
+    """Empty outputs with observers of their own, which know what operators order."""
+    observers = () if observe is None else observe(plan, place["clock_ms"])
+    for observer in observers if order is not None else ():
+        assert order is not None
+        observer.ordered(order)
+    return Outputs(plan, observers=observers, **place)
+
+
+def _begin_worker(outputs: Outputs) -> None:
+    """Start the worker hooks; what these raise is reported."""
     plan, index = outputs.plan, outputs.level
-    if order is not None:
-        for observer in outputs.observers:
-            observer.ordered(order)
     if not plan.worker_hooks or not plan.levels[index].bolts:
         return
     bolt = plan.topology.components[plan.levels[index].bolts[0]]
@@ -128,6 +147,58 @@ def _begin(outputs: Outputs, order: OperatorOrder | None) -> None:
 def _tick_secs(broadcast: Broadcast, bolt: str, plan: Plan) -> float | None:
     """The interval of the tick of a bolt that is due; an earlier run may have sent one to one without."""
     return broadcast.ticks.get(bolt) if bolt in plan.ticks else None
+
+
+def _run_part(
+    outputs: Outputs,
+    component: Component,
+    frames: list[Frame],
+    tick_secs: float | None,
+    store: StateStore | None,
+) -> Iterable[WireRow]:
+    """Run a bolt; its rows are in the outputs of the level."""
+    _run_bolt(component, frames, tick_secs, outputs, store)
+    return ()
+
+
+def _run_whole(
+    begun: Callable[[], Outputs],
+    component: Component,
+    frames: list[Frame],
+    tick_secs: float | None,
+    store: StateStore | None,
+) -> Iterable[WireRow]:
+    """Run an exactly-once bolt: of a tuple that fails neither memory nor what was emitted for it stays.
+
+    It runs again without the tuples that failed, on the memory from before, until none fails. All that it
+    emits is staged in front of gates, so there are no frames for other levels in between.
+    """
+    failures = begun()
+    while True:
+        outputs, draft = begun(), None if store is None else Draft(store)
+        _run_bolt(component, frames, tick_secs, outputs, draft)
+        failed = outputs.failed_roots
+        if not len(failed):
+            break
+        failures.take_failures(outputs)
+        rest = [frame.rows(_rows_without(frame, failed)) for frame in frames]
+        if sum(map(len, rest)) == sum(map(len, frames)):
+            raise ProtocolError(
+                f"exactly-once bolt {component.id!r} failed messages that it was not given",
+                f"level {outputs.level}",
+                "this is a bug in acktree: please report it",
+            )
+        frames = [frame for frame in rest if len(frame)]
+    if draft is not None:
+        draft.commit()
+    outputs.take_failures(failures)
+    return outputs.wire_rows()
+
+
+def _rows_without(frame: Frame, roots: Int64s) -> Int64s:
+    """The rows of a frame that hang on none of these roots."""
+    lineage = frame.lineage.sparse()
+    return np.setdiff1d(np.arange(len(lineage)), lineage.row_of_pair[np.isin(lineage.roots, roots)])
 
 
 def _run_bolt(

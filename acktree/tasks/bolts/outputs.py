@@ -77,6 +77,7 @@ class Outputs:
         self._resets: list[Int64s] = []
         self._payloads: list[tuple[Int64s, Buffer]] = []
         self._ids: list[tuple[Int64s, pa.RecordBatch]] = []
+        self._staged: list[tuple[str, Int64s, Int64s, pa.RecordBatch]] = []
         self._forgotten: dict[str, list[Int64s]] = {}
         self._metrics: list[bytes] = []
         self._held: list[tuple[object, ...]] = []
@@ -145,6 +146,33 @@ class Outputs:
         """Add the message ids of rows of a DataFrame, one row each, for an ``Acknowledger``."""
         self._ids.append((roots, message_ids))
 
+    def stage(self, gate: str, degrees: Int64s, roots: Int64s, values: pa.RecordBatch) -> None:
+        """Add tuples in front of a gate.
+
+        Args:
+            degrees: The number of roots of each tuple, shape (n,).
+            roots: The roots of all tuples, shape (sum of ``degrees``,).
+        """
+        self._staged.append((gate, degrees, roots, values))
+
+    @property
+    def failed_roots(self) -> Int64s:
+        """The roots that failed here, in any order."""
+        return np.concatenate([np.zeros(0, dtype=np.int64), *(roots for roots, _ in self._fails)])
+
+    def take_failures(self, other: Outputs) -> None:
+        """Add the fails and errors of other outputs, of which nothing else counts."""
+        first = len(self._reasons)
+        self._reasons += other._reasons
+        self._fails += [(roots, first + reason) for roots, reason in other._fails]
+        for component, errors in other._errors.items():
+            kept = self._errors.setdefault(component, [])
+            kept += errors[: max(0, self.plan.config.max_error_report_per_interval - len(kept))]
+        counts = other.counters.items()
+        is_fail = f":{ACKER_FAIL}"
+        fails = [(key, n) for key, n in counts if key[3] in ("failed", "errors") or key[2].endswith(is_fail)]
+        self.counters.merge(Counters.of(fails))
+
     def forgotten(self, component: str, roots: Int64s) -> None:
         """Add roots that will time out, because a bolt neither acked, failed nor keeps a tuple of theirs."""
         self._forgotten.setdefault(component, []).append(roots)
@@ -209,6 +237,8 @@ class Outputs:
             yield self._row(Kind.PAYLOADS, pack(roots), values)
         for roots, message_ids in self._ids:
             yield self._row(Kind.IDS, pack(roots), batch_to_bytes(message_ids))
+        for gate, degrees, roots, values in self._staged:
+            yield self._row(Kind.STAGED, gate.encode(), pack(degrees, roots, batch_to_bytes(values)))
         for component, forgotten in self._forgotten.items():
             yield self._row(Kind.FORGOTTEN, component.encode(), pack(np.concatenate(forgotten)))
         for observer in self.observers:

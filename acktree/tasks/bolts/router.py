@@ -146,6 +146,9 @@ class Router:
         """Make frames for each subscriber; returns which tasks were chosen."""
         count, choices = emission.batch.num_rows, list[Choice]()
         self._outputs.counters.add(self._component.id, self._task, emission.stream, "emitted", count)
+        for gate in self._plan.topology.gates(self._component.id, emission.stream):
+            self._outputs.stage(gate, *_roots_of(emission, rows), plain(emission.batch))
+            self._outputs.counters.add(self._component.id, self._task, emission.stream, "transferred", count)
         routes = self._routes_of(emission.stream)
         needs_mixes = any(
             isinstance(route.chooser, Chooser) and route.chooser.needs_mixes for route in routes
@@ -429,3 +432,18 @@ def _joined(
             attempts |= rows.lineage.root_attempts(row)
         maps.append(mapped)
     return Sparse.of_anchors(maps, attempts)
+
+
+def _roots_of(emission: Emission, rows: InboundRows) -> tuple[Int64s, Int64s]:
+    """The roots that emitted tuples hang on: the number of each tuple's, and all of them."""
+    none = np.zeros(len(emission.parents), dtype=np.int64)
+    lineage = rows.lineage.sparse().children(emission.parents, none)
+    degrees, roots = np.diff(lineage.offsets), lineage.roots
+    if not emission.joins:
+        return degrees, roots
+    by_row = np.split(roots, lineage.offsets[1:-1])
+    for row, anchors in emission.joins.items():
+        accounts = [account_of(anchor) for anchor in anchors]
+        found = [parent.lineage.roots_of(np.array([at])) for parent, at in accounts]
+        by_row[row] = np.unique(np.concatenate([roots[:0], *found]))
+    return np.array([len(each) for each in by_row]), np.concatenate(by_row)

@@ -97,7 +97,7 @@ class BoltTask(ABC):
         self.owner: Collector = self.make_collector()
         self.services = task_services(self.plan.worker.resources)
         clock = Clock(outputs.clock_ms)
-        self.context = self.plan.context(component, task, clock, self.services)
+        self.context = self.plan.context(component, task, clock, self.services, txid=outputs.batch_id)
         for observer in outputs.observers:
             observer.task_begun(self)
         if self.broken is None:
@@ -262,9 +262,8 @@ class BoltTask(ABC):
     def _account(self, frame: Frame, columns: Sequence[Column]) -> InboundRows:
         """The account of a frame's rows."""
         stream = self.plan.topology.components[frame.component].streams[frame.stream]
-        rows = InboundRows(
-            frame.component, frame.stream, frame.source_tasks, stream.fields, frame.lineage, columns
-        )
+        source = self.plan.topology.components[frame.component].gated or frame.component
+        rows = InboundRows(source, frame.stream, frame.source_tasks, stream.fields, frame.lineage, columns)
         rows.owner = self.owner
         for observer in self.observers:
             observer.received(rows, self.component.id, self.task)
@@ -426,5 +425,5 @@ def _columns_to_show(frame: Frame) -> Sequence[Column]:
 
 def _overrides(bolt: object, hook: str, contract: type[AnyBolt]) -> bool:
     """Whether the class of a bolt has a hook of its own."""
-    empty = getattr(contract, hook)
-    return getattr(type(bolt), hook, empty) is not empty
+    empty = getattr(contract, hook, None)
+    return empty is not None and getattr(type(bolt), hook, empty) is not empty

@@ -11,6 +11,7 @@ which is all that is left of the last one.
 
 from __future__ import annotations
 
+import copy
 import json
 import pickle
 from collections import Counter
@@ -29,6 +30,7 @@ from acktree import BasicBolt, Bolt, Config, IterableSpout, Retry, Spout, Topolo
 from acktree.checkpoint.acker_log import DurableAcker
 from acktree.checkpoint.commit_log import CommitLog
 from acktree.checkpoint.folder import Checkpoint
+from acktree.checkpoint.gate_log import GateLog, gate_log_of
 from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.inbox_files import ChunkKind, read_chunk
 from acktree.checkpoint.memory_log import MemoryOfBatch
@@ -56,6 +58,7 @@ from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.retries import GivenUpRecord
 from acktree.tasks.spouts.task import SpoutTask
+from acktree.topology.gates import GateSpout
 
 
 class DriverDied(BaseException):
@@ -83,7 +86,10 @@ class World:
         self.now_ms = 1_800_000_000_000
         self.timeout_secs: float | None = None
         self.take: Callable[[], Checkpoint] = lambda: Checkpoint(folder / "checkpoint")
+        self.between_runs: Callable[[], None] = lambda: None  # what an operator does when a driver died
         self.wants_redrive = False  # an operator orders all letters to be sent again, once
+        self.build: Callable[[str, Spout, Retry | None], Topology] = _topology
+        self.memory: dict[tuple[str, int], dict[int, int]] = {}  # of bolts that write it here in flush()
         self.spark: Path | None = None  # where Spark's part is, if it is not in the checkpoint's folder
 
     def lives_until(self, *points: str) -> None:
@@ -279,7 +285,7 @@ class Driver:
         self.must_stop = False
         world.run += 1
         spout = Queue(name) if world.redelivers else Range(world, name)
-        topology = _topology(name, spout, world.retry)
+        topology = world.build(name, spout, world.retry)
         config = Config(
             max_spout_pending=7,
             message_timeout_secs=world.timeout_secs or 30,
@@ -303,7 +309,7 @@ class Driver:
         self.inbox.world = world
         errors = ErrorLog(config)
         self.journal = None
-        if not world.redelivers:
+        if any(not each.user_object.redelivers for each in topology.spouts):
             self.journal = journal_of(self.held, self.inbox, self.threads)
         last_committed, disk = self.held.last_committed(), self.held.files
         acker = DyingAcker(self.plan, self.held.folder, self.held.acker_from, disk)
@@ -313,6 +319,7 @@ class Driver:
             results=BatchResults(self.plan, acker, errors, self.journal), threads=self.threads,
             dead_letters=self.letters, errors=errors, change=Event(), ended=Event(),
             stop_session=lambda: None, log=RunLog(topology.name), journal=self.journal,
+            gates=gate_log_of(self.plan, acker.still_open),
         )  # fmt: skip
         commits = recovered_log(self.held, run, acker)
         commits.__class__, commits.world = DyingLog, world
@@ -330,6 +337,9 @@ class Driver:
         self.task = SpoutTask(spout, bare, task_id, self.plan, spout_host, self.held.first_sequence)
         self.thread = SpoutThread(self.task, config, lambda: None)
         self.threads.by_task[task_id] = self.thread
+        self.gates = run.gates
+        if run.gates is not None:
+            self._add_gates(run.gates, spout_host, config)
         recover(self.plan, self.inbox, self.journal, self.threads, last_committed, self.held.lost_through)
         firsts = dict(self.plan.first_sequences)
         acker.forget_before(firsts)
@@ -344,6 +354,16 @@ class Driver:
         }
         for log in self.logs.values():
             log.mkdir(parents=True, exist_ok=True)
+
+    def _add_gates(self, passed: GateLog, spout_host: SpoutHost, config: Config) -> None:
+        for each in self.topology.spouts:
+            if isinstance(each.user_object, GateSpout):
+                gate = copy.deepcopy(each.user_object)
+                gate.connect(passed)
+                [number] = each.task_ids
+                bare = self.plan.topology.components[each.id]
+                task = SpoutTask(gate, bare, number, self.plan, spout_host, self.held.first_sequence)
+                self.threads.by_task[number] = SpoutThread(task, config, lambda: None)
 
     def close(self) -> None:
         """What the operating system does with a dead process, and a test with a live one."""
@@ -399,27 +419,32 @@ class Driver:
         self.must_stop = True
 
     def open(self) -> None:
-        if self.thread.position:
-            self.task.remember(self.thread.position)
-        self.task.open()
-        self.task.activate()
+        for thread in self.threads.by_task.values():
+            if thread.position:
+                thread.task.remember(thread.position)
+            thread.task.open()
+            thread.task.activate()
         self.is_open = True
 
     def spout_turns(self) -> None:
-        """What the spout's thread does between two micro-batches."""
-        for _ in range(30):
-            through = self.thread._verdicts_through
-            moved = self.task.step(self.world.now_ms)
-            self.world.now_ms += 1
-            if not moved:
-                break
-        else:
-            through = -1
-        self.task.flush(self.world.now_ms)
-        self.thread._note_delivered(through)
+        """What the threads of spouts do between two micro-batches."""
+        for thread in self.threads.by_task.values():
+            for _ in range(30):
+                through = thread._verdicts_through
+                moved = thread.task.step(self.world.now_ms)
+                self.world.now_ms += 1
+                if not moved:
+                    break
+            else:
+                through = -1
+            thread.task.flush(self.world.now_ms)
+            thread._note_delivered(through)
 
     def tick(self) -> None:
         """What the supervisor does when it is time."""
+        if "holds" not in self.plan.level_of:
+            self.inbox.append_control(ChunkKind.BEAT, {})
+            return
         level = self.plan.level_of["holds"]
         self.inbox.append_control(ChunkKind.TICK, {str(level): {"holds": 1.0}})
 
@@ -473,7 +498,10 @@ class Driver:
                 if self.held.memory is not None:
                     store = SeededStore(store, self.held.memory)
                 read = self._read if self.is_folder else _carried_by(here)
-                rows += run_level(self.plan, level.index, partition, here, store, read_chunk=read)
+                number = self.held.first_batch + batch_id
+                rows += run_level(
+                    self.plan, level.index, partition, here, store, read_chunk=read, batch_id=number
+                )
                 rows += [] if remembered is None else remembered.commit(partition)
         if self.held.state is None:
             (self.logs["state"] / str(batch_id)).write_bytes(pickle.dumps(stores))
@@ -499,7 +527,8 @@ class Driver:
         """Whether everything has its verdict, and nothing is under way."""
         world = self.world
         is_dry = not world.queue if world.redelivers else self.task.has_ended
-        return is_dry and self.task.is_idle and self.inbox.is_drained
+        are_idle = all(thread.task.is_idle for thread in self.threads.by_task.values())
+        return is_dry and are_idle and self.inbox.is_drained and (self.gates is None or self.gates.is_empty)
 
 
 def open_in_files(driver: Driver) -> int:
@@ -537,3 +566,4 @@ def live(world: World, turns: int = 400) -> Driver:
                 driver.close()
             elif str(world.folder) in _drivers:
                 _drivers[str(world.folder)].close()
+            world.between_runs()

@@ -361,11 +361,10 @@ SQL_ERRORS = [
 @pytest.mark.parametrize("wrapper", ["OperationalError", "DatabaseError", "InternalError"])
 def test_an_error_of_a_database(group: str, make, code: str, wrapper: str) -> None:
     sa = pytest.importorskip("sqlalchemy")
-    from acktree.connectors.sql import SqlSink  # noqa: PLC0415  # an extra
+    from acktree.connectors.sql import explained  # noqa: PLC0415  # an extra
 
-    sink = SqlSink("sqlite://", "orders", key="id")
     error = getattr(sa.exc, wrapper)("INSERT ...", {}, make(code))
-    found, is_row = sink._explained(error)
+    found, is_row = explained(error, "table 'orders'", "sqlite://")
     assert group in found.what
     assert (found.can_retry, is_row) == (group == GONE, group == ROW)
 
@@ -373,9 +372,9 @@ def test_an_error_of_a_database(group: str, make, code: str, wrapper: str) -> No
 @pytest.mark.parametrize("name", ["TimeoutError", "DisconnectionError", "PendingRollbackError"])
 def test_what_sqlalchemy_raises_of_a_connection_passes(name: str) -> None:
     sa = pytest.importorskip("sqlalchemy")
-    from acktree.connectors.sql import SqlSink  # noqa: PLC0415  # an extra
+    from acktree.connectors.sql import explained  # noqa: PLC0415  # an extra
 
-    found, is_row = SqlSink("sqlite://", "orders", key="id")._explained(getattr(sa.exc, name)("gone"))
+    found, is_row = explained(getattr(sa.exc, name)("gone"), "table 'orders'", "sqlite://")
     assert (found.can_retry, is_row) == (True, False)
 
 

@@ -8,12 +8,13 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
+from acktree import sink as sinks
 from acktree.bolt import ArrowBolt, BasicBolt, Bolt
 from acktree.core.data import groupings
 from acktree.core.data.groupings import CustomGrouping
 from acktree.core.spouts.retry import Retry
 from acktree.dataframe_spout import DataFrameSpout
-from acktree.errors import ConfigError, TopologyError
+from acktree.errors import TopologyError
 from acktree.function_bolt import FunctionBolt, bolt
 from acktree.iterable_spout import IterableSpout
 from acktree.spout import Spout
@@ -239,9 +240,32 @@ def test_more_spout_tasks_than_a_root_id_can_name_are_refused():
     refused(with_spout(Lines(), 70_000), "would have task 70000", "lower the parallelism")
 
 
-def test_a_bolt_has_no_retry():
-    with pytest.raises(ConfigError, match="set_bolt has no argument 'retry'"):
-        with_bolt(Split(), retry=Retry(3))
+def test_a_bolt_without_messages_of_its_own_has_no_retry():
+    refused(with_bolt(Split(), retry=Retry(3)), "no messages of its own", "exactly_once=True")
+
+
+def test_what_cannot_be_exactly_once_is_refused():
+    refused(with_bolt(Split(), exactly_once="yes"), "exactly_once of bolt", "give True or False")
+    refused(with_bolt(Join(), exactly_once=True), "acks when it likes", "BasicBolt or ArrowBolt")
+    builder = lines()
+    builder.set_bolt("split", Split(), exactly_once=True).all_grouping("lines")
+    refused(builder, "not by a grouping to one task", "one fate for each reader")
+
+
+def test_each_input_and_each_output_of_an_exactly_once_bolt_has_a_gate_of_its_own():
+    builder = lines()
+    for name in ("a", "a/lines", "a%2Flines"):
+        builder.set_bolt(name, Split(), exactly_once=True).shuffle_grouping("lines")
+    builder.set_bolt("reader", Split()).shuffle_grouping("a")
+    topology = builder.create_topology()
+    gates = {spout.id: spout.gated for spout in topology.spouts if spout.gated is not None}
+    assert gates == {
+        "__gate/a/lines/default": "lines", "__gate/a%2Flines/lines/default": "lines",
+        "__gate/a%252Flines/lines/default": "lines", "__gate/reader/a/default": "a",
+    }  # fmt: skip
+    tasks = [task for component in topology.components.values() for task in component.task_ids]
+    assert len(set(tasks)) == len(tasks)
+    assert min(topology.tasks["__gate/reader/a/default"]) > max(topology.tasks["reader"])
 
 
 def test_a_retry_that_is_no_policy_is_refused():
@@ -603,3 +627,61 @@ def test_a_custom_grouping_that_cannot_be_pickled_is_refused():
 
 def test_the_ready_made_spout_passes():
     with_spout(IterableSpout(range(3), outputs=["n"]), 2).create_topology()
+
+
+class Rows(sinks.Sink):
+    """A sink that writes nothing."""
+
+    def open(self, config, context): ...
+
+    def last_mark(self): ...
+
+    def write(self, batch, mark): ...
+
+
+def test_what_is_not_a_sink_and_a_sink_as_a_bolt_are_refused():
+    def with_sink(sink, **kwargs):
+        builder = lines()
+        declarer = builder.set_sink("rows", sink, **kwargs).shuffle_grouping("lines")
+        return builder, declarer
+
+    refused(with_sink(Split())[0], "sink 'rows' (Split) is not a Sink", "with set_bolt('rows', ...)")
+    refused(with_sink(Rows)[0], "is the class Rows")
+    refused(with_bolt(Rows()), "bolt 'split' (Rows) is a sink", "set_sink('split', ...)")
+    refused(with_sink(Rows(), retry=5)[0], "retry of sink 'rows' (Rows) is 5")
+    builder, declarer = with_sink(Rows())
+    declarer.set_execute_timeout_secs(5)
+    refused(builder, "has an execute timeout", "timeout of the sink's client")
+    builder, declarer = with_sink(Rows())
+    builder.set_bolt("split", Split()).shuffle_grouping("lines")
+    declarer.shuffle_grouping("split")
+    refused(builder, "streams with other fields", "a sink of its own")
+
+
+def test_a_description_says_what_each_component_promises():
+    builder = lines()
+    builder.set_bolt("split", Split()).shuffle_grouping("lines")
+    builder.set_bolt("once", Split(), exactly_once=True, retry=Retry(2)).shuffle_grouping("split")
+    builder.set_bolt("again", Remembers()).shuffle_grouping("once")
+    builder.set_sink("rows", Rows()).shuffle_grouping("once")
+    described = builder.create_topology().describe(1)
+    text = str(described)
+    assert (
+        "gate __gate/once/split/default, task 7, retries up to 2 attempts\n      <- split once ACKED" in text
+    )
+    assert "bolt once (Split), task 3, exactly once" in text
+    assert "it may remember a tuple twice, add exactly_once=True" in text
+    assert "bolt rows (Rows), task 4, exactly once" in text
+    assert described.mermaid().count('-.->|"once ACKED"|') == 3
+    plain = lines()
+    plain.set_bolt("split", Split()).shuffle_grouping("lines")
+    assert "once" not in str(plain.create_topology().describe(1))
+
+
+class Remembers(BasicBolt):
+    """A bolt with memory."""
+
+    remembers = ["n"]
+    n = 0
+
+    def execute(self, tup, collector): ...

@@ -436,3 +436,23 @@ def test_what_an_earlier_acktree_did_not_store_of_a_custom_grouping_is_not_compa
     assert custom_between(Anyhow(), ByPlace(), is_old_release=True) == []
     (change,) = custom_between(["key"], ByPlace(), is_old_release=True)
     assert change.refused
+
+
+def test_a_gate_with_tuples_is_neither_removed_nor_is_its_reader_changed():
+    def shape(parallelism=2, *, exactly_once=True, how="shuffle_grouping"):
+        builder = TopologyBuilder("gated")
+        builder.set_spout("log", Log())
+        bolt = builder.set_bolt("writes", Plain(), parallelism, exactly_once=exactly_once)
+        getattr(bolt, how)("log")
+        return Shape.of(builder.create_topology(), 2, is_tracked=True)
+
+    def refused(now, waiting):
+        return [found.what for found in changes(shape(), now, waiting) if found.refused]
+
+    gate = "__gate/writes/log/default"
+    others = shape(3), shape(how="global_grouping")
+    assert refused(shape(exactly_once=False), {gate})[0] == f"spout {gate!r} is gone"
+    assert all("another parallelism or grouping" in refused(other, {gate})[0] for other in others)
+    for now in (*others, shape(exactly_once=False)):
+        assert refused(now, {"log"}) == []
+    assert refused(shape(), {gate}) == []

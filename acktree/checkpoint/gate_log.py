@@ -1,0 +1,269 @@
+"""The gates of a checkpoint: what is staged, and what has passed and is not in the inbox yet.
+
+The sink lets the acker judge a micro-batch, and then the gates decide: see ``core/gate.py``. What they
+decided counts with the commit of the micro-batch. From then on the spout of a gate hands it to the inbox, and
+remembers with its messages how far it came. A restart continues there.
+
+A section of the commit log has the values that a micro-batch staged, and what it decided. From time to time
+one has everything that is staged or not handed over, and supersedes those before: when they have grown as
+large, so each value is written about twice, however long it waits.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from threading import Lock
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from acktree.checkpoint.commit_log import Commit, Outcome, Participant, Section, sections_of
+from acktree.checkpoint.files import Files
+from acktree.core.data.frames import Kind, WireRow
+from acktree.core.data.values import batch_from_bytes
+from acktree.core.gate import Gate, Passage, Staged
+from acktree.core.ids import Int64s, root_ids
+from acktree.core.packing import Buffer, int64s, pack, unpack
+from acktree.tasks.acker import Verdicts
+from acktree.tasks.plan import Plan
+from acktree.topology.gates import Passed
+
+__all__ = ["GateLog", "gate_log_of", "waiting_gates"]
+
+_FRAMES: Final = 1 << 24
+"""More frames than a micro-batch stages: a frame's number has that of its micro-batch above this."""
+_MOST_CHANGES: Final = 256
+"""After this number of sections one with everything is written in any case: a restart reads them all."""
+_GROUP_BYTES: Final = 28
+
+
+def gate_log_of(plan: Plan, still_open: Callable[[Int64s], Int64s]) -> GateLog | None:
+    """The gates of a topology; None if it has none."""
+    names = [spout.id for spout in plan.topology.spouts if spout.gated is not None]
+    return GateLog(names, plan.run_salt, still_open) if names else None
+
+
+def waiting_gates(checkpoint: Path, last_committed: int, files: Files) -> frozenset[str]:
+    """The gates of the last run with tuples that are staged, or may not be in the inbox yet."""
+    found = _recovered(sections_of(checkpoint, last_committed, GateLog.name, files))
+    return frozenset(name for name, frames in found.items() if not frames.is_empty)
+
+
+class GateLog(Participant, Passed):
+    """All gates of a topology. The sink decides; spout threads read."""
+
+    name = "gates"
+
+    def __init__(self, names: Sequence[str], run_salt: int, still_open: Callable[[Int64s], Int64s]) -> None:
+        """Begin with nothing staged, until :meth:`recover`.
+
+        Args:
+            names: The ids of the gates.
+            still_open: Returns the open ones of some roots, ascending.
+        """
+        self._gates = {name: _Frames() for name in names}
+        self._salt, self._still_open = run_salt, still_open
+        self._lock = Lock()
+        self._decided = -1
+        self._was_empty = True  # of the last section that has everything
+        self._written = self._changes = 0  # since then: bytes, sections
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is staged, and everything that passed is in the inbox."""
+        with self._lock:
+            return all(frames.is_empty for frames in self._gates.values())
+
+    def after(self, gate: str, start: int) -> Sequence[tuple[int, pa.RecordBatch]]:
+        with self._lock:
+            return self._gates[gate].after(start)
+
+    def handed_over(self, gate: str, end: int) -> None:
+        with self._lock:
+            self._gates[gate].hand_over(end)
+
+    def waiting(self, gate: str) -> int:
+        with self._lock:
+            return self._gates[gate].waiting
+
+    def publish(self, number: int) -> None:
+        """Note that Spark has committed a micro-batch: what it decided may be handed over."""
+        with self._lock:
+            if number >= self._decided:
+                self._publish()
+
+    def _publish(self) -> None:
+        for frames in self._gates.values():
+            frames.visible = frames.gate.end
+
+    # ---- a participant of the commit log ----------------------------------------------------------------
+
+    def recover(self, sections: Sequence[tuple[int, Section]]) -> None:
+        if not sections:
+            return
+        found = _recovered(sections)
+        self._gates |= {name: frames for name, frames in found.items() if name in self._gates}
+        self._decided, self._was_empty, self._changes = sections[-1][0], False, _MOST_CHANGES
+        self._publish()
+
+    def write(self, commit: Commit, outcome: Outcome) -> Section | None:
+        acked, staged = self._acked(outcome.verdicts), dict[str, list[WireRow]]()
+        for row in outcome.rows.get(Kind.STAGED, ()):
+            staged.setdefault(bytes(row.head).decode(), []).append(row)
+        with self._lock:
+            self._publish()  # the micro-batch before this one is committed
+            self._decided = commit.number
+            decided = {
+                name: frames.decide(commit.number, staged.get(name, ()), acked, self._still_open)
+                for name, frames in self._gates.items()
+            }
+            return self._section({name: change for name, change in decided.items() if change})
+
+    def last_words(self) -> Section | None:
+        with self._lock:
+            return None if self._was_empty else self._whole()
+
+    def _section(self, changes: Mapping[str, bytes]) -> Section | None:
+        is_empty = all(frames.is_empty for frames in self._gates.values())
+        if not changes and (self._was_empty or not is_empty):
+            return None
+        self._changes += 1
+        self._written += sum(map(len, changes.values()))
+        size = sum(frames.size for frames in self._gates.values())
+        if is_empty or self._written >= size or self._changes > _MOST_CHANGES:
+            self._written = self._changes = 0
+            return self._whole()
+        self._was_empty = False
+        return Section(pack(json.dumps(list(changes)).encode(), *changes.values()))
+
+    def _whole(self) -> Section:
+        self._was_empty = all(frames.is_empty for frames in self._gates.values())
+        parts = (frames.to_bytes() for frames in self._gates.values())
+        return Section(pack(json.dumps(list(self._gates)).encode(), *parts), is_whole=True)
+
+    def _acked(self, verdicts: Verdicts | None) -> Int64s:
+        if verdicts is None:
+            return np.zeros(0, dtype=np.int64)
+        done = (root_ids(self._salt, task, sequences) for task, sequences in verdicts.done)
+        return np.concatenate([*done, verdicts.acked.roots])
+
+
+def _recovered(sections: Sequence[tuple[int, Section]]) -> dict[str, _Frames]:
+    found: dict[str, _Frames] = {}
+    for _, section in sections:
+        head, *parts = unpack(section.content)
+        for name, part in zip(json.loads(bytes(head)), parts, strict=True):
+            if section.is_whole:
+                found[name] = _Frames(part)
+            else:
+                found.setdefault(name, _Frames()).replay(part)
+    return found
+
+
+class _Frames:
+    """One gate, with the values of the tuples that it needs.
+
+    Attributes:
+        gate: Which tuples wait, and which have passed.
+        visible: The messages before this number are committed.
+    """
+
+    def __init__(self, whole: Buffer | None = None) -> None:
+        self.gate, self.visible = Gate(), 0
+        self._values: dict[int, bytes] = {}  # by number of the frame
+        if whole is not None:
+            gate, numbers, *values = unpack(whole)
+            self.gate = Gate(gate)
+            self._values = dict(zip(int64s(numbers).tolist(), map(bytes, values), strict=True))
+
+    def to_bytes(self) -> bytes:
+        return pack(self.gate.to_bytes(), *_packed_values(self._values))
+
+    @property
+    def size(self) -> int:
+        """About the length of :meth:`to_bytes`."""
+        return sum(map(len, self._values.values())) + _GROUP_BYTES * self.gate.waiting
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.gate.waiting or self.gate.passages)
+
+    @property
+    def waiting(self) -> int:
+        return self.gate.waiting + sum(each.end - each.first for each in self.gate.passages)
+
+    def decide(
+        self, number: int, rows: Sequence[WireRow], acked: Int64s, still_open: Callable[[Int64s], Int64s]
+    ) -> bytes:
+        """Decide for a micro-batch; returns what :meth:`replay` takes, empty if nothing changed."""
+        staged, values = [], dict[int, bytes]()
+        for frame, row in enumerate(rows, number * _FRAMES):
+            degrees, roots, values_of_rows = unpack(row.body)
+            staged.append(_staged(frame, int64s(degrees), int64s(roots)))
+            values[frame] = bytes(values_of_rows)
+        self._values |= values
+        change = self.gate.decide(Staged.joined(staged), acked, still_open).change
+        self._forget()
+        kept = {frame: values[frame] for frame in values.keys() & self._values.keys()}
+        return pack(change, *_packed_values(kept)) if change else b""
+
+    def replay(self, change: Buffer) -> None:
+        """Apply what :meth:`decide` returned in an earlier run."""
+        of_gate, numbers, *values = unpack(change)
+        self._values |= dict(zip(int64s(numbers).tolist(), map(bytes, values), strict=True))
+        self.gate.replay(of_gate)
+        self._forget()
+
+    def after(self, start: int) -> Sequence[tuple[int, pa.RecordBatch]]:
+        passages = (each for each in self.gate.passages if start < each.end <= self.visible)
+        batches = (batch for passage in islice(passages, 1) for batch in self._batches(passage))
+        return [
+            (max(first, start), batch.slice(max(0, start - first)))
+            for first, batch in batches
+            if first + batch.num_rows > start
+        ]
+
+    def hand_over(self, end: int) -> None:
+        self.gate.hand_over(end)
+        self._forget()
+
+    def _forget(self) -> None:
+        needed = set(self.gate.frames.tolist())
+        self._values = {frame: values for frame, values in self._values.items() if frame in needed}
+
+    def _batches(self, passage: Passage) -> list[tuple[int, pa.RecordBatch]]:
+        batches, first = [], passage.first
+        for frame in np.unique(passage.frames).tolist():
+            is_here = passage.frames == frame
+            slices = zip(passage.firsts[is_here].tolist(), passage.counts[is_here].tolist(), strict=True)
+            rows = np.concatenate([np.arange(at, at + count) for at, count in slices])
+            batches.append((first, batch_from_bytes(self._values[frame]).take(pa.array(rows))))
+            first += len(rows)
+        return batches
+
+
+def _packed_values(values: Mapping[int, bytes]) -> tuple[bytes, ...]:
+    return np.array(list(values), dtype=np.int64).tobytes(), *values.values()
+
+
+def _staged(frame: int, degrees: Int64s, roots: Int64s) -> Staged:
+    """A frame by its roots: consecutive rows of one root are one group."""
+    count = len(degrees)
+    if (degrees != 1).any():
+        ends = np.cumsum(degrees).tolist()
+        starts = [end - degree for end, degree in zip(ends, degrees.tolist(), strict=True)]
+        return Staged.frame(
+            frame, [roots[start:end].tolist() for start, end in zip(starts, ends, strict=True)]
+        )
+    firsts = np.flatnonzero(np.r_[True, roots[1:] != roots[:-1]])
+    return Staged(
+        np.full(len(firsts), frame),
+        firsts,
+        np.diff(np.append(firsts, count)),
+        np.ones_like(firsts),
+        roots[firsts],
+    )

@@ -1,0 +1,228 @@
+"""Runs a ``Sink``: the rows of a task and micro-batch are written in one call, with a mark.
+
+Rules of this file
+------------------
+1. Rows fail only when it is known that they are not written: the server has said why it refuses them, or has
+   another mark. Otherwise the level raises, and Spark runs it again.
+2. The mark names the micro-batch and its rows. A micro-batch that runs again has the same rows in the same
+   order, since they come from a gate; so it finds its mark.
+3. Whether a row kills its process is not looked for: all rows are written in one call.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import pairwise
+from time import perf_counter
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from acktree.config import Config
+from acktree.core.data.context import TaskContext
+from acktree.core.data.frames import Frame
+from acktree.core.ids import Int64s
+from acktree.core.state.store import StateStore
+from acktree.errors import CheckpointError, ConnectorError, MisuseError
+from acktree.log_lines import standing
+from acktree.sink import Sink
+from acktree.tasks.bolts.kinds import ArrowBoltTask
+from acktree.tasks.bolts.rows import FAILED, ack_open
+
+__all__ = ["SinkTask"]
+
+_MARK: Final = struct.Struct(">cq16s")
+_VERSION: Final = b"1"
+_PAUSES_SECS: Final = (0.2, 1, 5, 10, 15, 30, 0)
+"""How long a task waits between two attempts to reach a server; without any after the last."""
+_MS: Final = 1000.0
+_Part = tuple[Frame, "pa.RecordBatch | MisuseError"]
+
+
+class SinkTask(ArrowBoltTask):
+    """Collects the rows of a micro-batch, and writes them at its end."""
+
+    contract = Sink  # type: ignore[assignment]  # it shares no hook with bolts
+
+    def _begin(self, store: StateStore | None) -> None:  # noqa: ARG002  # the database is the memory
+        self.services.close()
+        self._frames: list[Frame] = []
+        self._is_open = False
+
+    def prepare(self, config: Config, context: TaskContext) -> None:
+        """Do nothing: a sink that cannot be opened may have written the rows in an earlier run."""
+
+    def run(self, frame: Frame) -> None:
+        """Keep the rows of a frame for the end of the micro-batch."""
+        if self.broken is not None:
+            super().run(frame)
+        else:
+            self._frames.append(frame)
+
+    def finish(self) -> None:
+        """Write the rows; some fail, the others are acked.
+
+        Raises:
+            ConnectorError: It is not known whether they are written.
+            CheckpointError: The sink has a mark of rows that this checkpoint does not have.
+        """
+        if self.broken is None:
+            started = perf_counter()
+            parts = [part for frame in self._frames for part in self._parts(frame)]
+            reasons = self._reasons(parts)
+            self._report([frame for frame, _ in parts], reasons, (perf_counter() - started) * _MS)
+        super().finish()
+
+    def call_cleanup(self) -> None:
+        """Close the sink, if it is open."""
+        if self._is_open:
+            self.bolt.close()
+
+    def _parts(self, frame: Frame) -> Iterator[_Part]:
+        """The frame as the sink takes it; each row alone that has values which no sink can be given."""
+        try:
+            yield frame, self._read(frame)[0].values
+        except MisuseError as error:
+            count = len(frame.lineage)
+            if count == 1:
+                yield frame, self._with_place(error, frame)
+                return
+            for start, end in pairwise((0, count // 2, count)):
+                yield from self._parts(frame.rows(np.arange(start, end)))
+
+    def _reasons(self, parts: Sequence[_Part]) -> list[str | Exception | None]:
+        """Why each row fails; None where it is written."""
+        joined: pa.Table | None = None
+        reasons: list[str | Exception | None] = []
+        places: list[int] = []  # of the rows that are written
+        roots: list[Int64s] = []
+        for frame, values in parts:
+            count = len(frame.lineage)
+            try:
+                if isinstance(values, MisuseError):
+                    raise values
+                joined = _appended(joined, values)
+            except (MisuseError, pa.ArrowException) as error:
+                reasons += [error] * count
+                continue
+            places += range(len(reasons), len(reasons) + count)
+            reasons += [None] * count
+            roots.append(frame.lineage.roots_of(np.arange(count)))
+        if joined is None:
+            return reasons
+        answer = self._write(joined, np.concatenate(roots))
+        for row, place in enumerate(places):
+            reasons[place] = answer if isinstance(answer, Exception) else answer.get(row)
+        return reasons
+
+    def _write(self, rows: pa.Table, roots: Int64s) -> Mapping[int, str] | Exception:
+        (batch,) = rows.combine_chunks().to_batches()
+        number = self.outputs.batch_id
+        assert number is not None, "levels with sinks are told the number of the micro-batch"
+        digest = hashlib.blake2b(roots.tobytes(), digest_size=16).digest()
+        with standing(self.results.place):
+            answer = self._settle(batch, _MARK.pack(_VERSION, number, digest))
+        if isinstance(answer, Exception):
+            self.results.error(answer)
+        elif any(not 0 <= row < batch.num_rows for row in answer):
+            raise MisuseError(
+                f"{type(self.bolt).__name__}.write() refuses rows that are not there: {sorted(answer)[:5]}",
+                f"sink {self.component.id!r}",
+                "return indices of rows of the batch, from 0",
+            )
+        return answer
+
+    def _settle(self, batch: pa.RecordBatch, mark: bytes) -> Mapping[int, str] | Exception:
+        """Write rows; returns why some are refused, or why none is written."""
+        failure: Exception | None = None
+        for pause_secs in _PAUSES_SECS:
+            try:
+                last = self._last_mark()
+            except Exception as error:
+                self._leave()
+                if not (pause_secs and _can_retry(error)):
+                    raise
+                time.sleep(pause_secs)
+                continue
+            self._refuse_other(last, mark)
+            if failure is not None and last != mark and not (pause_secs and _can_retry(failure)):
+                return failure
+            try:
+                written: Mapping[int, str] = self.bolt.write(batch, mark)
+            except Exception as error:  # noqa: BLE001  # a sink of a user
+                failure = error
+                self._leave()
+            else:
+                return written
+        assert failure is not None, "without one the loop has returned"
+        raise failure
+
+    def _last_mark(self) -> bytes | None:
+        if not self._is_open:
+            self.bolt.open(self.plan.config, self.context)
+            self._is_open = True
+        mark: bytes | None = self.bolt.last_mark()
+        return mark
+
+    def _leave(self) -> None:
+        with suppress(Exception):
+            self.bolt.close()
+        self._is_open = False
+
+    def _refuse_other(self, last: bytes | None, mark: bytes) -> None:
+        """Refuse to go on if the sink has rows of this micro-batch or a later one that are not these."""
+        if last in (None, mark):
+            return
+        number = _number_of(last)
+        if number is None or number >= _MARK.unpack(mark)[1]:
+            what = "a mark of another program" if number is None else f"other rows of micro-batch {number}"
+            raise CheckpointError(
+                f"the sink has {what}: this checkpoint is an older copy, or was changed",
+                f"sink {self.component.id!r}, task {self.task}, micro-batch {self.outputs.batch_id}",
+                "bring the newest copy back; or begin with a new checkpoint and a target without these rows",
+            )
+
+    def _report(
+        self, frames: Sequence[Frame], reasons: Sequence[str | Exception | None], spent_ms: float
+    ) -> None:
+        start, total = 0, len(reasons)
+        for frame in frames:
+            count = len(frame.lineage)
+            rows = self._account(frame, ())
+            for observer in self.observers:
+                observer.executed_batch(rows, frame.values, spent_ms * count / total)
+            by_reason: dict[str | Exception, list[int]] = {}
+            for row, reason in enumerate(reasons[start : start + count]):
+                if reason is not None:
+                    by_reason.setdefault(reason, []).append(row)
+            for reason, which in by_reason.items():
+                error, text = (reason, "") if isinstance(reason, Exception) else (None, reason)
+                self.results.fail(rows, np.array(which), error, text)
+            ack_open(rows)
+            self.results.count_executed(rows, spent_ms * count / total)
+            self.results.count_processed(rows, spent_ms * count / total, count - rows.fate.count(FAILED))
+            self.results.report_acked(rows)
+            self._close(rows)
+            start += count
+
+
+def _number_of(mark: bytes | None) -> int | None:
+    """The micro-batch of a mark; None if it is not one of ours."""
+    if mark is None or len(mark) != _MARK.size or not mark.startswith(_VERSION):
+        return None
+    return int(_MARK.unpack(mark)[1])
+
+
+def _can_retry(error: Exception) -> bool:
+    return isinstance(error, ConnectorError) and error.can_retry
+
+
+def _appended(before: pa.Table | None, values: pa.RecordBatch) -> pa.Table:
+    """Rows after others. Raises an ArrowException if no type fits both."""
+    added = pa.Table.from_batches([values])
+    return added if before is None else pa.concat_tables([before, added], promote_options="permissive")

@@ -1,0 +1,244 @@
+"""Whether a sink writes each row once, asked of the real server.
+
+Rules of this file
+------------------
+1. Every check uses the public contract alone, so that it holds for every sink.
+2. A check has rows and a writer of its own, so nothing has to be removed between two of them.
+3. A check fails with an AssertionError that begins with its name.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+from uuid import uuid4
+
+import cloudpickle
+import pyarrow as pa
+
+from acktree.config import Config
+from acktree.core.data.context import TaskContext
+from acktree.errors import ConnectorError
+from acktree.sink import Sink
+from acktree.testing.spout_case import expect
+
+__all__ = ["SINK_CHECKS", "MakeSink", "ReadRows", "check_sink"]
+
+MakeSink = Callable[[], Sink]
+ReadRows = Callable[[], Iterable[Mapping[str, Any]]]
+_Row = tuple[str, str]
+_KILLED_AFTER: Final = (0, 1, 4)
+_ROWS_WHEN_KILLED: Final = 200
+_CHILD: Final = (
+    "import sys, pickle; read = sys.stdin.buffer; sys.path[:] = pickle.load(read); pickle.load(read)()"
+)
+
+
+def check_sink(
+    make_sink: MakeSink,
+    read_rows: ReadRows,
+    *,
+    refused: Mapping[str, str] | None = None,
+    only: Iterable[str] | None = None,
+) -> None:
+    """Check a sink against its server; takes some seconds.
+
+    The checks write rows of two texts, ``key`` and ``value``. Each key is written once, and begins with a
+    text that no other check uses.
+
+    Args:
+        make_sink: Makes a sink, not opened. It must be picklable by cloudpickle: one check kills processes.
+        read_rows: Returns what a reader of the server sees: rows with ``key`` and ``value``.
+        refused: A row that the server refuses; None if it refuses none. Its key is written as it is.
+        only: Names of :data:`SINK_CHECKS`; None for all.
+
+    Raises:
+        AssertionError: The first check that fails, with its name and what was seen.
+    """
+    for name in SINK_CHECKS if only is None else only:
+        try:
+            _CHECKS[name](_Case(make_sink, read_rows, refused))
+        except AssertionError as failed:
+            raise AssertionError(f"{name}: {failed}") from failed
+        except ConnectorError as error:
+            raise AssertionError(f"{name}: the sink cannot be used: {error}") from error
+
+
+class _Case:
+    """One check: a writer, and rows of its own."""
+
+    def __init__(self, make_sink: MakeSink, read_rows: ReadRows, refused: Mapping[str, str] | None) -> None:
+        self._make_sink, self._read_rows, self.refused = make_sink, read_rows, refused
+        self.name = uuid4().hex[:12]
+
+    def open(self, checkpoint: str = "a", component: str = "sink", task: int = 1) -> Sink:
+        """A sink as a worker opens it."""
+        return _opened(self._make_sink, f"{self.name}{checkpoint}", component, task)
+
+    def again(self) -> Sink:
+        """A sink as a worker opens it after another one was killed: it asks for the last mark."""
+        sink = self.open()
+        sink.last_mark()
+        return sink
+
+    def rows(self, first: int, count: int = 3) -> list[_Row]:
+        """Rows that this check alone writes."""
+        return [(f"{self.name}-{number}", f"value {number}") for number in range(first, first + count)]
+
+    def expect_rows(self, rows: Iterable[_Row], what: str) -> None:
+        """Fail unless these rows of this check are there, each once."""
+        found = sorted((row["key"], row["value"]) for row in self._read_rows() if self._is_own(row["key"]))
+        wanted = sorted(rows)
+        expect(found == wanted, f"{what}: the rows are {found[:10]}, and should be {wanted[:10]}")
+
+    def killed_after(self, writes: int, batches: Sequence[tuple[pa.RecordBatch, bytes]]) -> None:
+        """Write batches in a process that is killed during the write after so many."""
+        make_sink, checkpoint = self._make_sink, f"{self.name}a"
+
+        def child() -> None:
+            sink = _opened(make_sink, checkpoint, "sink", 1)
+            sink.last_mark()
+            for batch, mark in batches:
+                print(flush=True)  # noqa: T201  # the parent waits for it
+                sink.write(batch, mark)
+            print("all", flush=True)  # noqa: T201
+
+        process = subprocess.Popen(  # noqa: S603  # this Python
+            [sys.executable, "-c", _CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        with process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(cloudpickle.dumps(sys.path) + cloudpickle.dumps(child))
+            process.stdin.close()
+            begun = [process.stdout.readline() for _ in range(writes + 1)]
+            process.kill()
+        expect(all(begun), "a process that writes ended by itself")
+
+    def _is_own(self, key: str) -> bool:
+        return key.startswith(self.name) or (self.refused is not None and key == self.refused["key"])
+
+
+def _opened(make_sink: MakeSink, checkpoint: str, component: str, task: int) -> Sink:
+    sink = make_sink()
+    context = TaskContext("check", component, task, task - 1, {component: (1, 2)}, checkpoint_id=checkpoint)
+    sink.open(Config(), context)
+    return sink
+
+
+def _batch(rows: Iterable[_Row]) -> pa.RecordBatch:
+    keys, values = zip(*rows, strict=True) if (rows := list(rows)) else ((), ())
+    return pa.record_batch({"key": pa.array(keys, pa.string()), "value": pa.array(values, pa.string())})
+
+
+def _mark(number: int) -> bytes:
+    """Bytes of every kind."""
+    return bytes(range(256)) + number.to_bytes(8, "little")
+
+
+def _a_writer_begins_without_a_mark(case: _Case) -> None:
+    sink = case.open()
+    expect(sink.last_mark() is None, "there is a mark before the first write")
+    sink.close()
+
+
+def _rows_and_their_mark_are_written(case: _Case) -> None:
+    sink = case.again()
+    for number in range(2):
+        expect(not sink.write(_batch(case.rows(3 * number)), _mark(number)), "rows are refused")
+        expect(sink.last_mark() == _mark(number), "the writer does not see its mark")
+        expect(case.open().last_mark() == _mark(number), "another process does not see the mark")
+    sink.close()
+    case.expect_rows(case.rows(0, 6), "after two writes")
+
+
+def _a_write_with_the_last_mark_changes_nothing(case: _Case) -> None:
+    sink = case.again()
+    sink.write(_batch(case.rows(0)), _mark(0))
+    for each in (sink, case.again(), case.open()):
+        expect(not each.write(_batch(case.rows(0)), _mark(0)), "the second write refuses rows")
+        expect(not each.write(_batch(case.rows(3)), _mark(0)), "a second write of other rows refuses rows")
+    case.expect_rows(case.rows(0), "after a second write")
+    case.again().write(_batch(case.rows(3)), _mark(1))
+    case.expect_rows(case.rows(0, 6), "after the next mark")
+
+
+def _a_batch_without_rows_has_a_mark(case: _Case) -> None:
+    case.again().write(_batch([]), _mark(0))
+    expect(case.again().last_mark() == _mark(0), "the mark is not there")
+    case.expect_rows([], "after a batch without rows")
+
+
+def _a_refused_row_fails_alone_and_is_refused_again(case: _Case) -> None:
+    if case.refused is None:
+        return
+    rows = case.rows(0, 4)
+    rows[2] = case.refused["key"], case.refused["value"]
+    told = dict(case.again().write(_batch(rows), _mark(0)))
+    expect([*told] == [2] and bool(told[2]), f"row 2 is to be refused, with a reason, but {told} are")
+    case.expect_rows([*rows[:2], rows[3]], "beside a refused row")
+    again = dict(case.again().write(_batch([]), _mark(0)))
+    expect(again == told, f"the second run is told {again}, and the first {told}")
+    expect(not case.again().write(_batch(case.rows(4)), _mark(1)), "the next write refuses rows")
+
+
+def _writers_have_marks_of_their_own(case: _Case) -> None:
+    writers = [case.open(checkpoint, component, task)
+               for checkpoint in "ab" for component in ("sink", "sink2") for task in (1, 2)]  # fmt: skip
+    for number, writer in enumerate(writers):
+        expect(writer.last_mark() is None, f"writer {number} has the mark of another")
+        writer.write(_batch(case.rows(3 * number)), _mark(0))
+    case.expect_rows(case.rows(0, 3 * len(writers)), "of several writers")
+
+
+def _an_abandoned_process_writes_nothing(case: _Case) -> None:
+    for first_row in (0, 6):  # without a mark, and after one
+        abandoned, other = case.again(), case.again()
+        other.write(_batch(case.rows(first_row)), _mark(first_row))
+        for number in (1, 2):
+            try:
+                abandoned.write(_batch(case.rows(100 * number + first_row)), _mark(100 * number))
+            except ConnectorError:
+                pass
+            else:
+                raise AssertionError("a process wrote, though another one has written since its last look")
+        case.expect_rows(case.rows(0, first_row + 3), "after an abandoned process")
+        expect(case.again().last_mark() == _mark(first_row), "an abandoned process has changed the mark")
+        other.write(_batch(case.rows(first_row + 3)), _mark(first_row + 3))
+        case.expect_rows(case.rows(0, first_row + 6), "of the process that goes on")
+
+
+def _a_killed_process_leaves_all_of_a_batch_or_nothing(case: _Case) -> None:
+    many = 100
+    batches = [
+        (_batch(case.rows(number * _ROWS_WHEN_KILLED, _ROWS_WHEN_KILLED)), _mark(number))
+        for number in range(many)
+    ]
+    written = 0
+    for writes in _KILLED_AFTER:
+        case.killed_after(writes, batches[written:])
+        last = case.again().last_mark()
+        marks = [mark for _, mark in batches]
+        written = 0 if last is None else marks.index(last) + 1
+        case.expect_rows(case.rows(0, written * _ROWS_WHEN_KILLED), f"with mark {written} after a kill")
+        again = case.again()
+        for batch, mark in batches[max(0, written - 1) : written + 1]:
+            expect(not again.write(batch, mark), "a second run refuses rows")
+        written = min(written + 1, many)
+        case.expect_rows(case.rows(0, written * _ROWS_WHEN_KILLED), "after the second run")
+
+
+_CHECKS: Final[Mapping[str, Callable[[_Case], None]]] = {
+    "a_writer_begins_without_a_mark": _a_writer_begins_without_a_mark,
+    "rows_and_their_mark_are_written": _rows_and_their_mark_are_written,
+    "a_write_with_the_last_mark_changes_nothing": _a_write_with_the_last_mark_changes_nothing,
+    "a_batch_without_rows_has_a_mark": _a_batch_without_rows_has_a_mark,
+    "a_refused_row_fails_alone_and_is_refused_again": _a_refused_row_fails_alone_and_is_refused_again,
+    "writers_have_marks_of_their_own": _writers_have_marks_of_their_own,
+    "an_abandoned_process_writes_nothing": _an_abandoned_process_writes_nothing,
+    "a_killed_process_leaves_all_of_a_batch_or_nothing": _a_killed_process_leaves_all_of_a_batch_or_nothing,
+}
+SINK_CHECKS: Final = tuple(_CHECKS)
+"""The names of the checks, in their order."""

@@ -1,0 +1,150 @@
+"""Gates: where a tuple leaves its tree, and goes on as a message of its own once its messages are ACKED.
+
+There is a gate in front of each input of an exactly-once bolt, and behind each of its outputs. In a finished
+topology a gate is a spout, which the reader subscribes to in place of the source: its messages have attempts,
+a ``Retry`` and dead letters as those of any spout. A gate has one reader, so two readers of a stream have
+their own fates for a tuple.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Protocol
+
+from acktree.core.ids import MAX_SPOUT_TASK
+from acktree.core.spouts.retry import Retry
+from acktree.errors import TopologyError
+from acktree.spout import Spout, SpoutOutputCollector
+from acktree.topology.component import Component, Subscription
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from acktree.config import Config
+    from acktree.core.data.context import TaskContext
+
+__all__ = ["GATE", "GateSpout", "Passed", "with_gates"]
+
+GATE: Final = "__gate/"
+"""How the ids of gates begin."""
+_RETRY: Final = Retry(max_attempts=5)
+
+
+class Passed(Protocol):
+    """The tuples that gates let through. Any thread may call it."""
+
+    def after(self, gate: str, start: int) -> Sequence[tuple[int, pa.RecordBatch]]:
+        """The next messages of a gate from a number on: the number of the first of each batch. Or nothing."""
+
+    def handed_over(self, gate: str, end: int) -> None:
+        """Be told that the inbox has the messages of a gate before a number."""
+
+    def waiting(self, gate: str) -> int:
+        """The tuples that wait for a verdict, or to be taken."""
+
+
+class GateSpout(Spout):
+    """Hands what a gate lets through to the inbox, in order of micro-batch. Its message ids are numbers."""
+
+    redelivers = False
+    remembers = ("end",)
+
+    def __init__(self, stream: str) -> None:
+        """A spout for the messages of one stream, not connected to its gate."""
+        self._stream = stream
+        self.end = 0
+        self._noted = 0
+
+    def connect(self, passed: Passed) -> None:
+        """Say where the messages come from; before ``open``."""
+        self._passed = passed
+
+    def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:  # noqa: ARG002
+        self._gate, self._collector = context.component_id, collector
+        self._passed.handed_over(self._gate, self.end)
+
+    def next_tuple(self) -> None:
+        if self._noted:
+            self._passed.handed_over(self._gate, self._noted)
+            self._noted = 0
+        for first, batch in self._passed.after(self._gate, self.end):
+            self._emit(first, batch)
+            self.end = first + batch.num_rows
+
+    def _emit(self, first: int, batch: pa.RecordBatch) -> None:
+        numbers = range(first, first + batch.num_rows)
+        if not any(field.metadata for field in batch.schema):
+            self._collector.emit_batch(batch, list(numbers), self._stream)
+            return
+        from acktree.core.data.values import decode_rows  # noqa: PLC0415  # imports pyarrow
+
+        for number, values in zip(numbers, decode_rows(batch), strict=True):
+            self._collector.emit(values, message_id=number, stream=self._stream)
+
+    def lag(self) -> int:
+        return self._passed.waiting(self._gate)
+
+    def ack(self, message_id: object) -> None:
+        self._note(message_id)
+
+    def fail(self, message_id: object, failure: object) -> None:  # noqa: ARG002  # its dead letter says why
+        self._note(message_id)
+
+    def _note(self, message_id: object) -> None:
+        # Chunks are handed over in order: the inbox had all messages up to one that has its verdict.
+        assert isinstance(message_id, int)
+        self._noted = max(self._noted, message_id + 1)
+
+
+def with_gates(components: Sequence[Component]) -> list[Component]:
+    """The components of a topology and its gates, sorted by id. The tasks of gates come after all others."""
+    by_id = {component.id: component for component in components}
+    read = {
+        each.id: replace(each, inputs=tuple(_gated(each, by_id)), retry=_own_retry(each))
+        for each in components
+    }
+    gates: list[Component] = []
+    end = 1 + max((task for each in components for task in each.task_ids), default=0)
+    for reader in components:
+        for edge, passed in zip(reader.inputs, read[reader.id].inputs, strict=True):
+            if edge is not passed:
+                gates.append(_gate(passed.source, edge, by_id[edge.source], reader.retry, end + len(gates)))
+    return sorted([*read.values(), *gates], key=lambda each: each.id)
+
+
+def _own_retry(component: Component) -> Retry | None:
+    return component.retry if component.kind == "spout" else None
+
+
+def _gated(reader: Component, by_id: Mapping[str, Component]) -> Iterator[Subscription]:
+    for edge in reader.inputs:
+        is_gated = reader.exactly_once or by_id[edge.source].exactly_once
+        name = GATE + "/".join(map(_quoted, (reader.id, edge.source, edge.stream)))
+        yield replace(edge, source=name) if is_gated else edge
+
+
+def _quoted(name: str) -> str:
+    """Without a slash, so that no two gates have one name."""
+    return name.replace("%", "%25").replace("/", "%2F")
+
+
+def _gate(name: str, edge: Subscription, source: Component, retry: Retry | None, task: int) -> Component:
+    if task > MAX_SPOUT_TASK:
+        what = f"a gate of {edge.subscriber!r} would have task {task}, and the highest is {MAX_SPOUT_TASK}"
+        raise TopologyError(what, f"set_bolt({edge.subscriber!r}, ...)", "lower the parallelism of bolts")
+    return Component(
+        id=name,
+        kind="spout",
+        is_dataframe=False,
+        user_object=GateSpout(edge.stream),
+        parallelism=1,
+        task_ids=(task,),
+        streams={edge.stream: source.streams[edge.stream]},
+        remembers=tuple(GateSpout.remembers),
+        tick_secs=None,
+        execute_timeout_secs=None,
+        retry=retry or _RETRY,
+        inputs=(),
+        gated=source.id,
+    )

@@ -1,0 +1,180 @@
+"""Exactly-once bolts: a total counts each message once though bolts raise and messages are retried."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from acktree import (
+    BasicBolt,
+    Config,
+    DataFrameSpout,
+    IterableSpout,
+    Retry,
+    Sink,
+    Spout,
+    Topology,
+    TopologyBuilder,
+    submit,
+)  # fmt: skip
+from acktree.testing import LocalCluster
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SENTENCES = [f"a b{n % 3} c" for n in range(30)]
+QUICK = Retry(max_attempts=3, backoff_secs=(0.01, 0.01))
+FILE = "totals.txt"
+
+
+class Split(BasicBolt):
+    """Emits the words, and raises after that: in the first attempt of some, in all of every tenth."""
+
+    outputs = {"default": ["word"], "rows": ["n", "word"]}
+
+    def execute(self, tup, collector):
+        for word in tup["sentence"].split():
+            collector.emit([word])
+            collector.emit([tup["n"], word], stream="rows")
+        if tup["n"] % 10 == 0 or (tup["n"] % 4 == 0 and tup.attempt == 1):
+            raise ValueError(f"sentence {tup['n']} fails after its words were emitted")
+
+
+class Count(BasicBolt):
+    """Counts words, and raises after it has counted: in the first attempt of one word."""
+
+    outputs = ["word", "count"]
+    remembers = ["counts"]
+
+    def __init__(self):
+        self.counts = {}
+
+    def execute(self, tup, collector):
+        word = tup["word"]
+        self.counts[word] = self.counts.get(word, 0) + 1
+        collector.emit([word, self.counts[word]])
+        if word == "b1" and tup.attempt == 1:
+            raise ValueError("b1 is counted and fails")
+
+
+class Totals(BasicBolt):
+    """Writes the largest count of each word, and how many counts came, to a file."""
+
+    remembers = ["largest"]
+
+    def __init__(self, folder: str):
+        self.folder, self.largest = folder, {}
+
+    def execute(self, tup, collector):
+        before, came = self.largest.get(tup["word"], (0, 0))
+        self.largest[tup["word"]] = max(before, tup["count"]), came + 1
+
+    def flush(self, collector):
+        (Path(self.folder) / FILE).write_text(repr(self.largest))
+
+
+class Table(Sink):
+    """Rows in SQLite, and the last mark. Refuses each row of ``b2`` when it comes first."""
+
+    def __init__(self, file: Path):
+        self.file = str(file)
+
+    def open(self, config, context):
+        self.writer = f"{context.checkpoint_id} {context.task_id}"
+        self.database = sqlite3.connect(self.file)
+        with self.database:
+            self.database.execute("CREATE TABLE IF NOT EXISTS words (n INT, word TEXT, refused INT)")
+            self.database.execute("CREATE TABLE IF NOT EXISTS marks (writer TEXT, mark BLOB, refused TEXT)")
+
+    def last_mark(self):
+        query = "SELECT mark FROM marks WHERE writer = ?"
+        row = self.database.execute(query, (self.writer,)).fetchone()
+        return None if row is None else row[0]
+
+    def write(self, batch, mark):
+        if self.last_mark() != mark:
+            rows = [(row["n"], row["word"]) for row in batch.to_pylist()]
+            with self.database:
+                self._write(rows, mark)
+        query = "SELECT refused FROM marks WHERE writer = ?"
+        [[refused]] = self.database.execute(query, (self.writer,)).fetchall()
+        return {int(row): reason for row, reason in json.loads(refused).items()}
+
+    def _write(self, rows, mark):
+        query = "SELECT count(*) FROM words WHERE n = ? AND word = ?"
+        refused = {}
+        for at, row in enumerate(rows):
+            if row[1] == "b2" and self.database.execute(query, row).fetchone() == (0,):
+                refused[at] = "not the first time"
+            self.database.execute("INSERT INTO words VALUES (?, ?, ?)", (*row, at in refused))
+        self.database.execute("DELETE FROM marks WHERE writer = ?", (self.writer,))
+        told = json.dumps(refused)
+        self.database.execute("INSERT INTO marks VALUES (?, ?, ?)", (self.writer, mark, told))
+
+    def close(self):
+        self.database.close()
+
+
+def topology(folder: Path, spout: Spout | None = None) -> Topology:
+    builder = TopologyBuilder("exact")
+    spout = spout or IterableSpout([*enumerate(SENTENCES)], ["n", "sentence"])
+    builder.set_spout("sentences", spout, retry=QUICK)
+    table = builder.set_sink("table", Table(folder / "words.db"), retry=QUICK)
+    table.shuffle_grouping("split", stream="rows")
+    builder.set_bolt("split", Split(), parallelism=2).shuffle_grouping("sentences")
+    count = builder.set_bolt("count", Count(), parallelism=2, exactly_once=True, retry=QUICK)
+    count.fields_grouping("split", ["word"])
+    totals = builder.set_bolt("totals", Totals(str(folder)), exactly_once=True)
+    totals.global_grouping("count")
+    return builder.create_topology()
+
+
+def expected() -> dict[str, tuple[int, int]]:
+    """Each word once for each sentence that was not given up, as a model says that replays nothing."""
+    words = Counter(word for n, line in enumerate(SENTENCES) if n % 10 for word in line.split())
+    return {word: (count, count) for word, count in words.items()}
+
+
+def check(folder: Path) -> None:
+    assert eval((folder / FILE).read_text()) == expected()
+    database = sqlite3.connect(folder / "words.db")
+    rows = database.execute("SELECT n, word FROM words WHERE NOT refused").fetchall()
+    database.close()
+    written = [(n, word) for n, line in enumerate(SENTENCES) if n % 10 for word in line.split()]
+    assert Counter(rows) == Counter(written)
+
+
+@pytest.mark.parametrize("source", ["position", "rows of a DataFrame"])
+def test_each_message_is_counted_and_written_once_though_bolts_raise_after_they_emitted_and_counted(
+    spark: SparkSession, tmp_path: Path, source: str
+) -> None:
+    spout: Spout | None = None
+    if source != "position":
+        rows = [json.dumps({"n": n, "sentence": sentence}) for n, sentence in enumerate(SENTENCES)]
+        (tmp_path / "in").mkdir()
+        (tmp_path / "in" / "rows.json").write_text("\n".join(rows))
+        frame = spark.readStream.schema("n long, sentence string").json(str(tmp_path / "in"))
+        spout = DataFrameSpout(frame, message_id="n", ends=True)
+    with submit(
+        topology(tmp_path, spout),
+        checkpoint=tmp_path / "checkpoint",
+        spark=spark,
+        config=Config(partitions=2),
+    ) as running:
+        assert running.await_termination(timeout_secs=180), running.stats().table()
+        assert len(list(running.dead_letters)) == sum(n % 10 == 0 for n in range(len(SENTENCES)))
+    check(tmp_path)
+
+
+def test_local_cluster_counts_the_same(tmp_path: Path) -> None:
+    with LocalCluster() as cluster:
+        running = cluster.submit(topology(tmp_path))
+        assert running.await_termination(timeout_secs=60), running.stats().table()
+        emitted = Counter(word for word, _ in running.tuples("count"))
+    check(tmp_path)
+    assert emitted == Counter({word: count for word, (count, _) in expected().items()})

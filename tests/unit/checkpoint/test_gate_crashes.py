@@ -1,0 +1,228 @@
+"""Exactly-once bolts, and a driver that dies at any step: each effect once, of what is given up none."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from acktree import BasicBolt, CheckpointError, Retry, Sink, Spout, Topology, TopologyBuilder
+from acktree.spark.offline import rebalance, reset_state
+from acktree.states import MapState, MemoryMap
+from tests.unit.checkpoint import small_spark
+from tests.unit.checkpoint.points import POINTS
+from tests.unit.checkpoint.small_spark import World, live
+
+COUNT = 20
+RETRY = Retry(max_attempts=3, backoff_secs=(0.1, 0.3))
+
+
+class EmitsAndRaises(BasicBolt):
+    """Emits a number, and raises then where the weather says so."""
+
+    outputs = ["n"]
+
+    def __init__(self, world: str):
+        self.world = world
+
+    def execute(self, tup, collector):
+        world = small_spark._worlds[self.world]
+        collector.emit([tup["n"]])
+        if world.weather(tup["n"], tup.attempt, world.run):
+            raise ValueError(f"{tup['n']} had bad weather in run {world.run}")
+        small_spark._running[self.world].append(tup["n"])
+
+
+class Counts(BasicBolt):
+    """Counts how often it sees each number. The first attempts of some fail when they are counted."""
+
+    outputs = ["n"]
+    remembers = ["counts"]
+
+    def __init__(self, world: str):
+        self.world, self.counts = world, {}
+
+    def prepare(self, config, context):
+        self.name = context.component_id, context.task_id
+
+    def execute(self, tup, collector):
+        number = tup["n"]
+        self.counts[number] = self.counts.get(number, 0) + 1
+        collector.emit([number])
+        if number % 3 == 0 and tup.attempt == 1:
+            raise ValueError(f"{number} is counted and fails")
+
+    def flush(self, collector):
+        small_spark._worlds[self.world].memory[self.name] = dict(self.counts)
+
+
+class Table(Sink):
+    """Writes numbers to a list, and a mark beside it. Refuses every fourth number when it comes first."""
+
+    def __init__(self, world: str):
+        self.world = world
+
+    def open(self, config, context):
+        self.writer = context.checkpoint_id, context.component_id, context.task_id
+
+    def last_mark(self):
+        return self._database.marks.get(self.writer, (None, None))[0]
+
+    def write(self, batch, mark):
+        database = self._database
+        if self.last_mark() != mark:
+            numbers = batch["n"].to_pylist()
+            refused = {row: "later" for row, n in enumerate(numbers) if n % 4 == 0 and n not in database.came}
+            database.came.update(numbers)
+            database.table += [n for row, n in enumerate(numbers) if row not in refused]
+            database.marks[self.writer] = mark, refused
+        return database.marks[self.writer][1]
+
+    @property
+    def _database(self) -> Database:
+        return small_spark._worlds[self.world].database
+
+
+class Stated(BasicBolt):
+    """Counts in one of Trident's states, at the end of each micro-batch."""
+
+    def __init__(self, world: str):
+        self.world = world
+
+    def prepare(self, config, context):
+        self.txid, self.numbers = context.txid, []
+        self.state = MapState(small_spark._worlds[self.world].database.map)
+
+    def execute(self, tup, collector):
+        self.numbers.append(tup["n"])
+
+    def flush(self, collector):
+        numbers, self.numbers = self.numbers, []
+        self.state.begin_commit(self.txid)
+        self.state.multi_update(numbers, [lambda count: (count or 0) + 1] * len(numbers))
+        self.state.commit(self.txid)
+
+
+class Database:
+    """What a database has, whatever dies beside it."""
+
+    def __init__(self) -> None:
+        self.map = MemoryMap()
+        self.table: list[int] = []
+        self.came: set[int] = set()
+        self.marks: dict[tuple[str, str, int], tuple[bytes, dict[int, str]]] = {}
+
+
+def topology(name: str, spout: Spout, retry: Retry | None) -> Topology:
+    builder = TopologyBuilder("counted")
+    builder.set_spout("numbers", spout, retry=retry)
+    builder.set_bolt("weathered", EmitsAndRaises(name), parallelism=2).shuffle_grouping("numbers")
+    for bolt, source in (("first", "weathered"), ("second", "first")):
+        counts = builder.set_bolt(bolt, Counts(name), parallelism=2, exactly_once=True, retry=RETRY)
+        counts.fields_grouping(source, ["n"])
+    stated = builder.set_bolt("stated", Stated(name), parallelism=2, exactly_once=True)
+    stated.fields_grouping("first", ["n"])
+    table = builder.set_sink("table", Table(name), parallelism=2, retry=RETRY)
+    table.fields_grouping("first", ["n"])
+    return builder.create_topology()
+
+
+def counted(world: World, bolt: str) -> Counter[int]:
+    """How often a bolt remembers each number, in all tasks."""
+    counts = Counter[int]()
+    for (name, _), memory in world.memory.items():
+        if name == bolt:
+            counts.update(memory)
+    return counts
+
+
+def check(world: World) -> None:
+    acked = {number for verdict, number in world.verdicts if verdict == "acked"}
+    failed = {number for verdict, number in world.verdicts if verdict == "failed"}
+    assert acked | failed == set(range(COUNT))
+    for bolt in ("first", "second"):
+        found = counted(world, bolt)
+        if world.redelivers:  # a queue brings back what was decided, if it did not hear of it
+            assert set(found) >= acked, f"died at {world.died_at}"
+            assert set(found) <= acked | failed, f"died at {world.died_at}"
+        else:
+            assert found == Counter(acked), f"died at {world.died_at}"
+    state = MapState(world.database.map)
+    counts = Counter({number: state.get(number) or 0 for number in range(COUNT)})
+    assert world.redelivers or +counts == Counter(acked), f"died at {world.died_at}"
+    table = Counter(world.database.table)
+    assert set(table) >= acked if world.redelivers else table == Counter(acked), f"died at {world.died_at}"
+
+
+def made(folder: Path, *, redelivers: bool) -> World:
+    world = World(folder, COUNT, redelivers=redelivers, retry=RETRY)
+    world.build, world.database = topology, Database()
+    return world
+
+
+@pytest.mark.parametrize("redelivers", [False, True], ids=["position", "queue"])
+@pytest.mark.parametrize("nth", [1, 5])
+@pytest.mark.parametrize("point", POINTS)
+def test_each_acked_message_is_counted_once_and_no_other_whatever_step_the_driver_dies_at(
+    tmp_path: Path, point: str, nth: int, *, redelivers: bool
+) -> None:
+    world = made(tmp_path, redelivers=redelivers)
+    world.weather = lambda number, attempt, run: number % 5 == 0 and attempt < 1 + number % 4
+    world.lives_until(f"{point}*{nth}")
+    driver = live(world)
+    check(world)
+    driver.close()
+
+
+@pytest.mark.parametrize("order", ["rebalance", "reset first", "reset all"])
+@pytest.mark.parametrize("point", ["state committed", "commit logged"])
+def test_what_operators_do_between_two_runs_neither_doubles_nor_loses_a_row(
+    tmp_path: Path, point: str, order: str
+) -> None:
+    world = made(tmp_path, redelivers=False)
+    world.weather = lambda number, attempt, run: number % 5 == 0 and attempt < 1 + number % 4
+    world.lives_until(f"{point}*3", "commit logged*5")
+    refusals = []
+
+    def between_runs() -> None:
+        try:
+            if order == "rebalance":
+                rebalance(tmp_path / "checkpoint", partitions=2)
+            else:
+                reset_state(tmp_path / "checkpoint", component="first" if order == "reset first" else None)
+        except CheckpointError as error:
+            refusals.append(str(error))
+
+    world.between_runs = between_runs
+    driver = live(world)
+    acked = {number for verdict, number in world.verdicts if verdict == "acked"}
+    assert Counter(world.database.table) == Counter(acked)
+    if order == "rebalance":
+        check(world)
+    assert len(refusals) == (point == "state committed")
+    assert all("may have written its rows" in refusal for refusal in refusals)
+    driver.close()
+
+
+@settings(max_examples=20)
+@given(
+    st.lists(st.tuples(st.sampled_from([*POINTS, "any"]), st.integers(1, 40)), max_size=4),
+    st.integers(0, 1000),
+)
+def test_any_mixture_of_deaths_and_attempts_that_fail_when_run_again_leaves_each_effect_once(
+    deaths: list[tuple[str, int]], seed: int
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        world = made(Path(folder), redelivers=False)
+        world.lives_until(*(f"{point}*{nth}" for point, nth in deaths))
+        world.weather = lambda number, attempt, run: (number * 7 + attempt * 5 + run * 3 + seed) % 4 == 0
+        driver = live(world)
+        check(world)
+        driver.close()

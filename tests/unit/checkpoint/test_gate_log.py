@@ -1,0 +1,145 @@
+"""The gates' sections of the commit log, beside a model: a restart finds what waits and what has passed."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from acktree.checkpoint.commit_log import Commit, CommitLog, Outcome
+from acktree.checkpoint.files import FOLDER
+from acktree.checkpoint.gate_log import GateLog, waiting_gates
+from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
+from acktree.core.data.values import batch_to_bytes
+from acktree.core.packing import pack
+from acktree.core.tracking.ledger import Judged
+from acktree.tasks.acker import Verdicts
+
+NAMES = ("one", "two")
+NONE = np.zeros(0, dtype=np.int64)
+NOBODY = Judged(NONE, NONE.astype(np.int32))
+
+
+def staged(gate: str, root: int, values: list[int]) -> WireRow:
+    roots, degrees = np.full(len(values), root), np.ones(len(values), dtype=np.int64)
+    batch = batch_to_bytes(pa.record_batch({"n": values}))
+    return WireRow(0, SINK_LEVEL, Kind.STAGED, 0, 0, 0, gate.encode(), pack(degrees, roots, batch))
+
+
+def acked(roots: set[int]) -> Verdicts:
+    judged = Judged(np.array(sorted(roots), dtype=np.int64), np.zeros(len(roots), dtype=np.int32))
+    return Verdicts([], judged, NOBODY, NONE, NONE, NOBODY, (), 0, None)
+
+
+class World:
+    """Gates on a disk, and what a model says that keeps everything in lists."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.number = folder, -1
+        self.open: set[int] = set()
+        self.waiting: dict[str, list[tuple[int, list[int]]]] = {name: [] for name in NAMES}
+        self.passed: dict[str, list[int]] = {name: [] for name in NAMES}
+        self.taken = dict.fromkeys(NAMES, 0)
+        self.written: list[int] = []
+        self.restart()
+
+    def restart(self) -> None:
+        self.gates = GateLog(NAMES, 7, lambda roots: np.array(sorted(self.open & set(roots.tolist()))))
+        self.log = CommitLog(self.folder, [self.gates])
+        self.log.recover(self.number)
+        for name in NAMES:  # as the spouts of the gates do when they open
+            self.gates.handed_over(name, self.taken[name])
+
+    def commit(self, rows: list[tuple[str, int, list[int]]], ended: set[int], good: set[int]) -> None:
+        """A micro-batch: rows are staged, some roots end, some of those are ACKED."""
+        self.number += 1
+        self.open = (self.open | {root for _, root, _ in rows}) - ended
+        for name, root, values in rows:
+            self.waiting[name].append((root, values))
+        for name, waiting in self.waiting.items():
+            self.passed[name] += [value for root, values in waiting if root in good for value in values]
+            self.waiting[name] = [each for each in waiting if each[0] in self.open]
+        wire = {Kind.STAGED: [staged(*row) for row in rows]}
+        self.log.write(Commit(self.number, 0, -1), Outcome(wire, acked(good)))
+        self.gates.publish(self.number)
+
+    def take(self, name: str) -> None:
+        """The inbox takes what a gate hands over next."""
+        for first, batch in self.gates.after(name, self.taken[name]):
+            assert first == self.taken[name]
+            end = first + batch.num_rows
+            assert batch["n"].to_pylist() == self.passed[name][first:end]
+            self.taken[name] = end
+
+    def note(self, name: str) -> None:
+        self.gates.handed_over(name, self.taken[name])
+
+    def check_all_passes(self) -> None:
+        for name in NAMES:
+            while self.taken[name] < len(self.passed[name]):
+                before = self.taken[name]
+                self.take(name)
+                assert self.taken[name] > before, "what has passed is not there"
+            self.note(name)
+            assert not self.gates.after(name, self.taken[name])
+        assert self.gates.is_empty == (not any(self.waiting.values()))
+
+
+STEPS = st.one_of(
+    st.tuples(
+        st.just("commit"),
+        st.lists(st.tuples(st.sampled_from(NAMES), st.integers(1, 6), st.integers(1, 3)), max_size=4),
+        st.sets(st.integers(1, 6)),
+        st.sets(st.integers(1, 6)),
+    ),
+    st.tuples(st.sampled_from(["take", "note"]), st.sampled_from(NAMES)),
+    st.just(("restart",)),
+    st.just(("close",)),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(STEPS, max_size=25))
+def test_gates_hand_over_what_a_model_says_however_often_the_driver_starts_again(steps):
+    with tempfile.TemporaryDirectory() as folder:
+        world, drawn = World(Path(folder)), 0
+        for name, *given_ in steps:
+            if name == "commit":
+                rows, ended, good = given_
+                fresh = []
+                for gate, root, count in rows:
+                    fresh.append((gate, root, list(range(drawn, drawn + count))))
+                    drawn += count
+                world.commit(fresh, ended, ended & good)
+            elif name == "restart":
+                world.restart()
+            elif name == "close":
+                world.log.close()
+                world.restart()
+            else:
+                getattr(world, name)(*given_)
+        world.check_all_passes()
+        world.commit([], set(), set())  # a run that has committed writes at its end what the inbox has
+        world.log.close()
+        still = {name for name in NAMES if world.waiting[name]}
+        assert waiting_gates(Path(folder), world.number, FOLDER) == still
+
+
+def test_what_waits_long_is_not_written_with_each_micro_batch(tmp_path):
+    world = World(tmp_path)
+    world.commit([("one", 1, list(range(10_000)))], set(), set())
+    sizes = []
+    for number in range(600):
+        world.commit([("one", 2, [number])], {2}, {2})
+        world.take("one")
+        world.note("one")
+        sizes.append((tmp_path / "commits" / f"{world.number:012d}").stat().st_size)
+    assert sum(sizes) / len(sizes) < 2_000  # one whole section has 80,000
+    assert len(list((tmp_path / "commits").iterdir())) < 300
+    world.restart()
+    world.commit([], {1}, {1})
+    world.check_all_passes()

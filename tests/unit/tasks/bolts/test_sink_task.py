@@ -1,0 +1,151 @@
+"""A sink in a topology: each row is written once, and fails only if it is known not to be there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from acktree import CheckpointError, ConnectorError, MisuseError, Retry, Sink, TopologyBuilder
+from acktree.tasks.bolts import sink_task
+from acktree.testing import FeederSpout, LocalCluster
+
+QUICK = Retry(max_attempts=3, backoff_secs=(0.01, 0.01))
+
+
+class Server:
+    """A database: rows, a mark for each writer, and what goes wrong next."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[object, ...]] = []
+        self.marks: dict[object, tuple[bytes, dict[int, str]]] = {}
+        self.wrong: list[str] = []
+        self.refuse: Callable[[tuple[object, ...]], str | None] = lambda row: None
+        self.calls = Counter[str]()
+
+    def call(self, name: str) -> None:
+        self.calls[name] += 1
+        if self.wrong and self.wrong[0].startswith(name):
+            can_retry = not self.wrong.pop(0).endswith("for good")
+            raise ConnectorError(f"{name} went wrong", "the server", "wait", can_retry=can_retry)
+
+
+_SERVER = Server()
+
+
+class Rows(Sink):
+    def open(self, config, context):
+        _SERVER.call("open")
+        self.writer = context.checkpoint_id, context.component_id, context.task_id
+
+    def last_mark(self):
+        _SERVER.call("ask")
+        return _SERVER.marks.get(self.writer, (None, {}))[0]
+
+    def write(self, batch, mark):
+        _SERVER.call("write")
+        if _SERVER.marks.get(self.writer, (None, {}))[0] != mark:
+            rows = [tuple(row.values()) for row in batch.to_pylist()]
+            told = {at: reason for at, row in enumerate(rows) if (reason := _SERVER.refuse(row))}
+            _SERVER.rows += [row for at, row in enumerate(rows) if at not in told]
+            _SERVER.marks[self.writer] = mark, told
+        _SERVER.call("commit")
+        return _SERVER.marks[self.writer][1]
+
+    def close(self):
+        _SERVER.call("close")
+
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.setattr(_SERVER, "__dict__", vars(Server()))
+    monkeypatch.setattr(sink_task, "_PAUSES_SECS", (1e-9, 1e-9, 1e-9, 0))
+    return _SERVER
+
+
+class Run:
+    def __init__(self, *, fields=("n",), parallelism=1):
+        self.feeder = FeederSpout(list(fields))
+        builder = TopologyBuilder("written")
+        builder.set_spout("rows", self.feeder)
+        sink = builder.set_sink("sink", Rows(), parallelism, retry=QUICK)
+        sink.fields_grouping("rows", [fields[0]])
+        self.cluster = LocalCluster()
+        self.running = self.cluster.submit(builder.create_topology())
+
+    def feed(self, *rows):
+        for number, row in enumerate(rows):
+            self.feeder.feed(list(row), message_id=number)
+        for _ in range(10):
+            self.cluster.advance(secs=1)
+        self.cluster.__exit__(None, None, None)
+        return [letter.reason for letter in self.running.dead_letters]
+
+
+def test_rows_are_written_and_a_refused_one_fails_alone_and_is_tried_again(server):
+    came = Counter()
+
+    def refuse(row):
+        came[row] += 1
+        return "not yet" if row == (2,) and came[row] < 3 else "never" if row == (3,) else None
+
+    server.refuse = refuse
+    run = Run(parallelism=2)
+    assert run.feed((1,), (2,), (3,), (4,)) == ["never"]
+    assert Counter(server.rows) == Counter([(1,), (2,), (4,)])
+    assert came[2,] == came[3,] == 3
+    [letter] = run.running.dead_letters
+    assert letter.spout == "__gate/sink/rows/default"
+
+
+WRONG = [
+    ["open"], ["ask"], ["write"], ["commit"], ["open", "ask", "write"], ["commit", "open", "ask"],
+    ["write", "ask", "open"], ["write for good"], ["commit for good"], ["commit", "commit"], ["write"] * 4,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=", ".join)
+def test_each_row_is_written_once_whatever_goes_wrong(server, wrong):
+    server.wrong = [*wrong]
+    run = Run()
+    assert run.feed((1,), (2,)) == []
+    assert Counter(server.rows) == Counter([(1,), (2,)])
+    assert not server.wrong
+    assert run.feeder.acked == [0, 1]
+
+
+@pytest.mark.parametrize("wrong", [["ask"] * 9, ["ask for good"], ["commit", *["ask"] * 9]], ids=str)
+def test_rows_of_which_nothing_is_known_do_not_fail_the_run_ends(server, wrong):
+    server.wrong = [*wrong]
+    with pytest.raises(ConnectorError, match="ask went wrong"):
+        Run().feed((1,))
+
+
+def test_a_row_that_cannot_be_given_to_a_sink_and_one_of_another_type_fail_alone(server):
+    reasons = Run().feed((1,), (object,), ("a text",), (2,))
+    assert Counter(server.rows) <= Counter([(1,), (2,), ("a text",)])
+    assert len(server.rows) + len(reasons) == 4
+    assert reasons
+
+
+def test_a_mark_that_does_not_fit_ends_the_run_before_a_row_is_written(server):
+    run = Run()
+    [task] = run.running.plan.topology.tasks["sink"]
+    writer = run.running.plan.context(run.running.plan.topology.components["sink"], task, None)
+    for mark in (b"of another program", sink_task._MARK.pack(b"1", 999, bytes(16))):
+        server.marks[writer.checkpoint_id, "sink", task] = mark, {}
+        with pytest.raises(CheckpointError, match="an older copy"):
+            run.feed((1,))
+    assert server.rows == []
+
+
+def test_a_sink_that_refuses_rows_that_it_was_not_given_is_told_so(server):
+    server.marks = _Lying()
+    with pytest.raises(MisuseError, match="refuses rows that are not there"):
+        Run().feed((1,))
+
+
+class _Lying(dict):
+    def __setitem__(self, key, value):
+        super().__setitem__(key, (value[0], {7: "seven"}))
