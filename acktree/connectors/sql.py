@@ -423,6 +423,7 @@ class _Kept:
         if not rows:
             return {}
         indexes, plain = list(rows), list(rows.values())
+        self._looked_up(connection)  # without a table nobody's row is wrong
         try:
             statement = self._statement(connection, frozenset(plain[0]))
             unfit = dict(self._unfit(plain))
