@@ -202,7 +202,7 @@ MEMBERS = """
             lag next_tuple open outputs own_dead_letters redelivers remembers
     OtlpMetricsConsumer: cleanup handle_data_points prepare
     JsonLinesMetricsConsumer: cleanup handle_data_points prepare
-    KeyValueState: bind clear emptied get get_many is_bound save update_many
+    KeyValueState: bind clear emptied get get_many is_bound save take_times update_many
     LetterGroup: cause component count exception_type filters first_id reason
     Level: bolts index stateful
     LogFormatter: format

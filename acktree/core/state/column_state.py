@@ -241,6 +241,7 @@ class ColumnState(StoredState[K, Any]):
         store: StateStore,
         dumps: Callable[[object], bytes],  # noqa: ARG002  # numbers are not pickled
         loads: Callable[[bytes], Any],  # noqa: ARG002
+        now_ms: int | None = None,  # noqa: ARG002  # keys in columns do not expire
     ) -> None:
         """Attach it to a store: continue from the store's content, or from its own if the store is empty.
 

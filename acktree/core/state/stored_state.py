@@ -27,11 +27,21 @@ class StoredState(MutableMapping[K, V]):
 
     @abstractmethod
     def bind(
-        self, store: StateStore, dumps: Callable[[object], bytes], loads: Callable[[bytes], Any]
+        self,
+        store: StateStore,
+        dumps: Callable[[object], bytes],
+        loads: Callable[[bytes], Any],
+        now_ms: int | None = None,
     ) -> None:
         """Attach it to a store: continue from the store's content, or from its own if the store is empty.
 
         Called by the task between ``prepare`` and the first tuple.
+
+        Args:
+            store: The store.
+            dumps: How values are encoded.
+            loads: How they are decoded.
+            now_ms: The clock of the micro-batch; None where no time passes.
         """
 
     @abstractmethod

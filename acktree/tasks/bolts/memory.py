@@ -105,7 +105,13 @@ class TaskMemory:
     """The remembered attributes of one task: restored after ``prepare``, saved when its micro-batch ends."""
 
     def __init__(
-        self, names: Sequence[str], store: StateStore, owner: object, late_ms: int | None = None
+        self,
+        names: Sequence[str],
+        store: StateStore,
+        owner: object,
+        *,
+        late_ms: int | None = None,
+        now_ms: int | None = None,
     ) -> None:
         """Open the memory of a task.
 
@@ -114,8 +120,9 @@ class TaskMemory:
             store: The task's own part of the state store.
             owner: The collector that alone may ack the held tuples.
             late_ms: A held tuple that came before this clock is late: its messages are probably timed out.
+            now_ms: The clock of the micro-batch, by which keys expire; None: no key expires.
         """
-        self._names, self._late_ms = names, late_ms
+        self._names, self._late_ms, self._now_ms = names, late_ms, now_ms
         self._store = _Draft(store)
         self._held = HeldTuples(Below(self._store, "held/"), owner)
         self._attributes = _CountingStore(Below(self._store, "attribute/"), self._held)
@@ -141,6 +148,9 @@ class TaskMemory:
             if blob is not None:
                 self._blobs[name] = blob
             value = _first_value(user_object, name) if blob is None else self._loads(blob)
+            prepared = getattr(user_object, name, None)
+            if isinstance(value, KeyValueState) and isinstance(prepared, KeyValueState):
+                value.ttl_secs = prepared.ttl_secs  # the program may have changed it since the last run
             if isinstance(value, StoredState):
                 # Its keys are stored beside the attribute; the attribute's own blob only says that it is one.
                 self._bind(name, value)
@@ -241,7 +251,7 @@ class TaskMemory:
         store: StateStore = Below(self._store, f"state/{name}/")
         if isinstance(state, KeyValueState):  # its values may be held tuples
             store = _CountingStore(store, self._held)
-        state.bind(store, self._dumps, self._loads)
+        state.bind(store, self._dumps, self._loads, self._now_ms)
         self._states[name] = state
 
     def _replace(self, name: str, state: StoredState[Any, Any]) -> None:
@@ -277,7 +287,12 @@ def _is_changeable(value: object) -> bool:
 
 
 def _is_plain(value: object) -> bool:
-    """Whether it is a dict of plain values, as counts are, of which no pickler need ask: is this a tuple?"""
+    """Whether it is a dict of plain values, as counts are, of which no pickler need ask: is this a tuple?
+
+    Or such a dict in a tuple with plain values, as a bucket of a state whose keys expire.
+    """
+    if type(value) is tuple and value:
+        return _is_plain(value[0]) and _PLAIN.issuperset(map(type, value[1:]))
     return type(value) is dict and _PLAIN.issuperset(map(type, (*value, *value.values())))
 
 

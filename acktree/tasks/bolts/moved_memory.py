@@ -18,6 +18,7 @@ import pyarrow as pa
 from acktree.core.data.hashing import hash_columns, hash_row
 from acktree.core.ids import Int64s
 from acktree.core.state.column_state import ColumnState
+from acktree.core.state.key_value_state import KeyValueState
 from acktree.core.state.store import MemoryStore, StateStore
 from acktree.core.state.stored_state import StoredState
 from acktree.errors import CheckpointError, ConfigError
@@ -98,6 +99,9 @@ class _Bolt:
             if self._before[key_hash % len(self._before)] != task:
                 raise self._misplaced(attribute, task, key)
             getattr(there[self._after[key_hash % len(self._after)]], attribute)[key] = kept
+        if isinstance(value, KeyValueState):
+            for target in there.values():
+                getattr(target, attribute).take_times(value)
 
     def _share_out_columns(
         self, attribute: str, task: int, value: ColumnState[Any], there: Mapping[int, SimpleNamespace]

@@ -118,8 +118,10 @@ class BoltTask(ABC):
                     "this is a bug in acktree: please report it",
                 )
             mine = Below(store, f"task/{self.task}/")
-            late_ms = self.plan.late_ms(self.outputs.clock_ms)
-            self.memory = TaskMemory(self.component.remembers, mine, self.owner, late_ms)
+            now_ms = self.outputs.clock_ms
+            self.memory = TaskMemory(
+                self.component.remembers, mine, self.owner, late_ms=self.plan.late_ms(now_ms), now_ms=now_ms
+            )
             self.memory.restore(self.bolt)
         guard = FlushGuard if self.flushes else Guard
         self.guard = guard(self.bolt, self.component.remembers, self.component.id)

@@ -117,9 +117,11 @@ def columns() -> ColumnState[str]:
 REMEMBERED = ("counts", "state", "nested", "held", "last")
 
 
-def written_memory(bolt: SimpleNamespace, names: Sequence[str] = REMEMBERED) -> bytes:
+def written_memory(
+    bolt: SimpleNamespace, names: Sequence[str] = REMEMBERED, now_ms: int | None = None
+) -> bytes:
     store = MemoryStore()
-    TaskMemory(names, store, bolt).save(bolt)
+    TaskMemory(names, store, bolt, now_ms=now_ms).save(bolt)
     return pack(*(part for name, blob in sorted(store.blobs.items()) for part in (name.encode(), blob)))
 
 
@@ -188,6 +190,12 @@ FORMATS = {
         lambda: [*errors_of_ours(), FailureKind.TIMED_OUT, FailureCause.HUNG, Redriven(7)], dumps, loads
     ),
     "value-state": Format(lambda: KeyValueState({"a": 1}), dumps, loads, dict),
+    "memory-ttl": Format(
+        lambda: SimpleNamespace(seen=KeyValueState({"a": 1, "b": 2}, ttl_secs=60)),
+        lambda bolt: written_memory(bolt, ["seen"], 1_800_000_000_000),
+        lambda blob: read_memory(blob, ["seen"]),
+        lambda bolt: (dict(bolt.seen), bolt.seen.ttl_secs),
+    ),
     "value-columns": Format(columns, dumps, loads, dict),
     "memory-columns": Format(
         lambda: SimpleNamespace(columns=columns()),

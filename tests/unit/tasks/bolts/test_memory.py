@@ -131,6 +131,41 @@ def test_setdefault_and_append_is_remembered_by_a_topology():
         assert running.tuples("b0")[-2:] == [[0, 2, 4], [1, 3, 5]]
 
 
+def test_the_ttl_is_what_this_program_prepares():
+    store = MemoryStore()
+    runs = [
+        (0, None, {}),
+        (1, 10, {0: 1}),  # what has no time yet counts as written now
+        (10_000, 20, {0: 1, 1: 1}),
+        (10_001, 10, {10_000: 1}),
+        (90_000, None, {10_000: 1, 10_001: 1}),  # what had not expired stays
+    ]
+    for now_ms, ttl_secs, expected in runs:
+        held = SimpleNamespace(counts=KeyValueState(ttl_secs=ttl_secs))
+        memory = TaskMemory(["counts"], store, held, now_ms=now_ms)
+        memory.restore(held)
+        assert dict(held.counts) == expected
+        held.counts[now_ms] = 1
+        memory.save(held)
+
+
+def test_a_topology_forgets_keys_by_the_clock_of_its_micro_batches():
+    def execute(bolt, tup, collector):
+        bolt.seen[tup["value"]] = bolt.seen.get(tup["value"], 0) + 1
+        return tup["value"], bolt.seen[tup["value"]], len(bolt.seen)
+
+    ages = lambda: KeyValueState(ttl_secs=60)  # noqa: E731  # a factory, as KeyValueState itself
+    with bench(Calls(execute, remembers=("seen",), seen=ages)) as running:
+        running.feed("a")
+        running.cluster.advance(secs=59)
+        running.feed("a", "b")
+        running.cluster.advance(secs=59)
+        running.feed("c")
+        running.cluster.advance(secs=1)
+        running.feed("a")
+        assert running.tuples("b0") == [("a", 1, 1), ("a", 2, 1), ("b", 1, 2), ("c", 1, 3), ("a", 1, 2)]
+
+
 def test_a_micro_batch_that_changes_nothing_writes_nothing():
     store = MemoryStore()
     for read in (None, "a", "b"):

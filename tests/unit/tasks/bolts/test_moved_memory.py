@@ -108,6 +108,27 @@ def test_columns_move_as_every_mapping_does(counts, before, after):
         assert sent_to([*mine], new) == [task] * len(mine)
 
 
+def test_a_key_that_moves_is_as_old_as_it_was():
+    keys = [f"key {n}" for n in range(20)]
+    stores = {task: MemoryStore() for task in OLD}
+    for now_ms, chosen in ((0, keys[:10]), (6_000, keys[10:])):
+        for task, mine in sorted_out(dict.fromkeys(chosen, 1), OLD).items():
+            held = SimpleNamespace(counts=KeyValueState(ttl_secs=10))
+            memory = TaskMemory(["counts"], stores[task], held, now_ms=now_ms)
+            memory.restore(held)
+            held.counts.update(mine)
+            memory.save(held)
+    there = move(stores)
+    for now_ms, expected in ((9_999, keys), (10_000, keys[10:]), (16_000, [])):
+        found = []
+        for blobs in there.values():
+            store, held = MemoryStore(), SimpleNamespace()
+            store.blobs.update(blobs)
+            TaskMemory(["counts"], store, held, now_ms=now_ms).restore(held)
+            found += held.counts
+        assert sorted(found) == sorted(expected)
+
+
 def test_columns_of_keys_that_lie_at_another_task_are_not_moved():
     state = ColumnState(str, int)
     state.add_many([f"word {number}" for number in range(20)])
