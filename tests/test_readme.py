@@ -38,6 +38,15 @@ def test_each_python_block_of_a_page_without_spark_runs_as_it_stands(block, tmp_
     run_alone(block, tmp_path)
 
 
+FIRST = ROOT / "examples" / "first_service"
+"""Its tests run the code that the page shows."""
+
+
+@pytest.mark.parametrize("block", blocks_of("docs/first-service.md"))
+def test_the_page_of_the_first_service_shows_the_files_of_the_example(block):
+    assert any(block in file.read_text(encoding="utf-8") for file in FIRST.glob("*.py"))
+
+
 def run_alone(block: str, tmp_path: Path) -> None:
     """Run a block as a program of its own."""
     (tmp_path / "pasted.py").write_text(block, encoding="utf-8")
