@@ -20,12 +20,14 @@ from acktree.ui.web.storm_rows import duration
 __all__ = [
     "DONE",
     "FAILED",
+    "NEW_LETTERS",
     "NOBODY_RUNS",
     "TIME_OVER",
     "USAGE",
     "Answer",
     "Answers",
     "Commands",
+    "NewLettersError",
     "UsageError",
     "above_zero",
     "as_json",
@@ -47,6 +49,7 @@ FAILED: Final = 1
 USAGE: Final = 2
 NOBODY_RUNS: Final = 3
 TIME_OVER: Final = 4
+NEW_LETTERS: Final = 5
 _LEAST_WAIT: Final = 0.05
 
 
@@ -73,6 +76,10 @@ Command: TypeAlias = Callable[[Namespace], Answers]
 
 class UsageError(AcktreeError):
     """The arguments of a command are wrong, whatever the topology is."""
+
+
+class NewLettersError(AcktreeError):
+    """Messages of a run became dead letters, and the command was to fail then."""
 
 
 class Commands(Protocol):

@@ -131,6 +131,8 @@ def _each(said: Answers) -> Iterable[Answer]:
 def _code_of(error: AcktreeError) -> int:
     if isinstance(error, NobodyRunsError):
         return answers.NOBODY_RUNS
+    if isinstance(error, answers.NewLettersError):
+        return answers.NEW_LETTERS
     return answers.USAGE if isinstance(error, answers.UsageError) else answers.FAILED
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from acktree.checkpoint.location import location_of
-from acktree.cli.answers import DONE, FAILED, Answer, Commands, new_command
+from acktree.cli.answers import DONE, FAILED, Answer, Commands, NewLettersError, new_command
 from acktree.cli.checks import component_checks, data_of, line_of
 from acktree.cli.targets import add_target, config_of, load_target, options_of, parsed, with_those_of_files
 from acktree.driver.handle import SubmittedTopology
@@ -58,6 +59,10 @@ def add_commands(
         add_target(parser, metavar, about, kind)
         parser.add_argument("--checkpoint", metavar="C", help="a folder of the topology's own, or a URL")
     to_run.add_argument("--ui", action="store_true", help="serve the page meanwhile; prints its address")
+    to_run.add_argument(
+        "--fail-on", choices=["dead-letters"],
+        help="the exit code is 5 if the run ended and messages of it became dead letters",
+    )  # fmt: skip
     to_run.add_argument("--dry-run", action="store_true", help="validate and describe it; start nothing")
     return to_run, to_submit
 
@@ -88,7 +93,21 @@ def _run(given: Namespace) -> Iterable[Answer]:
     start = partial(submit, topology, checkpoint=given.checkpoint, config=config)
     with _page() if given.ui else nullcontext():
         running, error = _run_to_end(start, given)
-    yield replace(_account(running, error), error=error)
+    answer = _account(running, error)
+    if given.fail_on and error is None:
+        error = _new_letters(running, answer.data["new_dead_letters"])
+    yield replace(answer, error=error)
+
+
+def _new_letters(running: SubmittedTopology, count: int) -> NewLettersError | None:
+    """The error of a run that is to fail on dead letters."""
+    if not count:
+        return None
+    return NewLettersError(
+        f"the run made {count:,} new dead letter{'s' * (count != 1)}",
+        f"topology {running.name!r}",
+        f"see why: acktree dead-letters summary {shlex.quote(str(running.checkpoint))}",
+    )
 
 
 def _need_checkpoint(given: Namespace) -> None:
@@ -141,7 +160,11 @@ def _account(running: SubmittedTopology, error: BaseException | None) -> Answer:
         what: sum(getattr(spout.total, what) for spout in spouts)
         for what in ("emitted", "acked", "failed", "timed_out")
     }
-    counts |= {"dead_letters": _letters(running), "open": sum(spout.open or 0 for spout in spouts)}
+    counts |= {
+        "new_dead_letters": sum(spout.total.dead_lettered for spout in spouts),
+        "dead_letters": _letters(running),
+        "open": sum(spout.open or 0 for spout in spouts),
+    }
     shown = {
         "topology": running.name,
         "checkpoint": str(running.checkpoint),

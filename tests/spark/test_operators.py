@@ -74,12 +74,15 @@ def test_run_prints_the_account_and_its_dead_letters_are_read_when_nobody_runs_i
     (tmp_path / "thirds.py").write_text(PROGRAM)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    assert main(["run", "thirds:made", "--checkpoint", "cp", "-c", "partitions=1", "--json"]) == 0
-    account = json.loads(capsys.readouterr().out.splitlines()[-1])
+    run = ["run", "thirds:made", "--checkpoint", "cp", "--fail-on", "dead-letters", "--json"]
+    assert main([*run, "-c", "partitions=1"]) == 5
+    printed = capsys.readouterr()
+    assert "the run made 3 new dead letters" in json.loads(printed.err.splitlines()[-1])["error"]
+    account = json.loads(printed.out.splitlines()[-1])
     assert {name: account[name] for name in ("emitted", "acked", "failed", "timed_out", "open")} == {
         "emitted": 9, "acked": 6, "failed": 3, "timed_out": 0, "open": 0,
     }  # fmt: skip
-    assert account["dead_letters"] == 3
+    assert account["dead_letters"] == account["new_dead_letters"] == 3
     assert account["status"] == "ENDED"
     assert main(["dead-letters", "list", "cp", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["count"] == 3
@@ -99,8 +102,9 @@ def test_run_prints_the_account_and_its_dead_letters_are_read_when_nobody_runs_i
     assert (account["status"], account["emitted"], account["acked"]) == ("ENDED", 2, 2)
     assert main(["dead-letters", "list", "cp", "--settled", "true", "--json"]) == 0
     assert [each["id"] for each in json.loads(capsys.readouterr().out)["letters"]] == [1, 3]
-    assert main(["run", "thirds:made", "--checkpoint", "cp", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out.splitlines()[-1])["emitted"] == 0
+    assert main(run) == 0  # the letters are an earlier run's
+    account = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (account["emitted"], account["new_dead_letters"], account["dead_letters"]) == (0, 0, 3)
 
 
 class Keeps(Bolt):
