@@ -17,8 +17,7 @@ from typing import Final
 from acktree.cli.answers import DONE, FAILED, Answer, Commands, new_command
 from acktree.cli.checks import Check, component_checks, data_of, free_space, line_of
 from acktree.cli.requirements import Requirement, fits, python_range, requirements
-from acktree.cli.targets import topology_of
-from acktree.config import Config
+from acktree.cli.targets import in_module
 from acktree.errors import AcktreeError, ConfigError
 from acktree.ui.client import Found, find, found_topologies
 from acktree.ui.observer import own_version
@@ -66,7 +65,8 @@ def _named(target: str) -> Iterator[Check]:
     is_url = "://" in target
     if not is_url and (":" in target or target.endswith(".py")):
         try:
-            yield from component_checks(topology_of(target), Config(), may_be_away=False)
+            config, topology = in_module(target)
+            yield from component_checks(topology, config, may_be_away=False)
         except AcktreeError as error:
             yield Check("topology", is_ok=False, found=error.what, fix=error.fix)
     else:

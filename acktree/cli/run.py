@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
-from argparse import ArgumentParser, Namespace
+from argparse import SUPPRESS, ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
@@ -20,6 +20,7 @@ from acktree.checkpoint.location import location_of
 from acktree.cli.answers import DONE, FAILED, Answer, Commands, NewLettersError, new_command
 from acktree.cli.checks import component_checks, data_of, line_of
 from acktree.cli.targets import add_target, config_of, load_target, options_of, parsed, with_those_of_files
+from acktree.config import Config
 from acktree.driver.handle import SubmittedTopology
 from acktree.errors import AcktreeError, ConfigError, MisuseError
 from acktree.private_files import make_private_file, make_private_folder
@@ -42,7 +43,8 @@ def add_to(commands: Commands) -> None:
         commands,
         "MODULE[:NAME]",
         "a module or a .py file, and in it a topology, a builder, or a function that makes one; NAME is "
-        "'topology' unless given; or a file of streamparse with a Topology class, or a YAML file of Flux",
+        "'topology' unless given, and CONFIG beside it has its settings; or a file of streamparse with a "
+        "Topology class, or a YAML file of Flux",
     )
 
 
@@ -63,6 +65,7 @@ def add_commands(
         "--fail-on", choices=["dead-letters"],
         help="the exit code is 5 if the run ended and messages of it became dead letters",
     )  # fmt: skip
+    to_run.add_argument("--submitted", action="store_true", help=SUPPRESS)  # by `submit`
     to_run.add_argument("--dry-run", action="store_true", help="validate and describe it; start nothing")
     return to_run, to_submit
 
@@ -87,6 +90,8 @@ def _run(given: Namespace) -> Iterable[Answer]:
         return
     _need_checkpoint(given)
     config, topology = load_target(given)
+    if given.submitted:
+        _need_control(config, given.target)
     with needing_spark("acktree run"):
         from acktree import submit  # noqa: PLC0415  # --dry-run needs no Spark
 
@@ -192,18 +197,13 @@ def _status(running: SubmittedTopology, error: BaseException | None) -> str:
 def _submit(given: Namespace) -> Answer:
     _need_checkpoint(given)
     settings = [*with_those_of_files(given.settings)]  # before another reads stdin
-    if not config_of(settings).control:  # refused here rather than in the log
-        raise ConfigError(
-            "submit waits until the driver answers, and control=False gives it no socket",
-            "-c control=false",
-            "leave that out, or start `acktree run` by a service manager of yours",
-        )
+    _need_control(config_of(settings), "-c control=false")  # refused here rather than in the log
     runtime_folder()
     place = location_of(given.checkpoint)
     _refuse_running(str(place))
     log = _log_file(place)
     command = [sys.executable, "-m", "acktree", "run", *options_of(given)]
-    command += ["--checkpoint", str(place), "--json"]
+    command += ["--checkpoint", str(place), "--json", "--submitted"]
     begins = log.stat().st_size
     with log.open("ab") as output:
         child = subprocess.Popen(  # noqa: S603  # our own command, its arguments as they were given
@@ -224,6 +224,15 @@ def _submit(given: Namespace) -> Answer:
     named = {"topology": entry.topology, "id": entry.id, "checkpoint": entry.checkpoint}
     shown = named | {"pid": child.pid, "log": str(log)}
     return Answer(shown, f"{entry.id} runs as process {child.pid}; its log is {log}")
+
+
+def _need_control(config: Config, where: str) -> None:
+    if not config.control:
+        raise ConfigError(
+            "submit waits until the driver answers, and control=False gives it no socket",
+            where,
+            "leave that out, or start `acktree run` by a service manager of yours",
+        )
 
 
 def _send(settings: Iterable[str], child: subprocess.Popen[bytes]) -> None:

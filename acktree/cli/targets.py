@@ -32,15 +32,17 @@ __all__ = [
     "YAML",
     "add_target",
     "config_of",
+    "in_module",
     "load_target",
     "options_of",
     "parsed",
-    "topology_of",
     "with_those_of_files",
 ]
 
 YAML: Final = (".yaml", ".yml")
 """How the names of Flux files end."""
+_CONFIG: Final = "CONFIG"
+"""The name of a module's own settings."""
 _IMPORTS_STREAMPARSE: Final = re.compile(r"^\s*(?:from|import)\s+streamparse\b", re.MULTILINE)
 
 
@@ -87,14 +89,17 @@ def load_target(given: Namespace) -> tuple[Config, Topology]:
         ConfigError: There is no such target, or it is no topology.
         UsageError: An option that is none.
     """
+    settings = [*with_those_of_files(given.settings)]  # stdin is read once
+    config_of(settings)  # a wrong one is refused before anything is imported
     file = Path(given.target.partition(":")[0])
     if file.suffix in YAML:
         loaded = _from_flux(given)
     elif file.suffix == ".py" and file.is_file() and _IMPORTS_STREAMPARSE.search(file.read_text()):
         loaded = _from_streamparse(given)
     else:
-        return config_of(given.settings), topology_of(given.target)
-    return config_of(given.settings, loaded.config), loaded.topology
+        config, topology = in_module(given.target)
+        return config_of(settings, config), topology
+    return config_of(settings, loaded.config), loaded.topology
 
 
 def _from_streamparse(given: Namespace) -> streamparse.LoadedTopology:
@@ -117,29 +122,34 @@ def _from_flux(given: Namespace) -> flux.LoadedTopology:
         )
 
 
-def topology_of(target: str) -> Topology:
-    """The topology that ``MODULE[:NAME]`` names. Imports the module.
+def in_module(target: str) -> tuple[Config, Topology]:
+    """What ``MODULE[:NAME]`` names: a topology, and the settings that its module has for it.
+
+    Imports the module. The settings are those that a function returns beside the topology, or else ``CONFIG``
+    of the module, or else the defaults.
 
     Raises:
-        ConfigError: There is no such module or name, or it is no topology.
+        ConfigError: There is no such module or name, it is no topology, or the settings are none.
         MisuseError: The module submits a topology when it is imported.
         TopologyError: It is invalid.
     """
     with importing(target):
-        return _topology_of(target)
+        return _in_module(target)
 
 
-def _topology_of(target: str) -> Topology:
+def _in_module(target: str) -> tuple[Config, Topology]:
     place, _, name = target.partition(":") if not target.endswith(".py") else (target, "", "")
     module = _module(place, target)
     name = name or "topology"
     if not hasattr(module, name):
         known = [each for each, value in vars(module).items() if _is_usable(value, module.__name__)]
         raise ConfigError(f"module {place!r} has no {name!r}", target, nearest(name, known))
-    found = getattr(module, name)
+    found, config_name, config = getattr(module, name), _CONFIG, getattr(module, _CONFIG, Config())
     if callable(found):
         with _users_errors(f"{name}() of module {place!r} raises", target):
             found = found()
+    if isinstance(found, tuple) and len(found) == 2:  # noqa: PLR2004  # a topology, and its settings
+        (found, config), config_name = found, f"the second of {name!r}"
     if isinstance(found, TopologyBuilder):
         found = found.create_topology()
     if not isinstance(found, Topology):
@@ -147,9 +157,15 @@ def _topology_of(target: str) -> Topology:
             f"{name!r} is {type(found).__name__}, and no topology",
             target,
             "name what create_topology() returns, a TopologyBuilder, or a function without arguments "
-            "that returns one",
+            "that returns one, or (topology, Config)",
         )
-    return found
+    if not isinstance(config, Config):
+        raise ConfigError(
+            f"{config_name} is {type(config).__name__}, and no acktree.Config",
+            target,
+            f"write Config(...) there; give a {_CONFIG} of something else another name",
+        )
+    return config, found
 
 
 def _is_usable(value: object, module: str) -> bool:

@@ -24,7 +24,7 @@ from acktree.cli.answers import UsageError
 from acktree.cli.dead_letters import _value
 from acktree.cli.main import main
 from acktree.cli.run import _ended
-from acktree.cli.targets import config_of, topology_of
+from acktree.cli.targets import config_of, in_module
 from acktree.config import Config
 from acktree.core.stats.counters import NO_STREAM, Counters
 from acktree.core.stats.numbers import ReportedError
@@ -627,7 +627,7 @@ def test_a_submit_of_what_has_ended_says_so_and_is_no_error(tmp_path, capsys):
     program, place = tmp_path / "has_ended.py", tmp_path / "cp"
     program.write_text(PROGRAM)
     held = Checkpoint(place)
-    held.begin_run(topology_of(str(program)), Config(), 2)
+    held.begin_run(in_module(str(program))[1], Config(), 2)
     held.mark_ended()
     held.close()
     assert main(["submit", str(program), "--checkpoint", str(place)]) == 0
