@@ -212,6 +212,7 @@ class SpoutOutputCollector(ABC):
         *,
         attempt: int = 1,
         trace: bool | str = False,
+        label: str | None = None,
     ) -> None:
         """Emit one tuple.
 
@@ -228,11 +229,15 @@ class SpoutOutputCollector(ABC):
             trace: True: this message is traced, at any rate above 0. Or the text of a W3C ``traceparent``
                 header that came with it: the message is traced if its sampled flag is set, and exported as
                 part of that trace. Its retries are traced like it. Another text changes nothing.
+            label: What people call the message, such as "order-17": dead letters, traces and the log show it,
+                and it can be searched there. At most 200 characters are kept; those that cannot be printed
+                are escaped. None or "": none.
 
         Raises:
             MisuseError: Undeclared stream, wrong number of values, a value or id that cannot be encoded, a
                 stream that is read by direct grouping, no message id although the spout has a ``Retry`` or it
-                is to be traced, or an attempt below 1; or the spout is closed. Nothing was emitted then.
+                is to be traced or has a label, a label that is no text, or an attempt below 1; or the spout
+                is closed. Nothing was emitted then.
         """
 
     @abstractmethod
@@ -245,6 +250,7 @@ class SpoutOutputCollector(ABC):
         *,
         attempt: int = 1,
         trace: bool | str = False,
+        label: str | None = None,
     ) -> None:
         """Emit one tuple to one task that reads the stream by direct grouping; see ``context.task_ids``.
 

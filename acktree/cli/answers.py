@@ -37,6 +37,7 @@ __all__ = [
     "letter_id",
     "limit",
     "log_order",
+    "named",
     "new_command",
     "seconds",
     "secs_up_to",
@@ -224,6 +225,14 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
         for line in shown
     )  # fmt: skip
     return "\n".join(lines)
+
+
+def named(message_id: str | None, message: Mapping[str, Any]) -> str:
+    """A message in a table: what people call it, if it has a label, and its id.
+
+    An older driver gives no labels.
+    """
+    return " ".join(filter(None, (message.get("label"), message_id)))
 
 
 def _cell(value: object) -> str:

@@ -26,6 +26,7 @@ from acktree.cli.answers import (
     letter_id,
     limit,
     log_order,
+    named,
     new_command,
     table,
     whole_number,
@@ -43,11 +44,13 @@ from acktree.ui.stopped import letters_of, order_redrive, redrives_ordered
 __all__ = ["add_to"]
 
 _FILTERS: Final = (
-    "spout", "component", "kind", "cause", "reason", "exception", "redriven", "settled", "before", "since",
+    "spout", "component", "label", "kind", "cause", "reason", "exception", "redriven", "settled", "before",
+    "since",
 )  # fmt: skip
 _CHOOSING: Final = {
     "spout": "the spout of the message",
     "component": "the bolt that failed it",
+    "label": "what people call the message: the label that its spout gave",
     "reason": "a text that the reason contains",
     "exception": "the type of the exception, such as ValueError",
 }
@@ -152,9 +155,9 @@ def _list(given: Namespace) -> Answer:
     head = ("id", "given up", "spout", "message", "tries", "cause", "component", "reason", "redriven")
     rows = [
         (
-            str(letter["id"]), _utc(letter["dead_ms"]), letter["spout"], _short(letter["message_id_repr"]),
-            letter["attempts"], letter["cause"], letter["component"], _short(letter["reason"]),
-            _outcome(letter),
+            str(letter["id"]), _utc(letter["dead_ms"]), letter["spout"],
+            _short(named(letter["message_id_repr"], letter)), letter["attempts"], letter["cause"],
+            letter["component"], _short(letter["reason"]), _outcome(letter),
         )
         for letter in page["letters"]
     ]  # fmt: skip

@@ -8,7 +8,17 @@ from contextlib import closing, suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from acktree.cli.answers import Answer, Commands, UsageError, door_of, limit, new_command, secs_up_to, table
+from acktree.cli.answers import (
+    Answer,
+    Commands,
+    UsageError,
+    door_of,
+    limit,
+    named,
+    new_command,
+    secs_up_to,
+    table,
+)
 from acktree.errors import ConfigError
 from acktree.tasks.spouts.watched_ids import MOST_WATCH_SECS, MOST_WATCHED, WATCH_SECS
 from acktree.ui import tracing
@@ -25,6 +35,7 @@ def add_to(commands: Commands) -> None:
     parser = new_command(commands, "trace", about, _trace)
     parser.add_argument("root", nargs="?", type=_root, metavar="ROOT", help="the root id of a message")
     parser.add_argument("--message-id", metavar="ID", help="as the spout emitted it, or as `open` shows it")
+    parser.add_argument("--label", metavar="TEXT", help="what people call it: the label that its spout gave")
     parser.add_argument("--verdict", choices=["ACKED", "FAILED", "TIMED_OUT", "OPEN"], help="how it ended")
     parser.add_argument("--component", metavar="C", help="this bolt received a tuple of it")
     parser.add_argument("--reason", metavar="TEXT", help="part of the reason of its failure")
@@ -94,11 +105,11 @@ def _trace(given: Namespace) -> Answer:
         return _drawn(found, given, given.root)
     query = {
         name: value
-        for name in ("message_id", "verdict", "component", "reason", "limit")
+        for name in ("message_id", "label", "verdict", "component", "reason", "limit")
         if (value := getattr(given, name)) is not None
     }
     page = _ask(found, given, "traces", {name: str(value) for name, value in query.items()})
-    if given.message_id is not None and page["messages"]:
+    if (given.message_id is not None or given.label is not None) and page["messages"]:
         return _drawn(found, given, page["messages"][0]["root"])
     if given.message_id is not None:
         raise ConfigError(
@@ -172,7 +183,7 @@ def _listed(page: Mapping[str, Any]) -> str:
     rows = [
         (
             f"{datetime.fromtimestamp(each['emitted_ms'] / 1000, UTC):%Y-%m-%d %H:%M:%S}",
-            each["message_id"], each["root"], each["attempt"], each["verdict"] or "open",
+            named(each["message_id"], each), each["root"], each["attempt"], each["verdict"] or "open",
             None if each["verdict_ms"] is None else (each["verdict_ms"] - each["emitted_ms"]) / 1000,
             each["tuples"], each["component"], (each["reason"] or "")[:80],
         )

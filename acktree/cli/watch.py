@@ -8,7 +8,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from acktree.cli.answers import Answer, Commands, door_of, duration, limit, new_command, table
+from acktree.cli.answers import Answer, Commands, door_of, duration, limit, named, new_command, table
 from acktree.core.stats.numbers import AckerNumbers, ReportedError, TraceNumbers
 from acktree.errors import CheckpointError
 from acktree.ui.client import (
@@ -285,8 +285,14 @@ def _open(given: Namespace) -> Answer:
     found, held = door.get("open", {"limit": given.limit}), _held(door.snapshot())
     messages, count = found["open"], found.get("count", 0)  # an older driver gives no count
     head = ("age s", "spout", "task", "message id", "root", "attempt", "state", "held by")
-    names = ("age_secs", "spout", "task_id", "message_id", "root", "attempt", "state")
-    rows = [(*(message[name] for name in names), _held_by(message)) for message in messages]
+    names = ("root", "attempt", "state")
+    rows = [
+        (
+            message["age_secs"], message["spout"], message["task_id"], named(message["message_id"], message),
+            *(message[name] for name in names), _held_by(message),
+        )
+        for message in messages
+    ]  # fmt: skip
     text = table(head, rows) if rows else "no message is open"
     if rows and len(rows) < count:
         more = "; the others are not handed over yet, or are rows of a DataFrame"  # they have no root

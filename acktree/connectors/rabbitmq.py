@@ -31,6 +31,7 @@ from acktree import (  # isort: skip
 )  # fmt: skip
 from acktree.connectors import client_errors
 from acktree.connectors.batch_sink import BatchSink, Outcome, as_bytes, as_text, headers_of
+from acktree.connectors.message_label import MessageLabel
 from acktree.connectors.rabbitmq_client import UNREADABLE, Wire, connector_error
 
 try:
@@ -72,8 +73,8 @@ _LOST: Final = (pika.exceptions.AMQPError, AMQPConnectorException, OSError, Valu
 
 _Id = tuple[int, int]
 """(epoch, delivery tag)"""
-_Delivery = tuple[int, bytes, str, dict[str, Any] | None, int]
-"""(delivery tag, body, routing key, headers, attempt)"""
+_Delivery = tuple[int, bytes, str, dict[str, Any] | None, int, str | None]
+"""(delivery tag, body, routing key, headers, attempt, label)"""
 
 
 class RabbitMQSpout(Spout):
@@ -90,6 +91,10 @@ class RabbitMQSpout(Spout):
             letter is the copy, and the message is acknowledged. ``"reject"``: it is rejected to the queue's
             own dead-letter exchange, and acktree writes no dead letter. A queue without such an exchange
             drops the message.
+        label: What people call a message, for dead letters, traces and the log. ``"header:order"``: the
+            header of that name. ``"body:order"``: that field of a body that is a JSON object.
+            ``"message_id"``: AMQP's property. Or a function of the emitted values by field, which returns a
+            text, or None for none: ``lambda message: message["routing_key"]``.
 
     Without a ``Retry`` a failed message goes back to the queue at once. On a quorum queue ``tup.attempt``
     follows the queue's own count of deliveries; a classic queue has none, and a header ``x-delivery-count``
@@ -106,6 +111,7 @@ class RabbitMQSpout(Spout):
         *,
         prefetch: int | None = None,
         given_up: Literal["dead_letter", "reject"] = "dead_letter",
+        label: str | Callable[[Mapping[str, Any]], str | None] | None = None,
     ) -> None:
         where = f"RabbitMQSpout(..., {queue!r})"
         parameters = _parameters_of(url, where)
@@ -115,6 +121,7 @@ class RabbitMQSpout(Spout):
             raise ConfigError(what, where, fix)
         if given_up not in ("dead_letter", "reject"):
             raise ConfigError(f"given_up is {given_up!r}", where, 'give "dead_letter" or "reject"')
+        self._label = None if label is None else MessageLabel(label, where, ("message_id",))
         self.queue, self.prefetch = queue, prefetch
         self.own_dead_letters = given_up == "reject"
         self._url = url  # not its parameters: with TLS they hold objects that cannot be copied for a task
@@ -151,9 +158,11 @@ class RabbitMQSpout(Spout):
         if not self._ahead and (self._may_hold or self._can_read()):
             self._look()
         if self._ahead:
-            tag, body, routing_key, headers, attempt = self._ahead.popleft()
+            tag, body, routing_key, headers, attempt, label = self._ahead.popleft()
             try:
-                self._collector.emit([body, routing_key, headers], (self._epoch, tag), attempt=attempt)
+                self._collector.emit(
+                    [body, routing_key, headers], (self._epoch, tag), attempt=attempt, label=label
+                )
             except BaseException:  # it was not emitted: it goes back, with its place in the prefetch
                 self._give_back(tag)
                 raise
@@ -259,7 +268,13 @@ class RabbitMQSpout(Spout):
             self._collector.report_error(ConnectorError(what, self._where, "correct what publishes it"))
         count = (headers or {}).get("x-delivery-count") if self._counts and method.redelivered else None
         attempt = 1 + min(count, _MOST_COUNTED) if type(count) is int and count > 0 else 1
-        self._ahead.append((method.delivery_tag, body, method.routing_key, headers, attempt))
+        label = None
+        if self._label is not None:
+            values = {"body": body, "routing_key": method.routing_key, "headers": headers}
+            label = self._label.of(
+                values, {"message_id": properties.message_id}, self._collector.report_error
+            )
+        self._ahead.append((method.delivery_tag, body, method.routing_key, headers, attempt, label))
 
     def _note_close(self, _: object, reason: BaseException) -> None:
         self._closed = reason

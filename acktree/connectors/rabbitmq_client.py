@@ -95,6 +95,9 @@ _LEAST_FLAGS: Final = b"\x20"
 _HAS_HEADERS: Final = 1 << 13
 _decode_frame: Final = pika.frame.decode_frame
 _BEFORE_HEADERS: Final = (1 << 15, 1 << 14)  # content type, content encoding
+_OF_ONE_BYTE: Final = (1 << 12, 1 << 11)  # after the headers: delivery mode, priority
+_BEFORE_MESSAGE_ID: Final = (1 << 10, 1 << 9, 1 << 8)  # correlation id, reply to, expiration
+_HAS_MESSAGE_ID: Final = 1 << 7
 _CONTINUES: Final = 1
 _DAY: Final = b"T"
 _PLAIN: Final = {
@@ -105,7 +108,7 @@ _PLAIN: Final = {
 
 
 class Wire(pika.SelectConnection):  # type: ignore[misc]  # pika has no types
-    """pika's connection, with headers as they were sent.
+    """pika's connection, with headers as they were sent; of the properties beside them the message id alone.
 
     pika takes the connection for lost at a date after the year 9999, so that it is lost again with each
     delivery; and it cuts the fraction of a number off.
@@ -124,15 +127,26 @@ def _header_of(raw: bytes) -> tuple[int, Any] | None:
     size, flags = int.from_bytes(raw[3:7]), int.from_bytes(raw[19:21])
     if len(raw) < size + 8 or not flags & _HAS_HEADERS or flags & _CONTINUES:
         return None
-    at = 21
+    at, message_id = 21, None
     try:
         for flag in _BEFORE_HEADERS:
             at += 1 + raw[at] if flags & flag else 0
+        if flags & _HAS_MESSAGE_ID:
+            message_id = _message_id(raw, at + 4 + int.from_bytes(raw[at : at + 4]), flags)
         headers, _ = _table(raw, at, 0)
     except (KeyError, IndexError, struct.error, ArithmeticError):
         headers = UNREADABLE
     channel, body_size = int.from_bytes(raw[1:3]), int.from_bytes(raw[11:19])
-    return size + 8, pika.frame.Header(channel, body_size, pika.BasicProperties(headers=headers))
+    properties = pika.BasicProperties(headers=headers, message_id=message_id)
+    return size + 8, pika.frame.Header(channel, body_size, properties)
+
+
+def _message_id(raw: bytes, at: int, flags: int) -> str:
+    """The message id, of properties whose headers end at ``at``."""
+    at += sum(bool(flags & flag) for flag in _OF_ONE_BYTE)
+    for flag in _BEFORE_MESSAGE_ID:
+        at += 1 + raw[at] if flags & flag else 0
+    return raw[at + 1 : at + 1 + raw[at]].decode(errors="backslashreplace")
 
 
 def _table(raw: bytes, at: int, depth: int) -> tuple[dict[str, Any], int]:

@@ -111,6 +111,7 @@ _PLACES: Final[Mapping[str, str]] = {
     "acktree.receiver": "Receiver",
     "acktree.sink": "Sink",
     "acktree.spout": "EndOfStream Spout SpoutOutputCollector",
+    "acktree.tasks.spouts.labels": "Labelled",
     "acktree.tasks.spouts.retries": "Redriven",
     "acktree.topology.builder": "BoltDeclarer SpoutDeclarer TopologyBuilder",
     "acktree.topology.component": "Component Subscription",

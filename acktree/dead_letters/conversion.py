@@ -8,6 +8,7 @@ from typing import Final
 from acktree.core.data.values import batch_from_bytes, batch_to_bytes
 from acktree.dead_letters.letter import DeadLetter
 from acktree.errors import MisuseError, ProtocolError
+from acktree.tasks.spouts.labels import id_of, label_of
 from acktree.tasks.spouts.retries import GivenUpRecord, RedrivenLetter
 from acktree.texts import MOST_REASON, bounded
 from acktree.topology.model import Topology
@@ -29,7 +30,7 @@ def letter_of(record: GivenUpRecord, topology: Topology, letter_id: int | None =
         task_id=record.task,
         stream=attempt.stream,
         root=record.root,
-        message_id_repr=_shown(attempt.message_id),
+        message_id_repr=_shown(id_of(attempt.message_id)),
         fields=topology.components[record.component].streams[attempt.stream].fields,
         payload=batch_to_bytes(values),
         reason=failure.reason,
@@ -41,6 +42,7 @@ def letter_of(record: GivenUpRecord, topology: Topology, letter_id: int | None =
         attempts=attempt.attempt,
         first_emitted_ms=attempt.first_emitted_ms,
         dead_ms=record.dead_ms,
+        label=label_of(attempt.message_id),
     )
 
 
@@ -90,6 +92,6 @@ def redriven_letter(letter: DeadLetter) -> RedrivenLetter:
     metadata = dict(values.schema.metadata or {})
     target = metadata.pop(_TARGET, None)
     if target is None:
-        return RedrivenLetter(letter.id, letter.stream, values)
+        return RedrivenLetter(letter.id, letter.stream, values, label=letter.label or "")
     values = values.replace_schema_metadata(metadata or None)
-    return RedrivenLetter(letter.id, letter.stream, values, int(target))
+    return RedrivenLetter(letter.id, letter.stream, values, int(target), letter.label or "")

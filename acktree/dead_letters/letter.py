@@ -66,6 +66,8 @@ class DeadLetter:
     settled_ms: int | None = None
     """When the message that it was sent again as got its final verdict: acked, or given up again, as another
     letter. None until then. If its driver dies before, the next run sends the letter again."""
+    label: str | None = None
+    """What people call the message: the ``label`` that its spout gave; None if it gave none."""
 
     @property
     def values(self) -> list[object]:
@@ -112,6 +114,7 @@ class DeadLetter:
             redriven += f", and settled {_utc(self.settled_ms)}"
         lines = [
             f"dead letter {self.id} of topology {self.topology!r}",
+            *([f"  label     {self.label}"] if self.label else []),
             f"  message   {self.message_id_repr} of {self.spout!r}, task {self.task_id}",
             f"  stream    {self.stream!r}",
             f"  emitted   {_utc(self.first_emitted_ms)}",

@@ -89,11 +89,13 @@ _LETTERS: Final = sa.Table(
     sa.Column("dead_ms", sa.BigInteger, nullable=False),
     sa.Column("redriven_ms", sa.BigInteger),
     sa.Column("settled_ms", sa.BigInteger),
+    sa.Column("label", sa.String(255)),
     sa.UniqueConstraint("topology", "root", name="acktree_dead_letters_once"),
     sqlite_autoincrement=True,  # an id is never reused
 )
 _ALL: Final = [_LETTERS.c[name] for name in COLUMNS]
 
+_ADD_LABEL: Final = sa.text("ALTER TABLE acktree_dead_letters ADD COLUMN label VARCHAR(255)")
 _SYNCED: Final = sa.text(
     "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
 )
@@ -267,6 +269,10 @@ class SqlTable(Table):
             versions = list(connection.execute(sa.select(_VERSIONS.c.version)).scalars())
             if not versions:
                 connection.execute(sa.insert(_VERSIONS), [{"version": VERSION}])
+            if versions == [2]:
+                connection.execute(_ADD_LABEL)
+                connection.execute(sa.update(_VERSIONS).values(version=VERSION))
+                return [VERSION]
             return versions or [VERSION]
 
     @contextmanager

@@ -63,6 +63,7 @@ CREATE TABLE dead_letters (
     dead_ms          INTEGER NOT NULL,
     redriven_ms      INTEGER,
     settled_ms       INTEGER, -- since version 2
+    label            TEXT, -- since version 3
     UNIQUE (topology, root) -- two topologies that share a file and a run salt do have equal roots
 );
 """
@@ -257,6 +258,9 @@ class SqliteTable(Table):
             if self._versions() == [1]:
                 connection.execute("ALTER TABLE dead_letters ADD COLUMN settled_ms INTEGER")
                 connection.execute("UPDATE acktree_dead_letters_version SET version = 2")
+            if self._versions() == [2]:
+                connection.execute("ALTER TABLE dead_letters ADD COLUMN label TEXT")
+                connection.execute("UPDATE acktree_dead_letters_version SET version = 3")
             versions = self._versions()
         if versions != [VERSION]:
             raise CheckpointError(

@@ -28,7 +28,7 @@ __all__ = [
     "row_of",
 ]
 
-VERSION: Final = 2
+VERSION: Final = 3
 """The version of the columns. Raise it with each change of them, and convert older stores."""
 
 COLUMNS: Final = tuple(field.name for field in fields(DeadLetter))
@@ -74,6 +74,8 @@ class Filters(TypedDict, total=False):
     cause: FailureCause
     reason: str
     """A text that the reason contains, whatever its case."""
+    label: str
+    """What people call the message."""
     exception: str
     """The type of the exception: ``ValueError``, or with its module."""
     redriven: bool
@@ -113,7 +115,7 @@ class Which:
         found = [] if scope is None else [Condition("topology", "=", scope)]
         found += [
             Condition(name, "=", str(value))
-            for name in ("topology", "spout", "component", "kind", "cause")
+            for name in ("topology", "spout", "component", "kind", "cause", "label")
             if (value := filters.get(name)) is not None
         ]
         if filters.get("reason") is not None:

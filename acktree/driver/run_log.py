@@ -22,6 +22,7 @@ from acktree.core.stats.numbers import Outage
 from acktree.core.tracking.verdicts import Failure
 from acktree.driver.line_budget import LineBudget
 from acktree.logs import logger
+from acktree.tasks.spouts.labels import id_of, label_of
 
 __all__ = ["Account", "RunLog"]
 
@@ -170,7 +171,9 @@ class RunLog:
                 break
             said += 1
             of = "" if most is None else f"/{most}"
-            self._say(spout, f"message={message_id!r} attempt={attempt}{of}", failure)
+            label = label_of(message_id)
+            name = f"{id_of(message_id)!r} label={label!r}" if label else repr(message_id)
+            self._say(spout, f"message={name} attempt={attempt}{of}", failure)
         if not said and self._failures.allows(spout, now_ms):
             said = count
             self._say(spout, f"messages={count}", failure)

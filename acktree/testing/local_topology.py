@@ -40,6 +40,7 @@ from acktree.tasks.acker import Acker
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.host import SpoutHost
+from acktree.tasks.spouts.labels import id_of
 from acktree.tasks.spouts.opening import opening_error
 from acktree.tasks.spouts.task import SpoutTask
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
@@ -239,8 +240,8 @@ class LocalTopology(RunningTopology):
                 self._failures[spout, message_id] += 1
                 if self._failures[spout, message_id] >= _MOST_FAILURES:
                     self._restless = SpoutError(
-                        f"message {short_repr(message_id)} of spout {spout!r} failed {_MOST_FAILURES} times "
-                        f"at one moment of the clock, at last with: {failure.reason:.300}",
+                        f"message {short_repr(id_of(message_id))} of spout {spout!r} failed {_MOST_FAILURES} "
+                        f"times at one moment of the clock, at last with: {failure.reason:.300}",
                         f"LocalCluster.advance(), clock at {self.now_ms} ms",
                         "give the spout a Retry, which waits before the next attempt and gives up in the "
                         "end; or let its fail() do so",

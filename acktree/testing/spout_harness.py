@@ -22,6 +22,7 @@ from acktree.tasks.chunk import Chunk
 from acktree.tasks.failures import failure_of
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.host import SpoutHost
+from acktree.tasks.spouts.labels import id_of, label_of
 from acktree.tasks.spouts.retries import GivenUpRecord
 from acktree.tasks.spouts.task import SpoutTask
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
@@ -39,12 +40,14 @@ class Arrived:
         values: What the spout emitted.
         attempt: From 1.
         message_id: As the spout emitted it.
+        label: What people call the message; None if the spout gave none.
     """
 
     sequence: int
     values: Sequence[Any]
     attempt: int
     message_id: object
+    label: str | None = None
 
 
 class SpoutHarness:
@@ -164,7 +167,8 @@ class SpoutHarness:
         ids = dict(self.task.open_ids_by_sequence())
         rows = decode_rows(chunk.values)
         for sequence, values, attempt in zip(chunk.sequences.tolist(), rows, attempts, strict=True):
-            self.arrived.append(Arrived(sequence, values, attempt, ids.get(sequence)))
+            message_id = ids.get(sequence)
+            self.arrived.append(Arrived(sequence, values, attempt, id_of(message_id), label_of(message_id)))
 
     def _report(self, _component: str, _task: int, failure: Failure) -> None:
         self.reports.append(failure)

@@ -117,7 +117,7 @@ class Messages:
         }
         nothing = None, None, None, None
         return [
-            (root, place.source, place.source_task, place.stream, None, 1, None, emitted_ms, None,
+            (root, place.source, place.source_task, place.stream, None, 1, None, emitted_ms, None, None,
              *facts.get(root, nothing))
             for root, (place, _) in self.emitted.items()
         ]  # fmt: skip

@@ -24,6 +24,7 @@ from acktree.core.tracking.attempts import is_traced, number_of
 from acktree.core.tracking.verdicts import Failure
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.observers.tracer import recording
+from acktree.tasks.spouts.labels import id_of, label_of
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from acktree.texts import searched_id
 from acktree.traces.events import EventLog
@@ -132,6 +133,7 @@ class TraceRecorder:
                     roots[nth], chunk.component, chunk.task, chunk.stream,
                     shown_id(message_ids[at : at + 1]) if has_id else None,
                     attempts[nth], before[nth], chunk.emitted_ms, parents.get(at),
+                    label_of(message_ids[at]) if has_id else None,
                 ))  # fmt: skip
         self._put(lambda store: self._add_messages(store, rows, roots), 200 * len(rows))
 
@@ -244,7 +246,7 @@ class TraceRecorder:
 def shown_id(one: MessageIds) -> str:
     """A message id, in a list or array of its own, as it is searched: as ``acktree open`` shows it."""
     (message_id,) = one.tolist() if isinstance(one, np.ndarray) else one
-    return searched_id(message_id)
+    return searched_id(id_of(message_id))
 
 
 def _verdict(root: int, failure: Failure | None, now_ms: int) -> Row:

@@ -121,6 +121,8 @@ def _of_message(trace: Trace, topology: str, system: str) -> Span:
     }
     if message.message_id is not None:
         attributes["messaging.message.id"] = message.message_id
+    if message.label:
+        attributes["acktree.label"] = message.label
     if message.task_id is not None:
         attributes["acktree.task"] = message.task_id
     first = next((each for each in trace.tuples if each.edge == message.root), None)

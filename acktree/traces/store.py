@@ -131,7 +131,8 @@ class TraceStore:
         """Store messages.
 
         Args:
-            rows: Root, spout, task, stream, message id, attempt, root before, emitted at (ms), traceparent.
+            rows: Root, spout, task, stream, message id, attempt, root before, emitted at (ms), traceparent,
+                label.
         """
         with self._writing() as connection:
             self._insert_messages(connection, rows)

@@ -11,8 +11,8 @@ from typing import Final
 
 __all__ = ["LATER", "MESSAGE", "TABLES", "VERDICT", "VERSION"]
 
-VERSION: Final = 4
-"""2: with traceparents; 3: the facts of a micro-batch in one row; 4: values by field."""
+VERSION: Final = 5
+"""2: with traceparents; 3: the facts of a micro-batch in one row; 4: values by field; 5: labels."""
 
 TABLES: Final = f"""
 CREATE TABLE IF NOT EXISTS messages (
@@ -30,6 +30,7 @@ CREATE TABLE IF NOT EXISTS messages (
     component   TEXT,
     traceback   TEXT,
     traceparent TEXT,
+    label       TEXT,
     pack        INTEGER,
     tuples      INTEGER NOT NULL DEFAULT 0,
     components  TEXT NOT NULL DEFAULT '[]',
@@ -37,6 +38,7 @@ CREATE TABLE IF NOT EXISTS messages (
 );
 CREATE INDEX IF NOT EXISTS messages_by_time ON messages (emitted_ms, root);
 CREATE INDEX IF NOT EXISTS messages_by_id ON messages (message_id);
+CREATE INDEX IF NOT EXISTS messages_by_label ON messages (label) WHERE label IS NOT NULL;
 CREATE INDEX IF NOT EXISTS messages_by_verdict ON messages (verdict, emitted_ms);
 CREATE TABLE IF NOT EXISTS packs (
     pack     INTEGER PRIMARY KEY,
@@ -59,14 +61,15 @@ PRAGMA user_version = {VERSION};
 MESSAGE: Final = (
     "INSERT INTO messages (root, spout, task_id, stream, message_id, attempt, retry_of, emitted_ms,"
     # Another attempt belongs to the trace of the one before.
-    " traceparent, pack, tuples, components, shown) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8,"
+    " traceparent, label, pack, tuples, components, shown) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8,"
     " coalesce(?9, (SELECT traceparent FROM messages WHERE root = ?7)),"
-    " ?10, coalesce(?11, 0), coalesce(?12, '[]'), ?13)"
+    " ?10, ?11, coalesce(?12, 0), coalesce(?13, '[]'), ?14)"
     " ON CONFLICT (root) DO UPDATE SET traceparent = coalesce(excluded.traceparent, traceparent),"
+    " label = coalesce(excluded.label, label),"
     " message_id = coalesce(excluded.message_id, message_id), attempt = max(attempt, excluded.attempt),"
     " retry_of = coalesce(excluded.retry_of, retry_of), emitted_ms = min(emitted_ms, excluded.emitted_ms),"
-    " pack = coalesce(?10, pack), tuples = coalesce(?11, tuples), components = coalesce(?12, components),"
-    " shown = coalesce(?13, shown)"
+    " pack = coalesce(?11, pack), tuples = coalesce(?12, tuples), components = coalesce(?13, components),"
+    " shown = coalesce(?14, shown)"
 )
 VERDICT: Final = (
     "UPDATE messages SET verdict = ?, verdict_ms = ?, reason = ?, component = ?, traceback = ? WHERE root = ?"

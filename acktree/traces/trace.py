@@ -44,6 +44,7 @@ class TracedMessage:
         traceback: Where it failed, if user code raised.
         tuples: How many tuples of it are recorded, the message itself included.
         traceparent: The W3C traceparent that its spout gave; None if it gave none.
+        label: What people call the message: the label that its spout gave; None if it gave none.
     """
 
     root: int
@@ -62,6 +63,7 @@ class TracedMessage:
     traceback: str | None
     tuples: int
     traceparent: str | None = None
+    label: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +268,7 @@ def _cells(placed: _Placed) -> Sequence[object]:
 def _title(trace: Trace) -> str:
     message = trace.message
     name = "" if message.message_id is None else f"message {printable(message.message_id)}, "
+    name += f"label {printable(message.label)}, " if message.label else ""
     attempt = f", attempt {message.attempt}" if message.attempt > 1 else ""
     took = "" if message.verdict_ms is None else f" after {_ms(message.verdict_ms - message.emitted_ms)}"
     where = f" in {message.component}" if message.component and message.verdict != "ACKED" else ""

@@ -22,7 +22,7 @@ FILE: Final = "traces.sqlite"
 _MOST_FOUND: Final = 1000
 _COLUMNS: Final = (
     "root, spout, task_id, stream, message_id, attempt, retry_of, emitted_ms, verdict, verdict_ms, reason,"
-    " component, traceback, traceparent, shown,"
+    " component, traceback, traceparent, label, shown,"
     " tuples + (SELECT coalesce(sum(l.tuples), 0) FROM later l WHERE l.root = m.root) AS tuples"
 )
 _IS_ON_THE_WAY: Final = (
@@ -129,6 +129,7 @@ class Traces:
         self,
         *,
         message_id: object = None,
+        label: str | None = None,
         root: int | None = None,
         verdict: Verdict | str | None = None,
         component: str | None = None,
@@ -142,6 +143,7 @@ class Traces:
 
         Args:
             message_id: As it was emitted, or as ``acktree open`` shows it.
+            label: What people call the message.
             verdict: "ACKED", "FAILED", "TIMED_OUT", or "OPEN" for none so far.
             component: One that received a tuple of it, its spout, or where it failed.
             reason: Part of the reason, in any case.
@@ -156,7 +158,9 @@ class Traces:
         if self._store is None:
             return []
         self._settle()
-        tests, values = _tests(message_id, root, verdict, component, reason, since_ms, before_ms, after)
+        tests, values = _tests(
+            message_id, label, root, verdict, component, reason, since_ms, before_ms, after
+        )
         query = (
             f"SELECT {_COLUMNS} FROM messages m WHERE {' AND '.join(tests) or 'TRUE'}"  # noqa: S608 - our own
             " ORDER BY emitted_ms DESC, m.root DESC LIMIT ?"
@@ -196,6 +200,7 @@ class Traces:
 
 def _tests(
     message_id: object,
+    label: str | None,
     root: int | None,
     verdict: Verdict | str | None,
     component: str | None,
@@ -221,12 +226,13 @@ def _tests(
         found.append(("verdict IS NULL", []) if is_open else ("verdict = ?", [str(verdict)]))
     if component is not None:
         found.append((_IS_ON_THE_WAY, [component] * 4))
-    if reason is not None:
-        found.append(("instr(lower(m.reason), lower(?)) > 0", [reason]))
-    if since_ms is not None:
-        found.append(("emitted_ms >= ?", [since_ms]))
-    if before_ms is not None:
-        found.append(("emitted_ms < ?", [before_ms]))
+    simple = {
+        "label = ?": label,
+        "instr(lower(m.reason), lower(?)) > 0": reason,
+        "emitted_ms >= ?": since_ms,
+        "emitted_ms < ?": before_ms,
+    }
+    found += [(test, [value]) for test, value in simple.items() if value is not None]
     if after is not None:
         found.append(("(emitted_ms, m.root) < (?, ?)", after))
     return [test for test, _ in found], [value for _, values in found for value in values]
@@ -251,5 +257,5 @@ def _message(row: Mapping[str, Any]) -> TracedMessage:
         row["root"], row["spout"], row["task_id"], row["stream"], row["message_id"], row["attempt"],
         row["retry_of"], row["emitted_ms"], json.loads(row["shown"] or "[]"), row["verdict"],
         row["verdict_ms"], row["reason"], row["component"], row["traceback"], row["tuples"],
-        row["traceparent"],
+        row["traceparent"], row["label"],
     )  # fmt: skip

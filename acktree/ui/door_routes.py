@@ -13,6 +13,7 @@ from typing import Any
 from acktree.driver.handle import SubmittedTopology
 from acktree.driver.holders import Holder
 from acktree.driver.run import Run
+from acktree.tasks.spouts.labels import id_of, label_of
 from acktree.tasks.spouts.open_listing import OpenMessage
 from acktree.texts import short_repr
 from acktree.ui import history, letters, trace_orders, tracing
@@ -181,7 +182,8 @@ def _open_message(message: OpenMessage, now_ms: int) -> dict[str, Any]:
     return {
         "spout": message.spout,
         "task_id": message.task_id,
-        "message_id": short_repr(message.message_id),
+        "message_id": short_repr(id_of(message.message_id)),
+        "label": label_of(message.message_id),
         "root": None if message.root is None else str(message.root),
         "attempt": message.attempt,
         "age_secs": age_secs,

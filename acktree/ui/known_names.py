@@ -197,6 +197,7 @@ _FREE: Final = Kind("", "", lambda value: value, lambda text: text)
 
 FILTERS: Final[Mapping[str, Kind]] = {
     "ids": _IDS, "topology": TEXT, "spout": TEXT, "component": TEXT, "kind": TEXT, "cause": TEXT,
+    "label": TEXT,
     "reason": TEXT, "exception": TEXT, "redriven": _WORD, "settled": _WORD, "before": _TIME, "since": _TIME,
 }  # fmt: skip
 """What chooses dead letters."""
@@ -210,7 +211,7 @@ QUESTIONS: Final[Mapping[str, Mapping[str, Kind]]] = {
     "history": {"since": _TIME, "before": _TIME, "limit": _FREE},
     "events": {"limit": _FREE, "component": TEXT},
     "traces": {
-        "message_id": TEXT, "root": WHOLE, "verdict": TEXT, "component": TEXT, "reason": TEXT,
+        "message_id": TEXT, "label": TEXT, "root": WHOLE, "verdict": TEXT, "component": TEXT, "reason": TEXT,
         "since": WHOLE, "before": WHOLE, "limit": _FREE, "after": _FREE,
     },
     "trace-of": {"edge": WHOLE, "first": WHOLE, "all": TRUTH},

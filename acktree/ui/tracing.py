@@ -33,8 +33,8 @@ def page(traces: Traces, query: Mapping[str, str]) -> Row:
     """Messages that match, the newest first, and the key of the next page.
 
     Args:
-        query: ``message_id``, ``root``, ``verdict``, ``component``, ``reason``, ``since`` and ``before`` (in
-            milliseconds since 1970), ``limit``, ``after``.
+        query: ``message_id``, ``label``, ``root``, ``verdict``, ``component``, ``reason``, ``since`` and
+            ``before`` (in milliseconds since 1970), ``limit``, ``after``.
 
     Raises:
         ConfigError: A number that is none.
@@ -43,7 +43,10 @@ def page(traces: Traces, query: Mapping[str, str]) -> Row:
     asked = read_question("traces", query)
     limit = limit_of(asked, _USUAL_PAGE, MOST_PAGE)
     found = traces.find(
-        **{name: asked.get(name) for name in ("message_id", "root", "verdict", "component", "reason")},
+        **{
+            name: asked.get(name)
+            for name in ("message_id", "label", "root", "verdict", "component", "reason")
+        },
         since_ms=asked.get("since"),
         before_ms=asked.get("before"),
         limit=limit,

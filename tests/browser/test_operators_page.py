@@ -390,6 +390,19 @@ def test_letters_are_deleted_with_the_count_that_was_seen(tab, tmp_path):
         assert len(topology.letters) == 2
 
 
+def test_letters_are_found_by_what_people_call_their_message(tab, tmp_path):
+    with started(tmp_path, "labelled") as topology:
+        letter = replace(LETTER, topology="labelled", spout="source")
+        topology.letters.put([replace(letter, root=root, label=f"order-{root}") for root in range(1, 12)])
+        to_topology(tab, "labelled")
+        tab.locator(".tiles a[href$=letters]").click()
+        tab.get_by_text("11 match").wait_for()
+        tab.get_by_label("Label").fill("order-1")
+        tab.get_by_label("Label").press("Tab")
+        tab.get_by_text("1 match", exact=True).wait_for()
+        tab.get_by_text(f"order-1 {LETTER.message_id_repr}", exact=True).wait_for()
+
+
 def test_letters_that_were_chosen_in_one_topology_are_not_chosen_in_another(tab, tmp_path):
     with started(tmp_path / "one", "one") as one, started(tmp_path / "other", "other") as other:
         for topology, name in ((one, "one"), (other, "other")):

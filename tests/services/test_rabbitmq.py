@@ -368,6 +368,37 @@ def test_headers_come_as_they_were_sent(plain: Queue) -> None:
     assert (second, third) == ({"k": "v"}, {})
 
 
+@pytest.mark.parametrize(
+    ("label", "expected"),
+    [
+        ("header:order", ["A-17", None]), ("body:n", ["1", None]), ("message_id", ["m-1", None]),
+        (lambda message: f"{message['routing_key']}-{message['headers']['order']}", [f"{QUEUE}-A-17", None]),
+    ],
+)  # fmt: skip
+def test_a_message_is_labelled_from_where_the_spout_says_or_goes_on_without(
+    plain: Queue, label: object, expected: list[object]
+) -> None:
+    others = {
+        "priority": 3,
+        "correlation_id": "c",
+        "reply_to": "r",
+        "expiration": "60000",
+        "delivery_mode": 2,
+    }
+    properties = pika.BasicProperties(headers={"order": "A-17"}, message_id="m-1", **others)
+    plain.channel.basic_publish("", QUEUE, b'{"n": 1}', properties)
+    plain.put([b"no JSON"])
+    with SpoutHarness(RabbitMQSpout(plain.url(), QUEUE, label=label)) as harness:
+        harness.until(lambda: len(harness.arrived) == 2, 10, "they come")
+        assert [each.label for each in harness.arrived] == expected
+        harness.fail(harness.arrived[:1])
+        harness.until(lambda: len(harness.arrived) == 3, 10, "it comes again")
+        assert harness.arrived[2].label == expected[0]
+        harness.ack(harness.arrived[1:])
+        assert len(harness.reports) == callable(label)
+    assert plain.count() == 0
+
+
 @pytest.mark.parametrize("depth", [120, 121])
 def test_headers_that_cannot_be_read_are_reported_and_hold_nothing_up(plain: Queue, depth: int) -> None:
     publish(plain, b"odd", {"deep": nested(depth)})

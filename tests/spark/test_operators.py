@@ -24,7 +24,7 @@ class Nine(Spout):  # remembers no position: asked anew, it would emit all again
         if not self.left:
             raise EndOfStream
         n = self.left.pop(0)
-        self.collector.emit([n], message_id=n)
+        self.collector.emit([n], message_id=n, label=f"order-{n}")
 
 class Third(BasicBolt):
     outputs = ["n"]
@@ -86,6 +86,9 @@ def test_run_prints_the_account_and_its_dead_letters_are_read_when_nobody_runs_i
     assert account["status"] == "ENDED"
     assert main(["dead-letters", "list", "cp", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["count"] == 3
+    assert main(["dead-letters", "list", "cp", "--label", "order-6", "--json"]) == 0
+    (letter,) = json.loads(capsys.readouterr().out)["letters"]
+    assert (letter["message_id_repr"], letter["label"]) == ("6", "order-6")
     assert main(["stats", "thirds", "--json"]) == 0
     last = json.loads(capsys.readouterr().out)
     assert last["account"]["acked"] == 6

@@ -137,7 +137,7 @@ MEMBERS = """
     Acknowledger: ack_batch close fail_batch keep_alive keep_alive_secs open open_batch
     AcktreeError: fix what where
     AnyBolt: cleanup outputs remembers
-    Arrived: attempt message_id sequence values
+    Arrived: attempt label message_id sequence values
     ArrowBolt: cleanup execute_batch flush outputs prepare remembers
     ArrowOutputCollector: emit_batch fail_rows report_error
     BasicBolt: cleanup execute flush max_concurrency outputs prepare remembers threads tick tick_secs
@@ -175,7 +175,7 @@ MEMBERS = """
     DataFrameSpout: ack ack_batch acknowledger activate close deactivate fail fail_batch id_columns
             keep_alive keep_alive_secs lag next_tuple open outputs own_dead_letters redelivers remembers
     DataPoint: dimensions name value
-    DeadLetter: attempts cause component dead_ms exception_type fields first_emitted_ms id kind
+    DeadLetter: attempts cause component dead_ms exception_type fields first_emitted_ms id kind label
             message_id_repr payload plain_values reason redriven_ms root settled_ms spout story stream
             task_id topology traceback values
     DeadLetters: close count dead_again export find get known_roots mark_redriven mark_settled page
@@ -192,7 +192,7 @@ MEMBERS = """
     FailureKind: FAILED TIMED_OUT
     FeederSpout: ack ack_batch activate close deactivate end fail fail_batch feed keep_alive
             keep_alive_secs lag next_tuple open outputs own_dead_letters redelivers remembers
-    Filters: before cause component exception ids kind reason redriven settled since spout topology
+    Filters: before cause component exception ids kind label reason redriven settled since spout topology
     FunctionBolt: cleanup execute flush max_concurrency outputs prepare remembers threads tick tick_secs
     GaugeMetric: kind look set taken
     Grouping: crosses name
@@ -250,7 +250,7 @@ MEMBERS = """
     Topology: bolts component_of components describe gates levels name spouts subscribers subscriptions tasks
     TopologyBuilder: create_topology set_bolt set_sink set_spout
     Trace: children failed message more tuples unacked
-    TracedMessage: attempt component emitted_ms message_id reason retry_of root spout stream task_id
+    TracedMessage: attempt component emitted_ms label message_id reason retry_of root spout stream task_id
             traceback traceparent tuples values verdict verdict_ms
     TracedTuple: batch_id began_ms component edge fate fate_batch_id parents reason source source_task_id
             stream task_id together took_ms values

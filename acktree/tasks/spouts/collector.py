@@ -36,6 +36,7 @@ from acktree.spout import SpoutOutputCollector
 from acktree.tasks.arguments import batch_of_stream, ids_of, refuse_unpicklable
 from acktree.tasks.chunk import CHUNK_BYTES
 from acktree.tasks.plan import Plan
+from acktree.tasks.spouts.labels import Labelled, checked_label, id_of
 from acktree.tasks.spouts.runs import Bools, Noted, Run, RunBuffer, UnfitMessage
 from acktree.tasks.streams import Streams
 from acktree.topology.model import Component
@@ -142,6 +143,7 @@ class SpoutCollector(SpoutOutputCollector):
         # By keyword alone in the contract: here the defaults of keywords would cost 5 % of an emit.
         attempt: int = 1,
         trace: bool | str = False,  # noqa: FBT001, FBT002
+        label: str | None = None,
     ) -> None:
         run = self._run
         if run.stream is not stream or run.has_ids is (message_id is None):
@@ -161,8 +163,8 @@ class SpoutCollector(SpoutOutputCollector):
                     break
         if self._keeps_ids and run.is_tracked and type(message_id) not in _PLAIN_IDS:
             refuse_unpicklable([message_id], self._where)
-        if attempt != 1 or trace:
-            message_id = run.noted(message_id, *self._marked(attempt, trace, message_id))
+        if attempt != 1 or trace or label is not None:
+            message_id = self._noted(run, message_id, attempt, trace, label)
         try:
             # From here on no other thread is let in before the id is written: see rule 3.
             # Counted first: to count one that was not emitted does no harm until all are taken.
@@ -197,6 +199,7 @@ class SpoutCollector(SpoutOutputCollector):
         *,
         attempt: int = 1,
         trace: bool | str = False,
+        label: str | None = None,
     ) -> None:
         declaration = self._streams.chosen_by_emitter(stream, task_id)
         with self._lock:
@@ -209,11 +212,31 @@ class SpoutCollector(SpoutOutputCollector):
                 run = self._weighed(self._direct, run, values)
             if run.is_tracked and self._keeps_ids and type(message_id) not in _PLAIN_IDS:
                 refuse_unpicklable([message_id], self._where)
-            number, parent = self._marked(attempt, trace, message_id) if attempt != 1 or trace else (1, None)
+            if attempt != 1 or trace or label is not None:
+                message_id = self._noted(run, message_id, attempt, trace, label)
             self.row_count += 1
-            run.write(values, run.noted(message_id, number, parent), task_id)
+            run.write(values, message_id, task_id)
         if not run.is_tracked:
             self._note_untracked(run, message_id)
+
+    def _noted(
+        self,
+        run: RunBuffer,
+        message_id: object,
+        attempt: int,
+        trace: bool | str,  # noqa: FBT001  # as emit
+        label: str | None,
+    ) -> object:
+        """What to write for the id of a message, with what else is known of it."""
+        number, parent = self._marked(attempt, trace, message_id)
+        name = "" if label is None else checked_label(label, f"{self._where}, emit(label=...)")
+        if name and message_id is None:
+            raise MisuseError(
+                f"emit() with label={name!r:.60} and no message id", self._where, "give a message id"
+            )
+        if name and run.is_tracked:
+            message_id = Labelled(message_id, name)
+        return run.noted(message_id, number, parent)
 
     def _marked(
         self,
@@ -357,7 +380,7 @@ class SpoutCollector(SpoutOutputCollector):
         lost = None if message_ids is None else frozenset(message_ids)
 
         def is_kept(message_id: object) -> bool:
-            return lost is not None and message_id not in lost
+            return lost is not None and id_of(message_id) not in lost
 
         with self._lock:
             kept = [run.those(_is_kept(run, lost)) if run.is_tracked else run for run in self._end_runs()]
@@ -440,7 +463,7 @@ def _is_kept(run: Run, lost: frozenset[object] | None) -> Bools:
     if lost is None:
         return np.zeros(len(run), dtype=np.bool_)
     ids = run.message_ids.tolist() if isinstance(run.message_ids, np.ndarray) else run.message_ids
-    return np.array([message_id not in lost for message_id in ids], dtype=np.bool_)
+    return np.array([id_of(message_id) not in lost for message_id in ids], dtype=np.bool_)
 
 
 def _checked_attempts(attempts: Sequence[int] | npt.NDArray[Any] | pa.Array, where: str) -> Int32s:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from acktree.core.spouts.pending import Closed
 from acktree.core.tracking.verdicts import Failure
 from acktree.tasks.failures import failure_of
 from acktree.tasks.spouts.dependencies import dependency_of
 from acktree.tasks.spouts.given_up import GivenUp
+from acktree.tasks.spouts.labels import Labelled, id_of
 from acktree.tasks.spouts.parts import SpoutParts
 from acktree.tasks.spouts.retries import Redriven
 from acktree.tasks.spouts.runs import UnfitMessage
 
 __all__ = ["Delivery"]
+
+_OURS: Final = frozenset({Redriven, Labelled})
+"""Types of message ids that a spout is not given as they are."""
 
 
 class Delivery:
@@ -34,8 +39,8 @@ class Delivery:
         parts.reporter.complete_ms.add_all(closed.waits_ms(now_ms), count)
         parts.host.note_acked(parts.component.id, count, now_ms)
         mine = closed.message_sequence()
-        if isinstance(closed.message_ids, list) and Redriven in map(type, mine):
-            mine = [message_id for message_id in mine if not isinstance(message_id, Redriven)]
+        if isinstance(closed.message_ids, list) and not _OURS.isdisjoint(map(type, mine)):
+            mine = [id_of(message_id) for message_id in mine if not isinstance(message_id, Redriven)]
             if len(mine) < count:
                 self._given_up.mark_settled(closed.message_ids, now_ms)
         if mine:
@@ -52,7 +57,7 @@ class Delivery:
             self.note_failed(len(closed.message_ids), _named(closed), failure)
         if parts.component.retry is None and not waits:
             failures = [
-                (message_id, replace(failure, attempt=int(attempt)))
+                (id_of(message_id), replace(failure, attempt=int(attempt)))
                 for message_id, attempt in zip(closed.message_list(), closed.attempts, strict=True)
                 if not isinstance(message_id, Redriven)
             ]
@@ -90,7 +95,7 @@ class Delivery:
             if message.message_id is not None:
                 failure = replace(failure_of(message.error, parts.component.id), final=True)
                 parts.reporter.count_failed(message.stream, failure, 1, is_own=True)
-                parts.reporter.call(parts.spout.fail_batch, [(message.message_id, failure)])
+                parts.reporter.call(parts.spout.fail_batch, [(id_of(message.message_id), failure)])
 
 
 def _named(closed: Closed) -> Iterator[tuple[object, int]]:

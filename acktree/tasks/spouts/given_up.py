@@ -14,6 +14,7 @@ from acktree.core.stats.numbers import Outage
 from acktree.core.tracking.verdicts import Failure
 from acktree.errors import DeadLetterLimitError
 from acktree.tasks.spouts.hand_over import HandOver
+from acktree.tasks.spouts.labels import id_of
 from acktree.tasks.spouts.parts import SpoutParts
 from acktree.tasks.spouts.retries import Attempt, Redriven, RedrivenLetter, redriven_ids
 from acktree.tasks.spouts.upkeep import outage_of
@@ -67,7 +68,9 @@ class GivenUp:
         given_up = self._retries.records
         chunks = self._retries.record()
         self.mark_settled([attempt.message_id for attempt, _, _ in given_up], now_ms)
-        failures = [(p.message_id, f) for p, f, _ in given_up if not isinstance(p.message_id, Redriven)]
+        failures = [
+            (id_of(p.message_id), f) for p, f, _ in given_up if not isinstance(p.message_id, Redriven)
+        ]
         if failures:
             parts.hooks.fail(failures)
         parts.chunks.release_unneeded(chunks)

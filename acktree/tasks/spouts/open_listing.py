@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 
 from acktree.tasks.spouts.collector import SpoutCollector
+from acktree.tasks.spouts.labels import id_of
 from acktree.tasks.spouts.parts import SpoutParts
 from acktree.tasks.spouts.retries import Redriven
 
@@ -62,7 +63,7 @@ class OpenListing:
         """The ids of those that were first emitted at a moment or before it, without redriven letters."""
         given = (self._pending.emitted_by(moment_ms), self._retries.emitted_by(moment_ms))
         young = self._collector.waiting_ids() if moment_ms >= now_ms else ()
-        return (each for each in chain(*given, young) if not isinstance(each, Redriven))
+        return (id_of(each) for each in chain(*given, young) if not isinstance(each, Redriven))
 
     def oldest(self, most: int) -> list[OpenMessage]:
         """The oldest ones that were handed over, at most ``most``. Any thread may call it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -21,6 +21,7 @@ from acktree.core.tracking.verdicts import Failure
 from acktree.errors import MisuseError, ProtocolError
 from acktree.tasks.chunk import Chunk, in_parts
 from acktree.tasks.spouts.dependencies import Dependencies, dependency_of
+from acktree.tasks.spouts.labels import HasLabel
 
 NO_CHUNK: Final = -1
 """The chunk of what carries its payload itself."""
@@ -31,24 +32,26 @@ _LONGEST_RECORD_PAUSE_MS: Final = 5_000
 
 
 @dataclass(frozen=True)
-class Redriven:
+class Redriven(HasLabel):
     """The message id of a dead letter that is tried again; its source gets no verdict."""
 
     letter_id: int
+    label: str = field(default="", repr=False, compare=False)
 
-    def __reduce__(self) -> tuple[type[Redriven], tuple[int]]:
+    def __reduce__(self) -> tuple[type[Redriven], tuple[int] | tuple[int, str]]:
         """What the inbox keeps of it: no attribute's name."""
-        return Redriven, (self.letter_id,)
+        return Redriven, (self.letter_id, self.label) if self.label else (self.letter_id,)
 
 
 @dataclass(frozen=True, eq=False)
 class RedrivenLetter:
-    """A dead letter on its way back: its stream, its one-row batch, what it is called, and for which task."""
+    """A dead letter on its way back: its stream, its one-row batch, for which task it is, and its label."""
 
     letter_id: int
     stream: str
     values: pa.RecordBatch
     target: int | None = None
+    label: str = ""
 
 
 @dataclass(frozen=True)
@@ -178,7 +181,7 @@ class Retries:
 
     def add_redriven(self, letter: RedrivenLetter, now_ms: int) -> None:
         """A dead letter starts anew: due now, as a first attempt."""
-        message_id = Redriven(letter.letter_id)
+        message_id = Redriven(letter.letter_id, letter.label)
         self.add(now_ms, Attempt(message_id, NO_CHUNK, 0, -1, 0, now_ms, letter.stream, letter))
 
     def decide(self, attempt: Attempt, failure: Failure, root: int, now_ms: int, *, is_over: bool) -> None:

@@ -42,6 +42,7 @@ from acktree.tasks.spouts.dependencies import Change
 from acktree.tasks.spouts.given_up import GivenUp
 from acktree.tasks.spouts.hand_over import HandOver
 from acktree.tasks.spouts.host import SpoutHost
+from acktree.tasks.spouts.labels import id_of
 from acktree.tasks.spouts.open_listing import OpenListing, OpenMessage
 from acktree.tasks.spouts.opening import Opening, opening_error
 from acktree.tasks.spouts.parts import SpoutParts
@@ -320,7 +321,7 @@ class SpoutTask:
         """The queue brings these messages back (None: all): forget them, and deliver no verdict."""
 
         def is_lost(message_id: object) -> bool:
-            return not isinstance(message_id, Redriven) and (lost is None or message_id in lost)
+            return not isinstance(message_id, Redriven) and (lost is None or id_of(message_id) in lost)
 
         with self._gate:
             gone = [sequence for sequence, message_id in self._pending.items() if is_lost(message_id)]

@@ -17,6 +17,7 @@ from acktree.core.tracking.verdicts import Failure
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.hook_calls import HookCalls
 from acktree.tasks.plan import Plan
+from acktree.tasks.spouts.labels import id_of
 from acktree.tasks.spouts.retries import Redriven
 
 __all__ = ["SpoutHooks"]
@@ -90,7 +91,7 @@ def _waits(closed: Closed, now_ms: int) -> Iterable[tuple[object, float]]:
     ids = closed.message_list()
     waits = np.broadcast_to(np.maximum(closed.waits_ms(now_ms), 0), len(ids)).tolist()
     return [
-        (message_id, float(waited_ms))
+        (id_of(message_id), float(waited_ms))
         for message_id, waited_ms in zip(ids, waits, strict=True)
         if not isinstance(message_id, Redriven)
     ]

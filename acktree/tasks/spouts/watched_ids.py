@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from acktree.core.spouts.pending import MessageIds
 from acktree.errors import MisuseError
+from acktree.tasks.spouts.labels import HasLabel, id_of, label_of
 from acktree.texts import searched_id, short_repr
 
 __all__ = ["MOST_WATCHED", "MOST_WATCH_SECS", "WATCH_SECS", "WatchedIds", "WatchedNames"]
@@ -82,6 +83,10 @@ class WatchedNames:
         return np.fromiter((self._has(each) for each in ids), np.bool_, len(ids))
 
     def _has(self, message_id: object) -> bool:
+        if isinstance(message_id, HasLabel):
+            if label_of(message_id) in self._texts:
+                return True
+            message_id = id_of(message_id)
         if type(message_id) in _PLAIN and (not self._is_inexact or message_id in self._values):
             return message_id in self._values
         shown = short_repr(message_id)

@@ -48,6 +48,7 @@ from acktree.tasks.acker import Verdicts
 from acktree.tasks.bolts.memory import TaskMemory
 from acktree.tasks.bolts.rows import InboundRows
 from acktree.tasks.chunk import Chunk
+from acktree.tasks.spouts.labels import Labelled, id_of, label_of
 from acktree.tasks.spouts.retries import Redriven
 from tests.unit.core.tracking.ledgers import deltas_of
 from tests.unit.tasks.bolts.bolt_harness import bench
@@ -188,6 +189,10 @@ FORMATS = {
     "value": Format(lambda: {"a": [1, 2.5, None, b"b"]}, dumps, loads),
     "value-tagged": Format(
         lambda: [*errors_of_ours(), FailureKind.TIMED_OUT, FailureCause.HUNG, Redriven(7)], dumps, loads
+    ),
+    "value-labelled": Format(
+        lambda: [Labelled("a", "order-17"), Labelled((0, 131), "é"), Redriven(7, "order-17")], dumps, loads,
+        lambda ids: [(id_of(each), label_of(each)) for each in ids],
     ),
     "value-state": Format(lambda: KeyValueState({"a": 1}), dumps, loads, dict),
     "memory-ttl": Format(

@@ -176,6 +176,25 @@ def test_letters_are_summed_up_by_cause_chosen_by_it_and_say_what_became_of_them
         assert said(capsys, "dead-letters", "summary", "numbers", "--reason", "departure")["count"] == 1
 
 
+def test_letters_are_found_by_what_people_call_their_message(tmp_path, capsys):
+    mine = replace(LETTER, topology="numbers", spout="source")
+    listing = ["dead-letters", "list", "numbers", "--label", "order-1"]
+    with started(tmp_path / "cp") as topology:
+        topology.letters.put([replace(mine, root=n, label=f"order-{n}") for n in range(1, 12)])
+        assert [each["label"] for each in said(capsys, *listing)["letters"]] == ["order-1"]
+        assert main(listing) == 0
+        assert re.search(rf" order-1 {re.escape(mine.message_id_repr)} .*\n1 match$", capsys.readouterr().out)
+        assert (
+            said(capsys, "dead-letters", "redrive", "numbers", "--label", "order-2", "--yes")["redriven"] == 1
+        )
+        assert said(capsys, "trace", "numbers", "--label", "order-1")["messages"] == []
+        first_kept(tmp_path / "cp")
+    assert said(capsys, *listing)["count"] == 1
+    assert main(["dead-letters", "show", "numbers", "1"]) == 0
+    assert re.search(r"\nlabel +order-1\n", capsys.readouterr().out)
+    assert said(capsys, "dead-letters", "summary", "numbers", "--label", "none")["count"] == 0
+
+
 def test_why_a_spout_was_not_asked_is_among_the_numbers(running, capsys):
     counters = Counters()
     counters.add_not_asked("source", 1, "inactive", 12.34)

@@ -125,8 +125,23 @@ def test_letters_of_a_newer_acktree_are_refused_with_both_versions(url):
     with engine.begin() as connection:
         connection.execute(sa.text("UPDATE acktree_dead_letters_version SET version = 99"))
     engine.dispose()
-    with pytest.raises(CheckpointError, match=r"version \[99\].*version 2"):
+    with pytest.raises(CheckpointError, match=r"version \[99\].*version 3"):
         DeadLetters(url, create=True)
+
+
+def test_tables_of_version_2_get_labels_and_nothing_in_them_is_lost(url):
+    with DeadLetters(url, create=True) as store:
+        store.put([letter(1)])
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(sa.text("ALTER TABLE acktree_dead_letters DROP COLUMN label"))
+        connection.execute(sa.text("UPDATE acktree_dead_letters_version SET version = 2"))
+    engine.dispose()
+    for _ in range(2):
+        with DeadLetters(url, create=True) as store:
+            store.put([letter(2, label="order-17")])
+            assert [each.label for each in store] == [None, "order-17"]
+            assert [each.root for each in store.find(label="order-17")] == [2]
 
 
 def test_a_letter_that_another_driver_stores_in_between_is_one_letter(url, monkeypatch):

@@ -26,7 +26,7 @@ class Counts(Spout):
 
     def next_tuple(self):
         if self.next < MESSAGES:
-            self.collector.emit([self.next], message_id=f"message {self.next}")
+            self.collector.emit([self.next], message_id=f"message {self.next}", label=f"order-{self.next}")
             self.next += 1
 
 
@@ -101,7 +101,7 @@ def run(tmp_path):
 
 def opened():
     (message,) = find("odd").door.get("open")["open"]
-    assert message["message_id"] == f"'message {ODD}'"
+    assert (message["message_id"], message["label"]) == (f"'message {ODD}'", f"order-{ODD}")
     return message
 
 
@@ -120,7 +120,7 @@ def test_the_task_that_keeps_one_of_many_messages_is_named_and_for_how_long(run,
     (told,) = json.loads(capsys.readouterr().out)["open"]
     assert (told["held_by"][0]["component"], told["held_by"][0]["task_id"]) == ("last", task_id)
     assert main(["open", "odd"]) == 0
-    assert re.search(rf"message {ODD}.* last task {task_id} for \d+", capsys.readouterr().out)
+    assert re.search(rf" order-{ODD} 'message {ODD}'.* last task {task_id} for \d+", capsys.readouterr().out)
 
 
 def test_the_bolt_that_forgets_one_of_many_messages_is_named(run, capsys):

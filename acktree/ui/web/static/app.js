@@ -1,6 +1,6 @@
 // The page: one view for each address behind "#", drawn again at each event of the stream.
 import { ackerView, componentView, errorList, heldBy, outageNote } from "./components.js";
-import { badge, chart, count, graph, h, millis, moment, patch, phases, phasesOf, rate, ratesOf, secs, share, table, tile } from "./draw.js";
+import { badge, chart, count, graph, h, millis, moment, named, patch, phases, phasesOf, rate, ratesOf, secs, share, table, tile } from "./draw.js";
 import { askDebug, confirmed, debugLine, eventsView, orders } from "./orders.js";
 import { forget, loadTrace, loadTraces, traceView, traces, tracesView } from "./traces.js";
 
@@ -222,7 +222,7 @@ function topologyView(found, detail) {
         each.lag === null ? "" : count(each.lag), count(each.total.errors)]).concat(isSystem(found) ? [ackerRow(found)] : []))),
     detail.oldest?.length ? h("section", { "data-key": "oldest" }, h("h2", {}, "Oldest open messages"), table("Oldest open messages",
       [["Message"], ["Spout"], ["Age", true], ["Attempt", true], ["State"], ["Held by"], ["Root", true]],
-      detail.oldest.map((each) => [each.message_id, each.spout, secs(each.age_secs), count(each.attempt), each.state === "retry" ? "waits for its next attempt" : "open",
+      detail.oldest.map((each) => [named(each.label, each.message_id), each.spout, secs(each.age_secs), count(each.attempt), each.state === "retry" ? "waits for its next attempt" : "open",
         heldBy(each, (name) => address(id, "component", name)), each.root || ""]))) : null,
     h("section", {}, h("h2", {}, "Last errors"), errorList(detail.errors.slice().reverse(), (name) => address(id, "component", name))),
     h("section", {}, h("details", {}, h("summary", {}, "Settings"), table("Settings", [["Setting"], ["Value"]],
@@ -234,10 +234,11 @@ function topologyView(found, detail) {
 function lettersView(found, page) {
   const id = found.id, spouts = Object.keys(found.components).filter((name) => found.components[name].kind === "spout");
   const chosen = page.letters.filter((letter) => letters.chosen.has(letter.id)).map((letter) => letter.id);
-  const filter = (name, title, options) => h("label", {}, title, h("select", { name, onchange: (event) => {
-    if (event.target.value) letters.query[name] = event.target.value; else delete letters.query[name];
+  const choose = (name, value) => {
+    if (value) letters.query[name] = value; else delete letters.query[name];
     letters.after = [0]; letters.chosen.clear(); refresh();
-  } }, h("option", { value: "" }, "any"), options.map(([value, text]) => h("option", { value, selected: letters.query[name] === value }, text))));
+  };
+  const filter = (name, title, options) => h("label", {}, title, h("select", { name, onchange: (event) => choose(name, event.target.value) }, h("option", { value: "" }, "any"), options.map(([value, text]) => h("option", { value, selected: letters.query[name] === value }, text))));
   const all = { ...(Object.keys(letters.query).length ? letters.query : { all: true }), expected_count: page.count };
   const can = !state.about.read_only;
   return [
@@ -245,7 +246,8 @@ function lettersView(found, page) {
     h("section", {}, h("div", { class: "row" }, filter("spout", "Spout ", spouts.map((name) => [name, name])),
       filter("component", "Failed in ", Object.keys(found.components).map((name) => [name, name])),
       filter("cause", "Cause ", ["EXCEPTION", "FAILED_BY_BOLT", "TIMEOUT", "KILLED_WORKER", "HUNG", "MISUSE", "UNAVAILABLE", "CONFIGURATION", "GAVE_UP"].map((each) => [each, each])),
-      filter("redriven", "Redriven ", [["false", "no"], ["true", "yes"]]))),
+      filter("redriven", "Redriven ", [["false", "no"], ["true", "yes"]]),
+      h("label", {}, "Label ", h("input", { name: "label", size: 14, autocomplete: "off", value: letters.query.label || "", onchange: (event) => choose("label", event.target.value.trim()) })))),
     h("section", {}, h("div", { class: "title" }, h("h2", {}, `${count(page.count)} match`), h("div", { class: "row" },
       h("button", { disabled: !can || !chosen.length, onclick: () => redrive(found, { ids: chosen }, chosen.length) }, `Redrive ${chosen.length} selected`),
       h("button", { disabled: !can || !page.count, onclick: () => redrive(found, all, page.count) }, `Redrive all ${count(page.count)} that match`),
@@ -255,7 +257,7 @@ function lettersView(found, page) {
       page.letters.length ? table("Dead letters", [["Letter"], ["Given up"], ["Message"], ["Spout"], ["Tries", true], ["Failed in"], ["Reason"], ["Redriven"]],
         page.letters.map((letter) => [
           h("label", {}, h("input", { type: "checkbox", checked: letters.chosen.has(letter.id), "aria-label": `select letter ${letter.id}`, onchange: (event) => { letters.chosen[event.target.checked ? "add" : "delete"](letter.id); draw(); } }), String(letter.id)),
-          h("span", { class: "when" }, moment(letter.dead_ms)), h("span", { class: "wrap" }, letter.message_id_repr), letter.spout, count(letter.attempts), letter.component || "unknown",
+          h("span", { class: "when" }, moment(letter.dead_ms)), h("span", { class: "wrap" }, named(letter.label, letter.message_id_repr)), letter.spout, count(letter.attempts), letter.component || "unknown",
           h("details", { ontoggle: (event) => { if (event.target.open) openLetter(id, letter.id); } }, h("summary", {}, letter.reason.slice(0, 160)), letterDetail(letter)),
           letter.dead_again_id ? `dead again: ${letter.dead_again_id}` : letter.settled_ms ? "acked" : letter.redriven_ms ? "no verdict yet" : "no"])) : h("p", { class: "soft" }, "No letter matches."),
       h("div", { class: "row" },

@@ -107,6 +107,7 @@ export function table(caption, columns, rows) {
       h("td", { "data-label": columns[at][0], class: at === 0 ? "head" : columns[at][1] ? "n" : null }, cell)))))));
 }
 
+export const named = (label, messageId) => (label ? `${label} ${messageId}` : messageId);
 export const badge = (status) => h("span", { class: `badge ${status}` }, status);
 export function tile(name, value, isBad) {
   return h("div", { class: isBad ? "bad" : null }, h("dt", {}, name), h("dd", {}, value));

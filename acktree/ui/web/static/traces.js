@@ -1,5 +1,5 @@
 // Traces: a search over messages, and the tree of one. Trees come in slices, as far as they are opened.
-import { count, h, millis, moment, secs, table } from "./draw.js";
+import { count, h, millis, moment, named, secs, table } from "./draw.js";
 
 const FATES = { acked: "ACTIVE", failed: "FAILED", held: "INACTIVE", open: "INACTIVE", waiting: "INACTIVE" };
 const SAID = { open: "not acked", held: "held", waiting: "not executed" };
@@ -64,7 +64,7 @@ export function tracesView(found, page, address, refresh, give) {
     event.preventDefault();
     const fields = event.target.elements;
     traces.query = {};
-    for (const name of ["message_id", "root", "verdict", "component", "reason"]) {
+    for (const name of ["message_id", "label", "root", "verdict", "component", "reason"]) {
       const text = fields[name].value.trim();
       if (text) traces.query[name] = text;
     }
@@ -80,7 +80,7 @@ export function tracesView(found, page, address, refresh, give) {
   return [
     h("h1", {}, "Traced messages"),
     h("section", {}, h("form", { class: "row search", onsubmit: search },
-      text("message_id", "Message id", 14), text("root", "Root", 14), text("reason", "Reason", 14),
+      text("message_id", "Message id", 14), text("label", "Label", 14), text("root", "Root", 14), text("reason", "Reason", 14),
       choice("verdict", "Verdict", VERDICTS), choice("component", "Component", Object.keys(found.components).map((name) => [name, name])),
       h("label", {}, "Since (UTC) ", h("input", { name: "since", type: "datetime-local", step: 1 })), h("label", {}, "Before (UTC) ", h("input", { name: "before", type: "datetime-local", step: 1 })),
       h("button", {}, "Search"))),
@@ -98,7 +98,7 @@ export function tracesView(found, page, address, refresh, give) {
       h("label", {}, "for ", h("input", { name: "secs", type: "number", min: 1, max: 86400, value: 300, size: 6, required: true }), " s"), h("button", {}, "Watch")) : null,
       page.messages.length ? table("Traced messages", [["Message"], ["Emitted"], ["Verdict"], ["After", true], ["Tuples", true], ["Where"], ["Reason"]],
         page.messages.map((each) => [
-          h("a", { class: "wrap", href: address(id, "trace", each.root) }, each.message_id === null ? `root ${each.root}` : each.message_id),
+          h("a", { class: "wrap", href: address(id, "trace", each.root) }, each.message_id === null ? `root ${each.root}` : named(each.label, each.message_id)),
           h("span", { class: "when" }, moment(each.emitted_ms)), [verdict(each.verdict), each.attempt > 1 ? ` attempt ${each.attempt}` : null],
           each.verdict_ms === null ? "–" : secs((each.verdict_ms - each.emitted_ms) / 1000), count(each.tuples),
           each.verdict === "ACKED" ? "" : each.component || "", h("span", { class: "wrap" }, (each.reason || "").slice(0, 160))])) : h("p", { class: "soft" }, "No traced message matches."),
@@ -119,7 +119,7 @@ export function traceView(found, whole, address, ask, draw) {
   const others = whole.attempts.filter((each) => each.root !== message.root);
   const root = whole.message;
   return [
-    h("div", { class: "title" }, h("h1", {}, message.message_id === null ? "Message" : `Message ${message.message_id} `, " ", verdict(message.verdict)), h("a", { href: address(id, "traces") }, "All traced messages")),
+    h("div", { class: "title" }, h("h1", {}, message.message_id === null ? "Message" : `Message ${named(message.label, message.message_id)} `, " ", verdict(message.verdict)), h("a", { href: address(id, "traces") }, "All traced messages")),
     h("p", { class: "soft small" }, `root ${message.root}, attempt ${message.attempt}, emitted ${moment(message.emitted_ms)} by ${message.spout}${message.verdict_ms === null ? "" : `, verdict after ${secs((message.verdict_ms - message.emitted_ms) / 1000)}`}, ${count(message.tuples)} tuples recorded`),
     message.reason ? h("p", { class: "note bad" }, message.component ? `${message.component}: ` : "", message.reason) : null,
     message.traceback ? h("section", { "data-key": "traceback" }, h("details", {}, h("summary", {}, "Traceback"), h("pre", { tabindex: 0 }, message.traceback))) : null,

@@ -1,0 +1,69 @@
+"""Labels: what people call a message, such as ``order-17``.
+
+Rules of this file
+------------------
+1. A labelled message has a :class:`Labelled` in the place of its id, from the collector to its verdict. So
+   the inbox keeps the label where it keeps the id, and a queue that delivers a message again labels it again.
+   A message without a label has none of this, and costs nothing.
+2. User code is given ids alone: :func:`id_of`.
+3. A label is one printable line of at most :data:`MOST_LABEL` characters, whatever its queue has sent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from acktree.errors import MisuseError
+from acktree.texts import printable
+
+__all__ = ["MOST_LABEL", "HasLabel", "Labelled", "checked_label", "id_of", "label_of"]
+
+MOST_LABEL: Final = 200
+"""The most characters of a label."""
+
+
+class HasLabel:
+    """An id of ours, with the label of its message; "" for none."""
+
+    __slots__ = ()
+    label: str
+
+
+@dataclass(frozen=True)
+class Labelled(HasLabel):
+    """A message id as the spout gave it, with the label of its message."""
+
+    message_id: object
+    label: str
+
+    def __reduce__(self) -> tuple[type[Labelled], tuple[object, str]]:
+        """What the inbox keeps of it: no attribute's name."""
+        return Labelled, (self.message_id, self.label)
+
+
+def id_of(message_id: object) -> object:
+    """The message id as the spout gave it."""
+    return message_id.message_id if isinstance(message_id, Labelled) else message_id
+
+
+def label_of(message_id: object) -> str | None:
+    """The label of a message; None for none."""
+    return message_id.label or None if isinstance(message_id, HasLabel) else None
+
+
+def checked_label(label: object, where: str) -> str:
+    r"""A label as it is kept: escaped where it is not printable, and cut where it is too long.
+
+    >>> checked_label("order\n17", ""), len(checked_label("x" * 999, ""))
+    ('order\\n17', 200)
+
+    Raises:
+        MisuseError: It is no text.
+    """
+    if not isinstance(label, str):
+        raise MisuseError(
+            f"the label {label!r:.60} is {type(label).__name__}, and no text", where, "give str(...) of it"
+        )
+    shown = printable(label[:MOST_LABEL])
+    return shown if len(label) <= MOST_LABEL >= len(shown) else f"{shown[: MOST_LABEL - 3]}..."
