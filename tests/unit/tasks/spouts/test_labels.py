@@ -30,18 +30,15 @@ def test_a_label_is_one_printable_line_of_bounded_length_and_stays_what_it_is(te
         assert label == text
 
 
+SEEN = []
+
+
 class Noted(TaskHook):
-    def __init__(self):
-        self.seen = []
-
-    def __deepcopy__(self, memo):
-        return self
-
     def spout_ack(self, info):
-        self.seen.append(info.message_id)
+        SEEN.append(info.message_id)
 
     def spout_fail(self, info):
-        self.seen.append(info.message_id)
+        SEEN.append(info.message_id)
 
 
 class Orders(Spout):
@@ -93,13 +90,14 @@ def ran(cluster, spout, retry=None, **settings):
 
 @given(st.lists(LABELS, max_size=7))
 def test_letters_and_traces_have_the_label_of_their_message_and_spouts_and_hooks_the_id(labels):
-    spout, hook = Orders(labels), Noted()
+    spout = Orders(labels)
+    SEEN.clear()
     expected = {n: checked_label(label or "", "") or None for n, label in enumerate(labels, 1)}
     with LocalCluster() as cluster:
-        running = ran(cluster, spout, Retry(max_attempts=2, backoff_secs=(1, 1)), task_hooks=[hook])
+        running = ran(cluster, spout, Retry(max_attempts=2, backoff_secs=(1, 1)), task_hooks=[Noted()])
         dead = {n: label for n, label in expected.items() if n % 3 == 0}
         assert spout.verdicts == {n: "failed" if n in dead else "acked" for n in expected}
-        assert {type(each) for each in hook.seen} <= {int}
+        assert (sorted({*SEEN}), {*map(type, SEEN)} <= {int}) == ([*expected], True)
         assert {int(each.message_id_repr): each.label for each in running.dead_letters} == dead
         traced = {int(each.message_id): each.label for each in running.traces.find()}
         assert traced == expected
