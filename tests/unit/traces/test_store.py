@@ -52,7 +52,7 @@ def test_a_message_keeps_its_first_tuples_all_that_failed_and_the_number_of_the_
 @pytest.mark.parametrize("failing", [20, 80])
 def test_the_oldest_acked_messages_go_first_and_failed_ones_have_at_most_half(failing):
     store = TraceStore(IN_MEMORY, most_messages=100)
-    store.add_messages([(root, "s", 1, "default", None, 1, None, root, None) for root in range(200)])
+    store.add_messages([(root, "s", 1, "default", None, 1, None, root, None, None) for root in range(200)])
     failed = [("FAILED", 1, "why", "b", None, root) for root in range(failing)]
     store.add_verdicts([*failed, *(("ACKED", 1, None, None, None, root) for root in range(failing, 200))])
     store.trim()
@@ -108,20 +108,22 @@ def test_a_file_that_is_no_store_is_refused_and_not_changed(tmp_path):
 
 
 def test_the_file_is_the_users_alone(tmp_path):
-    TraceStore(tmp_path / "traces.sqlite").add_messages([(1, "s", 1, "default", None, 1, None, 1, None)])
+    TraceStore(tmp_path / "traces.sqlite").add_messages(
+        [(1, "s", 1, "default", None, 1, None, 1, None, None)]
+    )
     assert {each.stat().st_mode & 0o777 for each in tmp_path.iterdir()} == {0o600}
 
 
 def test_reading_a_stopped_checkpoint_leaves_nothing_beside_it_and_sees_a_driver_that_starts(tmp_path):
     store = TraceStore(tmp_path / "traces.sqlite")
-    store.add_messages([(1, "s", 1, "default", None, 1, None, 1, None)])
+    store.add_messages([(1, "s", 1, "default", None, 1, None, 1, None, None)])
     store.close()
     before = sorted(tmp_path.iterdir())
     reader = Traces.of_checkpoint(tmp_path)
     assert len(reader) == len(reader.find()) == 1
     assert sorted(tmp_path.iterdir()) == before
     driver = TraceStore(tmp_path / "traces.sqlite")
-    driver.add_messages([(2, "s", 1, "default", None, 1, None, 2, None)])
+    driver.add_messages([(2, "s", 1, "default", None, 1, None, 2, None, None)])
     assert [each.root for each in reader.find()] == [2, 1]
     driver.close()
     reader.close()
@@ -130,7 +132,9 @@ def test_reading_a_stopped_checkpoint_leaves_nothing_beside_it_and_sees_a_driver
 
 def damaged(file):
     store = TraceStore(file)
-    store.add_messages([(root, "s", 1, "default", "m" * 50, 1, None, root, None) for root in range(3000)])
+    store.add_messages(
+        [(root, "s", 1, "default", "m" * 50, 1, None, root, None, None) for root in range(3000)]
+    )
     store.close()
     content = bytearray(file.read_bytes())
     content[8192:60_000] = b"\xa5" * (60_000 - 8192)
@@ -197,13 +201,13 @@ def test_only_a_file_that_is_damaged_or_no_store_is_to_be_deleted(code, raised, 
 def test_what_an_older_version_wrote_is_refused_by_readers_and_given_up_by_a_driver(tmp_path, version):
     file = tmp_path / FILE
     store = TraceStore(file)
-    store.add_messages([(1, "s", 1, "default", None, 1, None, 1, None)])
+    store.add_messages([(1, "s", 1, "default", None, 1, None, 1, None, None)])
     store.add_facts(1, 1, [body_of([(1, 1, [], "s", 1, "default", "s", 1, ["a"])])])
     store.close()
     connection = sqlite3.connect(file)
     connection.executescript(f"CREATE TABLE tuples (root); PRAGMA user_version = {version}")
     connection.close()
-    with pytest.raises(CheckpointError, match=f"version {version}, and this acktree reads version 4"):
+    with pytest.raises(CheckpointError, match=f"version {version}, and this acktree reads version 5"):
         TraceStore(file, read_only=True)
     store = TraceStore(file)
     assert store.select("SELECT * FROM packs") == []
@@ -234,5 +238,5 @@ def test_what_was_stored_is_counted_once_and_after_it_is_committed(monkeypatch):
     assert (store.recorded, store.left_out) == (1, 10)
     monkeypatch.setattr(store_module, "transaction", full)
     with pytest.raises(sqlite3.OperationalError, match="full"):
-        store.add_messages([(12, "s", 1, "default", None, 1, None, 1, None)])
+        store.add_messages([(12, "s", 1, "default", None, 1, None, 1, None, None)])
     assert (store.count(), store.recorded) == (1, 1)

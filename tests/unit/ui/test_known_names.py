@@ -35,6 +35,7 @@ VALUES = st.recursive(
 NAMED = [(order, name) for order, kinds in ORDERS.items() for name in kinds]
 TYPES = {
     "component": str, "spout": str, "topology": str, "kind": str, "cause": str, "on": bool, "all": bool,
+    "label": str, "reason": str, "exception": str,
     "expected_count": int, "before": int, "since": int, "ids": list, "message_ids": list, "reset": list,
     "set": dict, "rate": float, "secs": float, "percent": float, "wait_secs": float,
 }  # fmt: skip
