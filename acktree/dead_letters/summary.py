@@ -76,4 +76,4 @@ def _shape(reason: str) -> str:
     ('wrong types: *', '* costs *')
     """
     first = (reason.splitlines() or [""])[0]
-    return _VARIES.sub("*", first)[:_MOST_SHAPE]
+    return _VARIES.sub("*", first[: 4 * _MOST_SHAPE])[:_MOST_SHAPE]

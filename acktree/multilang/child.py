@@ -4,7 +4,7 @@ Rules of this file
 ------------------
 1. Reading and writing do not wait for each other: while a pipe to the child is full, what it writes is read.
 2. A child has a session of its own, and what ends it ends its process group: also what it forked.
-3. Silence is measured between messages. A child that sends any message is alive.
+3. Silence is measured between messages; one that only logs, counts or reports errors is silent.
 4. The keeper always reads its stderr, so it never fills; the last lines go into the error.
 """
 
@@ -35,6 +35,7 @@ __all__ = ["Child", "SubprocessError"]
 _CHUNK: Final = 65_536
 _SLICE_SECS: Final = 0.1
 _MOST_UNWRITTEN: Final = 1 << 20
+_TALK: Final = ("log", "error", "metrics")
 _CLOSED_SECS: Final = 1
 """How long a child that closed its output has to end."""
 _FIX: Final = "mend the program; a message is JSON, then a line 'end'"
@@ -112,6 +113,7 @@ class Child:
         self._mistake = ""
         self._end: dict[str, Any] | None = None
         self._stdin = self._stdout = -1
+        self._silent_since = time.monotonic()
         self._borrow(request)
 
     def write(self, message: object) -> None:
@@ -157,12 +159,24 @@ class Child:
         Raises:
             SubprocessError: It ended, was silent for too long, or wrote what is not a message.
         """
-        deadline = time.monotonic() + self._timeout_secs
         while not self._messages:
             self._pump(_SLICE_SECS)
-            if not self._messages and time.monotonic() > deadline:
-                self._die(f"sent no message for {self._timeout_secs:g} s")
-        return self._messages.popleft()
+            if not self._messages:
+                self._die_if_silent("sent no message")
+        message = self._messages.popleft()
+        if isinstance(message, dict) and message.get("command") in _TALK:
+            self._die_if_silent("sent only logs, errors and metrics")
+        else:
+            self.answer_is_due()
+        return message
+
+    def answer_is_due(self) -> None:
+        """From now on the child may be silent for its timeout."""
+        self._silent_since = time.monotonic()
+
+    def _die_if_silent(self, what: str) -> None:
+        if time.monotonic() > self._silent_since + self._timeout_secs:
+            self._die(f"{what} for {self._timeout_secs:g} s")
 
     def receive_within(self, secs: float) -> Iterator[Any]:
         """The messages that are there or come within ``secs``. They need not come.
@@ -219,7 +233,8 @@ class Child:
             connection, reply, descriptors = _asked(request)
         except OSError as error:
             what = f"the keeper of child processes cannot be reached: {error}"
-            raise SubprocessError(what, self.where, "see docs/multilang.md") from error
+            fix = "see what the error says of the folder; it is one of TMPDIR's"
+            raise SubprocessError(what, self.where, fix) from error
         if "error" in reply:
             connection.close()
             what = f"the command {request['command'][0]!r} cannot be started: {reply['error']}"

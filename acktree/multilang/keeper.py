@@ -51,6 +51,8 @@ _CHUNK: Final = 65_536
 _MOST_LINES: Final = 20
 _MOST_OF_LINE: Final = 500
 _MOST_REQUEST: Final = 64 << 20
+_LONGEST_FOLDER: Final = 90
+"""The path of a socket has 107 bytes at most."""
 _PR_SET_PDEATHSIG: Final = 1
 _started: Final[list[int]] = []
 
@@ -64,12 +66,15 @@ def connect(owner: int) -> socket.socket:
     Raises:
         OSError: There is no private folder for its socket.
     """
-    folder = Path(tempfile.gettempdir(), f"acktree-keeper-{os.getuid()}-{owner}")
+    name = f"acktree-keeper-{os.getuid()}-{owner}"
+    folder = Path(tempfile.gettempdir(), name)
+    if len(os.fsencode(folder)) > _LONGEST_FOLDER:
+        folder = Path("/tmp", name)  # noqa: S108  # it is checked below
     with suppress(FileExistsError):
         folder.mkdir(0o700)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise PermissionError(f"{folder} is not a folder that only this user can access")
+        raise PermissionError(f"{folder} is not a folder that only this user can access: delete it")
     with suppress(OSError):
         return _connected(folder / "socket")
     lock = os.open(folder, os.O_RDONLY)
@@ -99,11 +104,19 @@ def _start(folder: Path, owner: int) -> None:
     with socket.socket(socket.AF_UNIX) as listener, Path(os.devnull).open("w") as nothing:
         listener.bind(str(folder / "socket"))
         listener.listen(128)
-        command = [sys.executable, "-I", "-S", __file__, str(owner), str(folder)]
+        command = [sys.executable, "-I", "-S", *_script(), str(owner), str(folder)]
         number = listener.fileno()
         duplicates = [(os.POSIX_SPAWN_DUP2, number, 0), (os.POSIX_SPAWN_DUP2, nothing.fileno(), 1)]
         _reap()
         _started.append(os.posix_spawn(sys.executable, command, os.environ, file_actions=duplicates))
+
+
+def _script() -> list[str]:
+    """This file, as Python is given it: on an executor of a cluster it is in a zip, and is given as text."""
+    if Path(__file__).is_file():
+        return [__file__]
+    source: str = sys.modules[__name__].__loader__.get_source(__name__)  # type: ignore[union-attr]
+    return ["-c", source]
 
 
 def _reap() -> None:
@@ -336,8 +349,13 @@ class _Keeper:
         borrower.send(about, [child.stdin.fileno(), child.stdout.fileno()])
 
     def _start(self, request: Mapping[str, Any]) -> _Child:
-        child = _Child(request)
-        child.pid_folder = tempfile.mkdtemp(dir=self._folder)
+        pid_folder = Path(tempfile.mkdtemp(dir=self._folder))
+        try:
+            child = _Child(request)
+        except BaseException:
+            pid_folder.rmdir()
+            raise
+        child.pid_folder = str(pid_folder)
         self._children.append(child)
         if child.name:
             self._named[child.name] = child

@@ -74,8 +74,9 @@ class _Program:
     setting: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        command = self.command
-        if isinstance(command, str) or not command or not all(isinstance(part, str) for part in command):
+        command: object = self.command
+        is_list = isinstance(command, list | tuple) and bool(command)
+        if not is_list or not all(isinstance(part, str) for part in self.command):
             fix = f"name the program and its arguments: {self.kind}(['node', 'words.js'], ['word'])"
             raise ConfigError(f"{command!r} is not a command", f"{self.kind}(command=...)", fix)
         if self.serializer != "json":
@@ -85,6 +86,17 @@ class _Program:
             if kind not in METRICS:
                 what = f"metric {name!r} has the kind {kind!r}"
                 raise ConfigError(what, f"{self.kind}(metrics=...)", nearest(str(kind), METRICS))
+        if not all(isinstance(each, str) for pair in self.env.items() for each in pair):
+            what = f"env={dict(self.env)!r:.200} has something that is no text"
+            raise ConfigError(what, f"{self.kind}(env=...)", "give str(...) of it")
+        secs: object = self.timeout_secs
+        if isinstance(secs, bool) or not isinstance(secs, int | float) or not secs > 0:
+            what = f"subprocess_timeout_secs={secs!r} is not a positive number of seconds"
+            raise ConfigError(what, f"{self.kind}(subprocess_timeout_secs=...)", "give a number above 0")
+        settings: object = self.settings
+        if not isinstance(settings, Mapping) or not all(map(_is_json, settings.values())):
+            what = "settings has values that JSON does not have, or is no mapping"
+            raise ConfigError(what, f"{self.kind}(settings=...)", "give names and values that JSON has")
         if self.folder is not None and not self.folder.is_dir():
             what = f"there is no folder {self.folder}"
             raise ConfigError(what, f"{self.kind}(resources=...)", "name the folder that has the program")
@@ -120,6 +132,7 @@ def _absolute(folder: str | Path | None) -> Path | None:
 def _begin(host: SpoutHost | BoltHost, child: Child, set_up: Mapping[str, Any]) -> None:
     """Give a new child its set-up, and wait for the answer."""
     host.carry_out(host.protocol.begin({**set_up, "pidDir": child.pid_folder}))
+    child.answer_is_due()
     while host.protocol.state is not State.READY:
         host.take(child.receive())
 
@@ -164,7 +177,7 @@ class ShellSpout(Spout):
     ) -> None:
         self.outputs = outputs
         self._program = _Program(
-            "ShellSpout", command if isinstance(command, str) else tuple(command), _absolute(resources),
+            "ShellSpout", tuple(command) if isinstance(command, list) else command, _absolute(resources),
             env=dict(env or {}), settings={} if settings is None else settings, serializer=serializer,
             timeout_secs=subprocess_timeout_secs, metrics=dict(metrics or {}),
         )  # fmt: skip
@@ -221,8 +234,9 @@ class ShellSpout(Spout):
 
     def _tell(self, name: str, message_id: object = "") -> None:
         self._host.command(name, message_id)
+        assert self._child is not None  # for mypy
+        self._child.answer_is_due()
         while self._host.protocol.state is not State.READY:
-            assert self._child is not None  # for mypy
             self._host.take(self._child.receive())
 
     def _write(self, message: object) -> None:
@@ -296,10 +310,18 @@ class ShellBolt(Bolt):
     ) -> None:
         self.outputs, self.tick_secs = outputs, tick_secs
         self._program = _Program(
-            "ShellBolt", command if isinstance(command, str) else tuple(command), _absolute(resources),
+            "ShellBolt", tuple(command) if isinstance(command, list) else command, _absolute(resources),
             env=dict(env or {}), settings={} if settings is None else settings, serializer=serializer,
             timeout_secs=subprocess_timeout_secs, metrics=dict(metrics or {}),
         )  # fmt: skip
+        numbers: list[tuple[str, object, int]] = [
+            ("max_pending", max_pending, 1),
+            ("linger_secs", linger_secs, 0),
+        ]
+        for name, value, least in numbers:
+            if isinstance(value, bool) or not isinstance(value, int | float) or not value >= least:
+                what = f"{name}={value!r} is not a number of at least {least}"
+                raise ConfigError(what, f"ShellBolt({name}=...)", f"give a number of at least {least}")
         self._max_pending, self._linger_secs = max_pending, linger_secs
         self._turn: _Turn | None = None
 
@@ -466,6 +488,7 @@ class _Turn:
         assert self.child is not None
         host, child = self._host, self.child
         host.carry_out(host.protocol.heartbeat())
+        child.answer_is_due()
         is_synced = False
         while not is_synced:
             instructions = host.protocol.receive(child.receive())

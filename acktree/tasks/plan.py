@@ -263,7 +263,9 @@ class Plan:
         tasks, mark = self.topology.tasks, self.checkpoint_id
         known = self.topology.components
         fields = {
-            (edge.source, edge.stream): tuple(known[edge.source].streams[edge.stream].fields)
+            (known[edge.source].gated or edge.source, edge.stream): tuple(
+                known[edge.source].streams[edge.stream].fields
+            )
             for edge in component.inputs
         }
         return TaskContext(

@@ -92,7 +92,7 @@ def complete_topology(
     Raises:
         MisuseError: A name that is no spout, or a spout left out; a tuple that does not fit its stream.
     """
-    wanted = {spout.id for spout in topology.spouts}
+    wanted = {spout.id for spout in topology.spouts if spout.gated is None}
     if wanted != spouts.keys():
         raise MisuseError(
             f"fixed tuples for {sorted(spouts)}, but the spouts are {sorted(wanted)}",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from acktree.core.ids import MAX_SPOUT_TASK
 from acktree.core.spouts.retry import Retry
@@ -44,6 +44,13 @@ class Passed(Protocol):
         """The tuples that wait for a verdict, or to be taken."""
 
 
+class _Collector(Protocol):
+    """The collector of a spout task."""
+
+    def emit_encoded(self, batch: pa.RecordBatch, message_ids: list[int], stream: str) -> None:
+        """Emit rows as they are."""
+
+
 class GateSpout(Spout):
     """Hands what a gate lets through to the inbox, in order of micro-batch. Its message ids are numbers."""
 
@@ -61,7 +68,7 @@ class GateSpout(Spout):
         self._passed = passed
 
     def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:  # noqa: ARG002
-        self._gate, self._collector = context.component_id, collector
+        self._gate, self._collector = context.component_id, cast("_Collector", collector)
         self._passed.handed_over(self._gate, self.end)
 
     def next_tuple(self) -> None:
@@ -69,18 +76,9 @@ class GateSpout(Spout):
             self._passed.handed_over(self._gate, self._noted)
             self._noted = 0
         for first, batch in self._passed.after(self._gate, self.end):
-            self._emit(first, batch)
-            self.end = first + batch.num_rows
-
-    def _emit(self, first: int, batch: pa.RecordBatch) -> None:
-        numbers = range(first, first + batch.num_rows)
-        if not any(field.metadata for field in batch.schema):
-            self._collector.emit_batch(batch, list(numbers), self._stream)
-            return
-        from acktree.core.data.values import decode_rows  # noqa: PLC0415  # imports pyarrow
-
-        for number, values in zip(numbers, decode_rows(batch), strict=True):
-            self._collector.emit(values, message_id=number, stream=self._stream)
+            end = first + batch.num_rows
+            self._collector.emit_encoded(batch, list(range(first, end)), self._stream)
+            self.end = end
 
     def lag(self) -> int:
         return self._passed.waiting(self._gate)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import logging
 import os
+import sys
 import urllib.request
 from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Any
 from urllib.error import HTTPError
+from urllib.parse import quote
 
 from acktree import (
     BasicBolt,
     BasicOutputCollector,
     Config,
+    DeadLetterLimitError,
     KeyValueState,
     Retry,
     Spout,
@@ -33,6 +36,7 @@ QUEUE_URL = os.environ.get("QUEUE_URL", "amqp://guest:guest@127.0.0.1:5672/")
 RATES_URL = os.environ.get("RATES_URL", "http://127.0.0.1:8000")
 DATABASE_URL = os.environ.get("DATABASE_URL", "postgresql+psycopg://tester:example@127.0.0.1:5432/tester")
 CHECKPOINT = os.environ.get("CHECKPOINT", "checkpoints/payments")
+CONFIG = Config(message_timeout_secs=60, max_spout_pending=5_000, dead_letter_limit_count=1_000)
 
 
 @bolt(outputs=["id", "customer", "cents", "currency"])
@@ -43,7 +47,7 @@ def parse(tup: Tuple) -> Iterator[list[Any]]:
 
 
 class Convert(BasicBolt):
-    """Asks a service for the rate of each currency, once in each worker process."""
+    """Asks a service for the rate of each currency, once for as long as a worker process lives."""
 
     outputs = ["id", "customer", "cents"]
 
@@ -63,11 +67,11 @@ class Convert(BasicBolt):
 def rate_of(url: str, currency: str) -> float:
     """Euros for one unit of a currency."""
     try:
-        with urllib.request.urlopen(f"{url}/{currency}", timeout=2) as answer:  # noqa: S310  # a setting
+        with urllib.request.urlopen(f"{url}/{quote(currency, safe='')}", timeout=2) as answer:  # noqa: S310
             return float(answer.read())
     except HTTPError as error:
-        if error.code == HTTPStatus.NOT_FOUND:  # an answer about this payment: it fails
-            raise ValueError(f"there is no rate for {currency}") from error
+        if error.code < HTTPStatus.INTERNAL_SERVER_ERROR and error.code != HTTPStatus.TOO_MANY_REQUESTS:
+            raise ValueError(f"no rate for {currency!r:.40}: {error.code}") from error  # it fails
         raise Unavailable("rates") from error
     except OSError as error:  # no answer: messages wait until there is one
         raise Unavailable("rates") from error
@@ -81,14 +85,14 @@ class Total(BasicBolt):
 
     def prepare(self, config: Config, context: TaskContext) -> None:
         self.totals: KeyValueState[str, int] = KeyValueState()
-        self.counted: KeyValueState[str, int] = KeyValueState(ttl_secs=7 * 86_400)
+        self.counted: KeyValueState[str, tuple[int, int]] = KeyValueState(ttl_secs=7 * 86_400)
 
     def execute(self, tup: Tuple, collector: BasicOutputCollector) -> None:
         payment, customer, cents = tup["id"], tup["customer"], tup["cents"]
         if payment not in self.counted:
             self.totals[customer] = self.totals.get(customer, 0) + cents
-            self.counted[payment] = self.totals[customer]
-        collector.emit([payment, customer, cents, self.counted[payment]])
+            self.counted[payment] = cents, self.totals[customer]
+        collector.emit([payment, customer, *self.counted[payment]])  # the row of the first time
 
 
 def topology(payments: Spout, rates: str, database: str) -> Topology:
@@ -109,12 +113,14 @@ def service() -> Topology:
 
 
 def main() -> None:
-    """Run until SIGTERM, or until a mistake makes a thousand dead letters."""
+    """Run until SIGTERM, or until most messages become dead letters."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s", level=logging.INFO)
-    logging.getLogger("py4j").setLevel(logging.WARNING)
-    config = Config(message_timeout_secs=60, max_spout_pending=5_000, dead_letter_limit_count=1_000)
-    with submit(service(), checkpoint=CHECKPOINT, config=config) as running:
-        running.await_termination()
+    try:
+        with submit(service(), checkpoint=CHECKPOINT, config=CONFIG) as running:
+            running.await_termination()
+    except DeadLetterLimitError as error:
+        print(error, file=sys.stderr)
+        sys.exit(65)  # somebody has to look: do not start again
 
 
 if __name__ == "__main__":

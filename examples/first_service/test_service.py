@@ -66,7 +66,7 @@ def test_each_payment_is_a_row_or_a_letter_with_its_reason(rates: ThreadingHTTPS
     assert results.verdicts.of("payments") == ["ACKED", "ACKED", "FAILED", "FAILED", "ACKED"]
     assert rows(database) == [("p1", "ann", 100, 100), ("p2", "bob", 90, 90)]
     assert [letter.component for letter in results.dead_letters] == ["parse", "convert"]
-    assert results.failures["payments", 3].reason == "ValueError: there is no rate for XYZ"
+    assert results.failures["payments", 3].reason == "ValueError: no rate for 'XYZ': 404"
 
 
 def test_payments_wait_while_the_rates_are_away(database: str) -> None:

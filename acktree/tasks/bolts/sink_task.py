@@ -202,7 +202,7 @@ class SinkTask(ArrowBoltTask):
                     by_reason.setdefault(reason, []).append(row)
             for reason, which in by_reason.items():
                 error, text = (reason, "") if isinstance(reason, Exception) else (None, reason)
-                self.results.fail(rows, np.array(which), error, text)
+                self.results.fail(rows, np.array(which), error, text, in_hook=True)
             ack_open(rows)
             self.results.count_executed(rows, spent_ms * count / total)
             self.results.count_processed(rows, spent_ms * count / total, count - rows.fate.count(FAILED))
@@ -225,4 +225,20 @@ def _can_retry(error: Exception) -> bool:
 def _appended(before: pa.Table | None, values: pa.RecordBatch) -> pa.Table:
     """Rows after others. Raises an ArrowException if no type fits both."""
     added = pa.Table.from_batches([values])
-    return added if before is None else pa.concat_tables([before, added], promote_options="permissive")
+    if before is None:
+        return added
+    for name in values.schema.names:
+        kinds = {_kind(before.schema.field(name).type), _kind(values.schema.field(name).type)}
+        if len(kinds - {"null"}) > 1:
+            raise MisuseError(
+                f"the values of {name!r} are {' and '.join(sorted(kinds))} in one micro-batch",
+                "a sink",
+                "emit values of one kind: a table would have one of them as the other",
+            )
+    return pa.concat_tables([before, added], promote_options="permissive")
+
+
+def _kind(data_type: pa.DataType) -> str:
+    """What Arrow may join without another value: integers of any width, texts of any size."""
+    text = str(data_type).removeprefix("large_").removesuffix("_view")
+    return text.lstrip("u").rstrip("0123456789") if pa.types.is_integer(data_type) else text.partition("[")[0]

@@ -358,6 +358,16 @@ class SpoutCollector(SpoutOutputCollector):
             listed = ids.tolist() if isinstance(ids, np.ndarray) else ids
             self._unacked += [(stream, message_id) for message_id in listed]
 
+    def emit_encoded(self, batch: pa.RecordBatch, message_ids: list[int], stream: str) -> None:
+        """Emit tracked rows of a gate as a chunk has them: no value is unpickled."""
+        with self._lock:
+            self._refuse_if_closed()
+            self._run = self._no_run
+            self._buffers.pop(stream, None)  # the current run ends
+            self.row_count += batch.num_rows
+            self._weight += batch.nbytes
+            self._waiting.append(Run(stream, True, batch, message_ids, None, None))  # noqa: FBT003
+
     def _has_no_id(self) -> MisuseError:
         """Without an id no failure is delivered: the tuple would be lost in spite of the policy."""
         return MisuseError(

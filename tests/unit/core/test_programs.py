@@ -103,11 +103,11 @@ if __name__ == "__main__":
 AS_MODULE = """
 import sys
 from pathlib import Path
-from acktree.cli.targets import topology_of
+from acktree.cli.targets import in_module
 from tests.unit.core import program_runs
 class Made:
     def __init__(self, target): self.target = target
-    def create_topology(self): return topology_of(self.target)
+    def create_topology(self): return in_module(self.target)[1]
 made = Made(sys.argv[1])
 made.create_topology()
 program_runs.drive(made, sys.modules[sys.argv[2]].VALUES, Path(sys.argv[3]))

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -414,3 +415,43 @@ def test_a_request_that_is_no_json_ends_its_connection_alone():
     child.write([1])
     assert child.receive() == [1]
     child.abandon()
+
+
+def test_a_keeper_starts_also_where_acktree_is_in_a_zip_as_on_an_executor(tmp_path):
+    with zipfile.ZipFile(tmp_path / "code.zip", "w") as code:
+        code.write(keeper.__file__, "zipped_keeper.py")
+    program = f"""
+import json, os, socket, sys
+sys.path.insert(0, {str(tmp_path / "code.zip")!r})
+import zipped_keeper
+connection = zipped_keeper.connect(os.getpid())
+request = {{"command": ["cat"], "folder": "/", "name": "", "version": "", "environ": {{}}, "mark": ""}}
+connection.sendall(json.dumps(request).encode() + b"\\n")
+print(socket.recv_fds(connection, 65536, 2)[0].decode())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert '"is_new": true' in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"env": {"PORT": 8080}}, "no text"),
+        ({"subprocess_timeout_secs": "30"}, "positive number"),
+        ({"subprocess_timeout_secs": 0}, "positive number"),
+        ({"settings": {"x": object()}}, "JSON"),
+        ({"settings": ["a"]}, "JSON"),
+        ({"max_pending": "9"}, "max_pending"),
+        ({"linger_secs": -1}, "linger_secs"),
+    ],
+    ids=str,
+)
+def test_an_argument_that_cannot_be_is_refused_at_once(given, text):
+    with pytest.raises(ConfigError, match=text):
+        ShellBolt(["cat"], ["n"], **given)
+
+
+@pytest.mark.parametrize("command", [Path("x.py"), 5, [], "cat", [b"cat"]])
+def test_what_is_no_command_is_refused_at_once(command):
+    with pytest.raises(ConfigError, match="not a command"):
+        ShellBolt(command, ["n"])

@@ -78,3 +78,49 @@ def test_a_tuple_that_is_given_up_behind_a_gate_is_a_letter_of_the_gate_and_leav
     passed, waiting, letters = run(("rai", "ack"), ("ses", "ack"), ("c", "ack"), ("d", "ack"))
     assert (passed, waiting) == (["cd"], 0)
     assert letters == [("__gate/passes/pairs/default", ["raises"])]
+
+
+class Unreadable:
+    """A value that no process can unpickle again."""
+
+    def __reduce__(self):
+        return _refuses, ()
+
+
+def _refuses():
+    raise ValueError("cannot be loaded")
+
+
+class Wraps(BasicBolt):
+    outputs = ["n", "value"]
+
+    def execute(self, tup, collector):
+        collector.emit([tup["name"], Unreadable() if tup["name"] == 2 else object])
+
+
+class Sees(BasicBolt):
+    outputs = ["n"]
+    calls = 0
+
+    def prepare(self, config, context):
+        assert dict(context.input_fields) == {("wraps", "default"): ("n", "value")}
+
+    def execute(self, tup, collector):
+        tup["value"]
+        collector.emit([tup["n"]])
+
+
+def test_a_value_that_cannot_be_unpickled_fails_its_own_tuple_and_stops_no_gate():
+    feeder = FeederSpout(["name"])
+    builder = TopologyBuilder("values")
+    builder.set_spout("rows", feeder)
+    builder.set_bolt("wraps", Wraps()).shuffle_grouping("rows")
+    builder.set_bolt("sees", Sees(), exactly_once=True, retry=QUICK).shuffle_grouping("wraps")
+    with LocalCluster() as cluster:
+        running = cluster.submit(builder.create_topology())
+        for number in range(5):
+            feeder.feed([number], message_id=number)
+        cluster.advance(secs=60)
+        assert sorted(n for [n] in running.tuples("sees")) == [0, 1, 3, 4]
+        [letter] = running.dead_letters
+        assert letter.component == "sees"

@@ -101,7 +101,7 @@ def test_rows_are_written_and_a_refused_one_fails_alone_and_is_tried_again(serve
 
 WRONG = [
     ["open"], ["ask"], ["write"], ["commit"], ["open", "ask", "write"], ["commit", "open", "ask"],
-    ["write", "ask", "open"], ["write for good"], ["commit for good"], ["commit", "commit"], ["write"] * 4,
+    ["write", "ask", "open"], ["commit for good"], ["commit", "commit"], ["write"] * 4,
 ]  # fmt: skip
 
 
@@ -120,6 +120,23 @@ def test_rows_of_which_nothing_is_known_do_not_fail_the_run_ends(server, wrong):
     server.wrong = [*wrong]
     with pytest.raises(ConnectorError, match="ask went wrong"):
         Run().feed((1,))
+
+
+def test_a_sink_that_cannot_work_as_it_is_stops_the_topology_and_makes_no_letter(server):
+    server.wrong = ["write for good"]
+    run = Run()
+    with pytest.raises(ConnectorError, match="write went wrong"):
+        run.feed((1,), (2,))
+    assert server.rows == []
+    assert not run.running.dead_letters
+
+
+def test_values_of_two_kinds_are_not_made_one(server):
+    run = Run()
+    run.feed((1,), (b"bytes",), ("a text",), (2.5,))
+    assert all(type(row[0]) in (int, bytes, str, float) for row in server.rows)
+    assert {(1,), (b"bytes",), ("a text",), (2.5,)} >= set(server.rows)
+    assert len({(type(row[0]), row[0]) for row in server.rows}) == len(server.rows)
 
 
 def test_a_row_that_cannot_be_given_to_a_sink_and_one_of_another_type_fail_alone(server):
