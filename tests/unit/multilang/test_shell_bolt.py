@@ -444,14 +444,16 @@ print(socket.recv_fds(connection, 65536, 2)[0].decode())
         ({"max_pending": "9"}, "max_pending"),
         ({"linger_secs": -1}, "linger_secs"),
     ],
-    ids=str,
+    ids=["env", "a text", "0", "object", "list", "pending", "linger"],
 )
 def test_an_argument_that_cannot_be_is_refused_at_once(given, text):
     with pytest.raises(ConfigError, match=text):
         ShellBolt(["cat"], ["n"], **given)
 
 
-@pytest.mark.parametrize("command", [Path("x.py"), 5, [], "cat", [b"cat"]])
+@pytest.mark.parametrize(
+    "command", [Path("x.py"), 5, [], "cat", [b"cat"]], ids=["path", "5", "empty", "text", "bytes"]
+)
 def test_what_is_no_command_is_refused_at_once(command):
     with pytest.raises(ConfigError, match="not a command"):
         ShellBolt(command, ["n"])
