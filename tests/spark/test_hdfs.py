@@ -47,7 +47,7 @@ def test_a_killed_driver_is_followed_by_one_that_has_nothing_but_the_url(hdfs: H
     url = f"{hdfs.url}/user/me/killed"
     first = driver(url, tmp_path, "local-cluster[2,1,1024]")
     try:
-        wait_until(lambda: first.poll() is not None or len(noted(tmp_path, "acked")) > COUNT // 3, secs=200)
+        wait_until(lambda: first.poll() is not None or len(noted(tmp_path, "acked")) > COUNT // 3, secs=400)
         assert first.poll() is None, (tmp_path / "log").read_text()[-3000:]
     finally:
         os.kill(first.pid, signal.SIGKILL)

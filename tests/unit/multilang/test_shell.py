@@ -137,6 +137,7 @@ def topology_of(spout: ShellSpout):
     return builder.create_topology()
 
 
+@pytest.mark.skipif(not EXAMPLES.is_dir(), reason="the examples are not beside the tests")
 @pytest.mark.parametrize("program", ["node sentences.js", "perl sentences.pl"])
 def test_a_spout_in_another_language_hears_every_verdict(program):
     command = program.split()

@@ -79,6 +79,7 @@ def await_end(pid: int) -> None:
         pass
 
 
+@pytest.mark.skipif(not EXAMPLES.is_dir(), reason="the examples are not beside the tests")
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_bolt_in_another_language_counts_on_over_micro_batches_and_its_verdicts_are_right(language):
     command = LANGUAGES[language]
@@ -93,6 +94,7 @@ def test_a_bolt_in_another_language_counts_on_over_micro_batches_and_its_verdict
         assert shell.running.tuples("shell") == [[*pair] for pair in words]
 
 
+@pytest.mark.skipif(not EXAMPLES.is_dir(), reason="the examples are not beside the tests")
 def test_the_topology_of_the_page_runs_as_it_stands(monkeypatch):
     if shutil.which("node") is None or shutil.which("perl") is None:
         pytest.skip("node and perl are not installed")

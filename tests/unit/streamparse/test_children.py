@@ -61,6 +61,7 @@ class Words(Topology):
     )
 
 
+@pytest.mark.skipif(not SPLIT.is_file(), reason="the examples are not beside the tests")
 @pytest.mark.skipif(shutil.which("perl") is None, reason="perl is not installed")
 def test_a_shell_component_and_a_class_in_a_process_of_its_own_work_together():
     feeder = FeederSpout(["line"])

@@ -16,10 +16,8 @@ from acktree import (
     ConnectorError,
     IterableSpout,
     TopologyBuilder,
-    submit,
 )
 from acktree.cli.main import main
-from acktree.connectors.sql import SqlSink
 from acktree.tasks.component_checks import checks_of, refuse_unusable
 from acktree.testing import FeederSpout, LocalCluster
 
@@ -103,6 +101,9 @@ def test_what_is_away_refuses_nothing_and_is_logged(caplog):
 
 
 def test_submit_asks_before_it_makes_a_checkpoint_or_a_session(tmp_path):
+    pytest.importorskip("pyspark")
+    from acktree import submit  # noqa: PLC0415
+
     with pytest.raises(ConnectorError, match="there is no queue"):
         submit(topology_of(MISSING), checkpoint=tmp_path / "checkpoint")
     assert not (tmp_path / "checkpoint").exists()
@@ -111,6 +112,7 @@ def test_submit_asks_before_it_makes_a_checkpoint_or_a_session(tmp_path):
 @pytest.fixture
 def module(tmp_path, monkeypatch):
     """A module with a topology whose sink has no column for a field; returns its target."""
+    pytest.importorskip("sqlalchemy")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     database = tmp_path / "shop.db"
@@ -149,6 +151,9 @@ def test_a_dry_run_and_doctor_say_what_a_sink_lacks(module, capsys):
 
 
 def test_a_configuration_error_met_later_stops_the_topology_and_makes_no_letter(tmp_path):
+    pytest.importorskip("sqlalchemy")
+    from acktree.connectors.sql import SqlSink  # noqa: PLC0415
+
     feeder = FeederSpout(["id"])
     builder = TopologyBuilder("t")
     builder.set_spout("source", feeder)
