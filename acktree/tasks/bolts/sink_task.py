@@ -239,6 +239,10 @@ def _appended(before: pa.Table | None, values: pa.RecordBatch) -> pa.Table:
 
 
 def _kind(data_type: pa.DataType) -> str:
-    """What Arrow may join without another value: integers of any width, texts of any size."""
-    text = str(data_type).removeprefix("large_").removesuffix("_view")
-    return text.lstrip("u").rstrip("0123456789") if pa.types.is_integer(data_type) else text.partition("[")[0]
+    """The name of a type without width, precision and unit: Arrow joins these, and keeps the values."""
+    if pa.types.is_integer(data_type):
+        return "int"
+    if pa.types.is_floating(data_type):
+        return "float"
+    text = str(data_type).removeprefix("large_").removeprefix("fixed_size_")
+    return text[: next((at for at, letter in enumerate(text) if not letter.isalpha()), None)]

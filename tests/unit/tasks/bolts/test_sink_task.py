@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from datetime import UTC, datetime
+from decimal import Decimal
 
+import pyarrow as pa
 import pytest
 
 from acktree import CheckpointError, ConnectorError, MisuseError, Retry, Sink, TopologyBuilder
@@ -132,11 +135,41 @@ def test_a_sink_that_cannot_work_as_it_is_stops_the_topology_and_makes_no_letter
 
 
 def test_values_of_two_kinds_are_not_made_one(server):
-    run = Run()
-    run.feed((1,), (b"bytes",), ("a text",), (2.5,))
-    assert all(type(row[0]) in (int, bytes, str, float) for row in server.rows)
-    assert {(1,), (b"bytes",), ("a text",), (2.5,)} >= set(server.rows)
-    assert len({(type(row[0]), row[0]) for row in server.rows}) == len(server.rows)
+    given = [1, b"bytes", "a text", 2.5]
+    reasons = Run().feed(*[(value,) for value in given])
+    written = [(type(value), value) for [value] in server.rows]
+    assert {*written} <= {(type(value), value) for value in given}
+    assert len(written) + len(reasons) == 4
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [Decimal("1.50"), Decimal("100.5"), None, Decimal("123456789.123")],
+        [1, 2**40, None, -(2**62)],
+        ["a", "b" * 9, None],
+        [datetime(2026, 1, 1, tzinfo=UTC), None, datetime(1970, 1, 1, 0, 0, 0, 1, tzinfo=UTC)],
+    ],
+    ids=["decimals", "integers", "texts", "times"],
+)
+def test_values_of_one_kind_are_written_whatever_their_width_or_precision(server, given):
+    assert Run().feed(*[(value,) for value in given]) == []
+    written = [value for [value] in server.rows]
+    assert len(written) == len(given)
+    assert all(value in written for value in given)
+
+
+def test_types_that_arrow_joins_without_another_value_are_of_one_kind():
+    kinds = [
+        [pa.int8(), pa.uint64()], [pa.float16(), pa.float64()], [pa.string(), pa.large_string()],
+        [pa.binary(), pa.large_binary(), pa.binary(4)], [pa.decimal128(5, 2), pa.decimal256(50, 9)],
+        [pa.timestamp("s"), pa.timestamp("us")], [pa.time32("s"), pa.time64("ns")],
+        [pa.date32(), pa.date64()],
+        [pa.list_(pa.int8()), pa.list_(pa.int64())], [pa.bool_()], [pa.null()], [pa.struct([])],
+    ]  # fmt: skip
+    names = [{sink_task._kind(each) for each in alike} for alike in kinds]
+    assert [len(each) for each in names] == [1] * len(kinds)
+    assert len(set.union(*names)) == len(kinds)
 
 
 def test_a_row_that_cannot_be_given_to_a_sink_and_one_of_another_type_fail_alone(server):
