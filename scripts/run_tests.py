@@ -119,6 +119,7 @@ class Lane:
 def main() -> int:
     """Run the lanes; returns the exit code."""
     args = _parser().parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # which ends the lanes
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr] # a failure's text may be no UTF-8
     began = time.monotonic()
     parts = tomllib.loads(PARTS.read_text())["part"]

@@ -5,12 +5,16 @@ from __future__ import annotations
 import ast
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 import tomllib
 from pathlib import Path
 
 import pytest
+
+from acktree.processes import is_alive
 
 ROOT = Path(__file__).parents[1]
 COPIED = ("conftest.py", "scripts/run_tests.py", "tests/outcomes.py", "tests/parts.toml", "tests/record.toml")
@@ -93,14 +97,18 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def environment() -> dict[str, str]:
+    """Without pytest's own variables, and without plugins: they take longer to import than a run takes."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    return {**own, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+
+
 def run(tree: Path, *words: str, processes: int = 0) -> tuple[int, str]:
     """What the runner returns and prints; 0 processes: pytest runs the tests itself."""
     command = [sys.executable, "scripts/run_tests.py", "--lanes", "plain"]
     command += [f"--{lane}-processes={processes}" for lane in ("plain", "unit", "spark")]
     command += words
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
-    environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # the others take longer to import than a run takes
-    done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=tree, env=environment(), capture_output=True, text=True, check=False)
     assert not done.stderr, done.stderr
     return done.returncode, done.stdout
 
@@ -398,3 +406,24 @@ def test_what_a_long_part_names_is_there(name: str) -> None:
         file, _, test = path.partition("::")
         assert (ROOT / file).exists(), path
         assert test.partition("[")[0] in (ROOT / file).read_text() if test else True, path
+
+
+def test_a_runner_that_is_terminated_ends_its_lanes(tree: Path) -> None:
+    waits = """
+import os, pathlib, signal
+
+def test_waits():
+    pathlib.Path("pid").write_text(str(os.getpid()))
+    signal.pause()
+"""
+    (tree / "tests" / "test_waits.py").write_text(waits)
+    command = [sys.executable, "scripts/run_tests.py", "--lanes", "plain", "--plain-processes=0"]
+    with subprocess.Popen(command, cwd=tree, env=environment(), stdout=subprocess.DEVNULL) as runner:
+        pid = tree / "pid"
+        while not (pid.exists() and pid.read_text()):
+            assert runner.poll() is None
+            time.sleep(0.05)
+        runner.terminate()
+        assert runner.wait(60) == 128 + signal.SIGTERM
+        while is_alive(int(pid.read_text()), of_others=False):
+            time.sleep(0.05)
