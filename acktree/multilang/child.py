@@ -233,7 +233,7 @@ class Child:
             connection, reply, descriptors = _asked(request)
         except OSError as error:
             what = f"the keeper of child processes cannot be reached: {error}"
-            fix = "see what the error says of the folder; it is one of TMPDIR's"
+            fix = "mend what the error names: its folder acktree-keeper-UID-PID is in TMPDIR"
             raise SubprocessError(what, self.where, fix) from error
         if "error" in reply:
             connection.close()

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
-__all__ = ["MOST_BYTES", "Frames", "FramingError", "NotJsonError", "Received", "framed"]
+__all__ = ["MOST_BYTES", "Frames", "FramingError", "NotJsonError", "Received", "framed", "plain"]
 
 MOST_BYTES: Final = 16 * 1024 * 1024
 """The largest frame of a child."""
@@ -109,7 +109,7 @@ def framed(message: object) -> bytes:
         NotJsonError: It has a value that JSON does not have: bytes, NaN, an object.
     """
     try:
-        return json.dumps(message, default=_plain, allow_nan=False).encode() + b"\nend\n"
+        return json.dumps(message, default=plain, allow_nan=False).encode() + b"\nend\n"
     except (TypeError, ValueError, RecursionError) as error:
         raise NotJsonError(str(error)) from error
 
@@ -121,7 +121,8 @@ def _starts(lines: list[bytes]) -> Iterator[int]:
     yield from starts[1:][-_MOST_STARTS:]
 
 
-def _plain(value: object) -> object:
+def plain(value: object) -> object:
+    """A number of another type as one of JSON's. TypeError for anything else."""
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() else float(value)
     item = getattr(value, "item", None)  # of a scalar of numpy

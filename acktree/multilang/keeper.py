@@ -112,7 +112,7 @@ def _start(folder: Path, owner: int) -> None:
 
 
 def _script() -> list[str]:
-    """This file, as Python is given it: on an executor of a cluster it is in a zip, and is given as text."""
+    """The arguments with which Python runs this file. An executor of a cluster has it in a zip: as text."""
     if Path(__file__).is_file():
         return [__file__]
     source: str = sys.modules[__name__].__loader__.get_source(__name__)  # type: ignore[union-attr]

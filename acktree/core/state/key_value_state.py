@@ -20,8 +20,8 @@ Rules of this file
 7. With ``ttl_secs`` each key of a bucket has the clock of the micro-batch that wrote it. Keys written at the
    *horizon* or before are gone. They are left out when their bucket is read, so that no other code meets
    one. The horizon never goes back: what has expired once stays expired, whatever ``ttl_secs`` is later.
-8. Each save reads a few more buckets, in turn, so that expired keys also leave the store where nobody asks
-   for them. The work of a micro-batch depends on what it reads and writes, not on the number of keys.
+8. Each save also reads some buckets that nobody asked for, one after the other, so that expired keys leave
+   the store. The work of a micro-batch depends on what it reads and writes, not on the number of keys.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ KEYS_PER_BUCKET: Final = 256
 """The number of buckets is doubled when they have more keys than this on average."""
 
 _BUCKETS_FOR_ONE_SWEPT: Final = 16
-"""A save looks for expired keys in one bucket, and in one more for so many buckets that were read."""
+"""A save looks for expired keys in one bucket, and in one more for each 16 buckets that were read."""
 
 _HASHABLE: Final = frozenset({int, float, bool, str, bytes, type(None)})
 """Exactly these types always have a stable hash; a key of another type is checked at its first use."""

@@ -7,9 +7,9 @@ import json
 import logging
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from decimal import Decimal
 from typing import Any, Final
 
+from acktree.multilang.framing import plain
 from acktree.pystorm.exceptions import StormWentAwayError
 from acktree.pystorm.serializers.serializer import Serializer
 
@@ -62,14 +62,4 @@ class JSONSerializer(Serializer):
             raise
 
     def serialize_dict(self, msg_dict: Mapping[str, Any]) -> str:
-        return f"{json.dumps(msg_dict, default=_plain)}\nend\n"
-
-
-def _plain(value: object) -> object:
-    """A number of another type as one of JSON's. TypeError for anything else."""
-    if isinstance(value, Decimal):
-        return int(value) if value == value.to_integral_value() else float(value)
-    item = getattr(value, "item", None)  # of a scalar of numpy
-    if callable(item):
-        return item()
-    raise TypeError(f"{type(value).__name__} has no form in JSON")
+        return f"{json.dumps(msg_dict, default=plain)}\nend\n"

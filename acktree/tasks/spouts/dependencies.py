@@ -32,7 +32,7 @@ from acktree.errors import ConnectorError, Unavailable
 __all__ = ["FEW", "Change", "Dependencies", "dependency_of"]
 
 FEW: Final = 4
-"""After a pause so many messages that wait are sent, and as many new ones; more as they pass."""
+"""The number of waiting messages that are sent after a pause, and of new ones; it grows as they pass."""
 FIRST_PAUSE_MS: Final = 500
 LONGEST_PAUSE_MS: Final = 30_000
 _LONGEST_SILENCE_MS: Final = 600_000
