@@ -49,7 +49,7 @@ test: java $(READY) ## What states a guarantee, in three lanes: with Spark, unit
 test-all: java $(READY) ## The long parts, too: chaos, clusters, all queues, simulators, every opcode
 	$(LANES) --all $(ARGS)
 
-test-changed: java $(READY) ## make test, and the long parts of what has changed since the last full run
+test-changed: java $(READY) ## make test, and the long parts of what has changed since they passed
 	$(LANES) --changed $(ARGS)
 
 coverage: $(READY) ## How much of core its own tests reach

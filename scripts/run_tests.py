@@ -2,7 +2,8 @@
 
     python scripts/run_tests.py             what states a guarantee
     python scripts/run_tests.py --all       the long parts, too
-    python scripts/run_tests.py --changed   those long parts whose rooms have changed since the last full run
+    python scripts/run_tests.py --changed   those long parts whose rooms have changed since they passed last
+    python scripts/run_tests.py --changed --record   and note the commit at which they passed
 
 ``tests/parts.toml`` lists the long parts and the rooms that they test. The lane *spark* has the tests that
 need a JVM, *unit* the others of ``tests/unit`` and ``acktree``, *plain* what is left: much of it waits for
@@ -21,6 +22,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -124,6 +126,9 @@ def main() -> int:
     began = time.monotonic()
     parts = tomllib.loads(PARTS.read_text())["part"]
     chosen = list(parts) if args.all else _changed(parts) if args.changed else []
+    if args.record and _git("status", "--porcelain"):
+        print("--record notes a commit: commit what has changed first")
+        return 1
     with tempfile.TemporaryDirectory(
         prefix="at-",
         dir=_memory_folder(),
@@ -153,6 +158,8 @@ def main() -> int:
     passed = len(outcomes) - len(refused) - skipped
     failed = len(refused) + sum(max(1, len(lane.not_run())) for lane in broken)
     print(f"\nended after {time.monotonic() - began:,.0f} s")
+    if args.record and not (refused or broken):
+        _note_passed(chosen)
     print(f"{passed} passed, {failed} failed, {skipped} skipped")
     return 1 if failed or not outcomes else 0
 
@@ -163,6 +170,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--all", action="store_true", help="the long parts, too")
     parser.add_argument("--changed", action="store_true", help="the long parts of what has changed")
+    parser.add_argument(
+        "--record", action="store_true", help="if all pass, note the commit beside each long part"
+    )
     parser.add_argument("--lanes", default=",".join(EXPRESSIONS), help="which lanes (default: %(default)s)")
     parser.add_argument("--plain-processes", type=int, default=max(1, (os.cpu_count() or 2) - 1))
     parser.add_argument("--unit-processes", type=int, default=os.cpu_count() or 2)
@@ -384,22 +394,35 @@ def _print_untested(outcomes: Sequence[dict[str, Any]], parts: Sequence[str]) ->
     print("\nnot tested here: " + ("; ".join([*lacking, *left_out]) or "nothing"))
 
 
-def _changed(parts: dict[str, Any]) -> list[str]:
-    """The long parts that test what has changed since the last full run; all where that is not known."""
-    since = tomllib.loads(RECORD.read_text())["full_run"]
-    command = ["git", "diff", "--name-only", "--no-renames", "--relative", since]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode:
-        print(f"git does not know {since}, the last full run: all long parts are run")
-        return list(parts)
-    files = done.stdout.splitlines()
-    chosen = [
-        name
-        for name, part in parts.items()
-        if any(file.startswith(tuple(part["rooms"] + part.get("tests", []))) for file in files)
-    ]
-    print(f"long parts of what has changed since {since}: {', '.join(chosen) or 'none'}", flush=True)
+def _changed(parts: Mapping[str, Any]) -> list[str]:
+    """The long parts that test what has changed since they passed, and those that never did."""
+    passed = tomllib.loads(RECORD.read_text())["passed"]
+    chosen = [name for name, part in parts.items() if _has_changed(part, passed.get(name, ""))]
+    print(f"long parts of what has changed since they passed: {', '.join(chosen) or 'none'}", flush=True)
     return chosen
+
+
+def _has_changed(part: Mapping[str, Any], since: str) -> bool:
+    """Whether a file of the part, or of the rooms that it tests, is another one than in that commit."""
+    files = _git("diff", "--name-only", "--no-renames", "--relative", since) if since else None
+    places = tuple(part["rooms"] + part.get("tests", []))
+    return files is None or any(file.startswith(places) for file in files.splitlines())
+
+
+def _note_passed(parts: Sequence[str]) -> None:
+    """Write beside each part that it passed at this commit."""
+    commit, text = _git("rev-parse", "--short", "HEAD"), RECORD.read_text()
+    for name in parts:
+        text = re.sub(rf'^{name} = ".*"$', f'{name} = "{commit}"', text, flags=re.MULTILINE)
+    RECORD.write_text(text)
+    print(f"{', '.join(parts)} passed at {commit}: noted in {RECORD.relative_to(ROOT)}")
+
+
+def _git(*words: str) -> str | None:
+    """What git prints; None if it cannot."""
+    command = ["git", *words]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return None if done.returncode else done.stdout.strip()
 
 
 if __name__ == "__main__":

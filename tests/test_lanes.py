@@ -349,27 +349,39 @@ def test_the_files_that_are_listed_come_first(tree: Path) -> None:
     assert "test_of_another" not in printed.partition("it ended")[0]
 
 
-def test_a_long_part_is_run_where_its_room_has_changed_since_the_last_full_run(tree: Path) -> None:
+def test_a_long_part_is_run_where_its_room_has_changed_since_it_passed(tree: Path) -> None:
     def git(*words: str) -> str:
         who = ("-c", "user.name=nobody", "-c", "user.email=nobody@example.org")
         done = subprocess.run(["git", *who, *words], cwd=tree, capture_output=True, text=True, check=True)
         return done.stdout.strip()
 
-    def note_full_run(commit: str) -> None:
-        (tree / "tests" / "record.toml").write_text(f'full_run = "{commit}"\n')
+    def commit() -> None:
+        git("add", ".")
+        git("commit", "--quiet", "--message", "a change")
 
+    (tree / ".gitignore").write_text("__pycache__\n.pytest_cache\n.hypothesis\n")
     git("init", "--quiet")
-    git("add", ".")
-    git("commit", "--quiet", "--message", "all")
-    note_full_run(git("rev-parse", "HEAD"))
+    commit()
+    assert run(tree, "--changed")[1].endswith("2 passed, 0 failed, 1 skipped\n")  # git knows no such commit
+    printed = run(tree, "--changed", "--record")[1]
+    assert f"{', '.join(PARTS)} passed at {git('rev-parse', '--short', 'HEAD')}: noted in" in printed
+    assert set(PARTS) == set(tomllib.loads((tree / "tests" / "record.toml").read_text())["passed"])
+    assert "commit what has changed first" in run(tree, "--changed", "--record")[1]
+    commit()
     assert run(tree, "--changed")[1].endswith("1 passed, 0 failed, 1 skipped\n")
     (tree / "acktree" / "driver").mkdir(parents=True)
     (tree / "acktree" / "driver" / "run.py").touch()
-    git("add", ".")
-    git("commit", "--quiet", "--message", "a change")
+    commit()
     assert run(tree, "--changed")[1].endswith("2 passed, 0 failed, 1 skipped\n")
-    note_full_run("0" * 40)
-    assert run(tree, "--changed")[1].startswith(f"git does not know {'0' * 40}, the last full run: all ")
+
+
+def test_a_long_part_that_fails_is_not_noted(tree: Path) -> None:
+    (tree / "tests" / "test_broken.py").write_text(BROKEN)
+    before = (tree / "tests" / "record.toml").read_text()
+    subprocess.run(["git", "init", "--quiet"], cwd=tree, check=True)
+    (tree / ".gitignore").write_text("*\n")
+    run(tree, "--all", "--record")
+    assert (tree / "tests" / "record.toml").read_text() == before
 
 
 # --- the tests themselves -------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ class Costs:
             const found = () => document.querySelectorAll(selector).length;
             const look = () => {
                 if (found() >= count) requestAnimationFrame(() => done(performance.now() - began));
-                else if (performance.now() - began > 20000) refuse(new Error(`${found()} ${selector}`));
+                else if (performance.now() - began > 120000) refuse(new Error(`${found()} ${selector}`));
                 else requestAnimationFrame(look);
             };
             WHAT;

@@ -55,7 +55,7 @@ class Settings:
     rate: float = 60
     backlog: int = 1500
     message_timeout_secs: float = 20
-    patience_secs: float = 240
+    patience_secs: float = 600
     rest_secs: float = 1200
 
 
