@@ -44,7 +44,7 @@ def test_a_process_that_ends_with_its_stdin_ends_though_a_child_lives():
         close_file_in_children(reads.stdin)
         with child():
             reads.stdin.close()  # as a SIGKILL does
-            assert reads.wait(30) == 0
+            assert reads.wait(120) == 0
 
 
 def test_a_file_that_was_closed_before_takes_no_other_with_it(tmp_path):

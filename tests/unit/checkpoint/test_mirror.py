@@ -176,7 +176,7 @@ def test_the_chunks_of_a_hand_over_are_written_at_the_same_time_and_the_first_of
         if not name.startswith("inbox/"):
             return
         if when == "before" and not done:
-            met.wait(20)  # broken if they come one after the other
+            met.wait(120)  # broken if they come one after the other
         if when == "after":
             done.append(name)
 
@@ -198,7 +198,7 @@ def test_if_one_of_several_writes_fails_none_goes_on_when_the_error_is_raised(tm
         if when == "after":
             going_on.remove(name)
             return
-        started.wait(20)
+        started.wait(120)
         if "000000000001" in name:
             raise CheckpointError("no answer", "there", "correct the test")
         going_on.add(name)
@@ -253,7 +253,7 @@ def test_the_thread_notices_that_another_has_taken_over(tmp_path, monkeypatch):
     files = Mirror.open(remote, str(tmp_path))
     files.begin(noticed.set)
     (remote.folder / "lease" / "000000000002").write_text("{}")
-    assert noticed.wait(20)
+    assert noticed.wait(120)
     assert files.lost is not None
     files.close()
 

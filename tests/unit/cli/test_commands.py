@@ -405,7 +405,7 @@ def test_a_signal_ends_a_command_with_its_code(running, number, code):
         assert child.stdout is not None
         child.stdout.readline()
         child.send_signal(number)
-        assert child.wait(30) == code
+        assert child.wait(120) == code
 
 
 def test_a_doctor_names_what_is_wrong_and_its_fix(running, capsys, tmp_path, monkeypatch):

@@ -135,7 +135,7 @@ class Blocks(Listens):
 
     def handle_data_points(self, task_info, data_points):
         super().handle_data_points(task_info, data_points)
-        self.go.wait(30)
+        self.go.wait(120)
 
 
 class Raises(Listens):
@@ -163,10 +163,10 @@ def test_the_last_numbers_are_reported_when_the_topology_stops():
 def test_a_slow_consumer_drops_and_counts_and_slows_no_other():
     blocks, listens = Blocks(), Listens()
     running, errors = begun(blocks, listens, interval_secs=0.001)
-    assert blocks.came.wait(30)
+    assert blocks.came.wait(120)
     while not running.dropped:
         listens.came.clear()
-        assert listens.came.wait(30)  # the other one goes on
+        assert listens.came.wait(120)  # the other one goes on
     blocks.go.set()
     running.close()
     assert blocks.calls[-1] == listens.calls[-1] == "cleanup"
@@ -178,7 +178,7 @@ def test_what_a_consumer_raises_is_reported_once_a_minute_and_it_is_called_again
     raises = Raises()
     running, errors = begun(raises, interval_secs=0.001)
     for _ in range(3):
-        assert raises.came.wait(30)
+        assert raises.came.wait(120)
         raises.came.clear()
     running.close()
     assert raises.calls == [("words", ()), "cleanup"]
@@ -208,7 +208,7 @@ def test_a_consumer_that_calls_sys_exit_is_called_again():
     exits = Exits()
     running, errors = begun(exits, interval_secs=0.001)
     for _ in range(3):
-        assert exits.came.wait(30)
+        assert exits.came.wait(120)
         exits.came.clear()
     running.close()
     assert exits.calls[-1] == "cleanup"
@@ -228,7 +228,7 @@ def test_prepare_is_called_again_with_the_next_interval_until_it_returns(error):
 
     late = Late()
     running, errors = begun(late, interval_secs=0.001)
-    assert late.came.wait(30)
+    assert late.came.wait(120)
     running.close()
     assert (late.tries, late.calls[0], late.calls[-1]) == (3, ("words", ()), "cleanup")
     assert ["raised in prepare()" in error.reason for error in errors.kept] == [True]

@@ -98,7 +98,7 @@ class Rig:
 
     def stop(self) -> None:
         self.thread.stop()
-        assert self.thread.join(10)
+        assert self.thread.join(120)
         self.inbox.close()
 
 
@@ -116,7 +116,7 @@ def rig(tmp_path: Path):
 
 
 def until(done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while not done():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.001)
@@ -128,13 +128,13 @@ def test_a_next_tuple_that_does_not_return_is_known_while_it_blocks(rig, monkeyp
 
     def ask() -> None:
         asked.set()
-        go_on.wait(10)
+        go_on.wait(120)
 
     run = rig(spout)
     spout.on_next = ask
     assert run.thread.blocked_secs is None
     run.thread.start()
-    assert asked.wait(10)
+    assert asked.wait(120)
     until(lambda: (run.thread.blocked_secs or 0) > 0.05)
     go_on.set()
     until(lambda: run.thread.blocked_secs is None)
@@ -158,7 +158,7 @@ class Blocks(Scripted):
             self.collector.emit([number], message_id=str(number))
             return
         self.is_blocked.set()
-        self.go_on.wait(10)
+        self.go_on.wait(120)
 
     def fail(self, message_id, failure):
         self.failed.append((message_id, threading.current_thread().name))
@@ -171,7 +171,7 @@ def test_what_was_emitted_before_a_next_tuple_that_does_not_return_is_handed_ove
     spout = Blocks()
     run = rig(spout)
     run.thread.start()
-    assert spout.is_blocked.wait(10)
+    assert spout.is_blocked.wait(120)
     assert run.inbox.last_number == -1
     spout.collector.unfit.append(UnfitMessage("default", "unfit", MisuseError("changed", "here", "do not")))
     run.thread.flush_beside()
@@ -198,7 +198,7 @@ def test_a_spout_that_remembers_a_position_hands_over_by_itself_and_says_so(rig,
     spout.remembers = ["emitted"]
     run = rig(spout)
     run.thread.start()
-    assert spout.is_blocked.wait(10)
+    assert spout.is_blocked.wait(120)
     run.thread.flush_beside()
     assert (run.inbox.last_number, run.thread.beside_due_secs) == (-1, None)
     call = run.thread.blocked
@@ -213,7 +213,7 @@ def test_a_thread_whose_next_tuple_does_not_return_is_not_waited_for_to_the_end(
     spout, forever = Blocks(), time.monotonic() + 3600
     run = rig(spout)
     run.thread.start()
-    assert spout.is_blocked.wait(10)
+    assert spout.is_blocked.wait(120)
     run.thread.stop()
     assert not supervisor._joined(run.thread, forever, time.monotonic())
     spout.go_on.set()
@@ -227,11 +227,11 @@ def test_verdicts_that_come_while_next_tuple_runs_are_noted_after_their_delivery
     def ask() -> None:
         if run.inbox.last_number >= 0 and not go_on.is_set():  # what it emitted was handed over
             asked.set()
-            go_on.wait(10)
+            go_on.wait(120)
 
     spout.on_next = ask
     run.thread.start()
-    assert asked.wait(10)
+    assert asked.wait(120)
     run.thread.dispatch(run.acked(0), 5)
     delivered_meanwhile = run.thread.delivered_through
     spout.on_ack = lambda _: seen.append(run.thread.delivered_through)
@@ -349,7 +349,7 @@ def test_what_ack_emits_while_the_thread_stops_is_handed_over_too(rig) -> None:
     run.thread.set_active(False)
     run.thread.task.dispatch(run.acked(0))
     run.thread.stop()
-    assert run.thread.join(10)
+    assert run.thread.join(120)
     assert decode_rows(run.inbox.read(1).values) == [(10,)]
     assert spout.calls[-2:] == ["ack 1", "close"] or spout.calls[-3:] == ["ack 1", "deactivate", "close"]
 
@@ -388,7 +388,7 @@ def test_a_spout_that_exits_breaks_the_topology_and_is_closed(rig) -> None:
     run.thread.start()
     until(lambda: run.thread.broken is not None)
     assert "SystemExit: 3" in str(run.thread.broken)
-    assert run.thread.join(10)
+    assert run.thread.join(120)
     assert spout.calls == ["open", "close"]
 
 
@@ -414,7 +414,7 @@ def test_an_inbox_that_cannot_be_written_breaks_the_topology_and_the_spout_is_cl
     run.inbox.close()
     run.thread.start()
     until(lambda: run.thread.broken is not None)
-    assert run.thread.join(10)
+    assert run.thread.join(120)
     assert "inbox is closed" in str(run.thread.broken)
     assert spout.calls[-1] == "close"
 
@@ -431,7 +431,7 @@ def test_an_inbox_without_room_breaks_the_topology_with_the_operators_error(
     run.thread.set_active(True)
     until(lambda: run.thread.broken is not None)
     assert isinstance(run.thread.broken, CheckpointError)
-    assert run.thread.join(10)
+    assert run.thread.join(120)
     assert run.spout.calls[-1] == "close"
 
 
@@ -450,16 +450,16 @@ def test_a_spout_that_does_not_come_back_is_left_and_what_it_emits_is_not_taken(
 
     def hang() -> None:
         asked.set()
-        go_on.wait(10)
+        go_on.wait(120)
 
     spout.on_next = hang
     run.thread.start()
-    assert asked.wait(10)
+    assert asked.wait(120)
     run.thread.stop()
     assert not run.thread.join(0.01)
     run.inbox.close()  # the topology goes on without it
     go_on.set()
-    assert run.thread.join(10)
+    assert run.thread.join(120)
     assert not list(tmp_path.glob("0*"))
 
 
@@ -570,7 +570,7 @@ def test_a_woken_spout_is_asked_at_once(rig) -> None:
     spout.on_next = asked.release
     until(lambda: "open" in spout.calls)
     made.thread.wake()
-    assert asked.acquire(timeout=10)
+    assert asked.acquire(timeout=120)
 
 
 def test_an_error_that_cannot_pass_breaks_the_thread_with_its_own_words(rig) -> None:

@@ -193,7 +193,7 @@ def test_progress_is_a_line_each_second_and_one_at_the_end(capsys):
         return f"line {number}"
 
     with progress_shown(line, secs=0.001):
-        assert came.wait(30)
+        assert came.wait(120)
     lines = capsys.readouterr().err.splitlines()
     assert lines == [f"line {number}" for number in range(len(lines))]
     assert len(lines) >= 4

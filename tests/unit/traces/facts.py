@@ -54,7 +54,7 @@ def _numbered(places):
 
 def first_message(recorder: TraceRecorder) -> dict[str, Any]:
     """The first open message, when it is recorded."""
-    end = time.monotonic() + 30
+    end = time.monotonic() + 120
     while not recorder.store.count():  # the spout's thread hands its messages over
         assert time.monotonic() < end
         time.sleep(0.005)

@@ -62,7 +62,7 @@ def test_messages_beyond_a_bound_or_a_full_queue_are_counted(monkeypatch, most):
     recorder = TraceRecorder(TraceStore(IN_MEMORY), 1.0, 5, lambda: 9)
     assert recorder.settle()
     go = threading.Event()
-    recorder._writer.put(lambda: go.wait(20))
+    recorder._writer.put(lambda: go.wait(120))
     monkeypatch.setattr(f"acktree.traces.{module}.{most}", 1)
     while recorder._writer._queue:  # the thread takes it, and waits
         go.wait(0.001)

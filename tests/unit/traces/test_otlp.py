@@ -282,7 +282,7 @@ def test_a_full_queue_drops_and_counts(collector, monkeypatch):
     may_read, read = threading.Event(), []
 
     def take(root):
-        may_read.wait(20)
+        may_read.wait(120)
         read.append(root)
         return trace
 

@@ -173,7 +173,7 @@ class Started:
 
     def fill(self) -> None:
         """Wait until as many messages are open as may be."""
-        end = time.monotonic() + 30
+        end = time.monotonic() + 120
         tasks = [thread.task for thread in self.run.threads.by_task.values()]
         most = self.run.plan.config.max_spout_pending
         # What is being handed over is neither in the collector nor in the inbox for a moment.
@@ -250,7 +250,7 @@ def started(
 
 def first_kept(folder: Path) -> Path:
     """The file of the snapshot of a topology that has just begun, once it is there."""
-    file, deadline = folder / SNAPSHOT, time.monotonic() + 10
+    file, deadline = folder / SNAPSHOT, time.monotonic() + 120
     while not file.exists():
         assert time.monotonic() < deadline, "no snapshot is kept"
         time.sleep(0.01)

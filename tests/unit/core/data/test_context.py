@@ -66,7 +66,7 @@ def test_threads_that_ask_at_once_are_given_the_same(context):
     given = []
 
     def factory():
-        both_are_inside.wait(timeout=10)
+        both_are_inside.wait(timeout=120)
         return object()
 
     threads = [threading.Thread(target=lambda: given.append(context.cached("c", factory))) for _ in range(2)]

@@ -139,7 +139,7 @@ def test_what_a_running_jvm_prints_is_passed_on_and_its_pipe_is_closed_here(monk
     before = threading.enumerate()
     started = gateway.launch(SparkConf(loadDefaults=False))
     for thread in set(threading.enumerate()).difference(before):
-        thread.join(20)
+        thread.join(120)
         assert not thread.is_alive(), "it reads to the end only if nobody here can write"
     started.proc.stderr.close()
     assert started.proc.wait() == 0

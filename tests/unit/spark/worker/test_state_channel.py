@@ -19,19 +19,19 @@ def test_threads_ask_one_after_another():
             with channel.question():
                 said.append(f"{name} asks")
                 is_asking.set()
-                may_end.wait(20)
+                may_end.wait(120)
                 said.append(f"{name} has an answer")
         except BaseException as error:  # noqa: BLE001  # a lost channel is no Exception
             said.append(repr(error))
 
     threads = [threading.Thread(target=ask, args=(name,)) for name in ("first", "second")]
     threads[0].start()
-    is_asking.wait(20)
+    is_asking.wait(120)
     threads[1].start()
     threads[1].join(0.05)  # without the lock it has been refused by now
     may_end.set()
     for thread in threads:
-        thread.join(20)
+        thread.join(120)
     assert said == ["first asks", "first has an answer", "second asks", "second has an answer"]
     channel.refuse_if_lost()
 

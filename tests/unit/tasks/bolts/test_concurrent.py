@@ -34,11 +34,11 @@ def note(what: object) -> None:
 
 
 def hang() -> None:
-    RELEASE.wait(20)
+    RELEASE.wait(120)
 
 
 def meet() -> None:
-    MEETING.wait(20)
+    MEETING.wait(120)
 
 
 def begin(task: int) -> None:
@@ -264,7 +264,7 @@ def say_late(collector) -> None:
 
 def until(condition, what: str) -> None:
     """Wait for another thread, at most ten seconds."""
-    end = time.monotonic() + 10
+    end = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < end, what
         time.sleep(0.005)

@@ -38,11 +38,11 @@ def go() -> None:
 
 
 def wait_to_go() -> None:
-    GO.wait(20)
+    GO.wait(120)
 
 
 def meet() -> None:
-    MEETING.wait(20)
+    MEETING.wait(120)
 
 
 @pytest.fixture(autouse=True)
@@ -144,7 +144,7 @@ def test_a_call_that_is_given_up_while_it_waits_for_its_turn_does_not_take_it():
     assert turns.leave_behind(late, interrupt=lambda: raised.append("interrupted"))
     assert not turns.leave_behind(owner, interrupt=lambda: raised.append("interrupted"))
     turns.give_back(owner)
-    waiting.join(20)
+    waiting.join(120)
     assert len(raised) == 1
     assert turns.owner is None
 

@@ -24,7 +24,7 @@ class Page:
 
     def ask(self, path, method="GET", body=None, token="right", **headers):
         """Status, headers and body of an answer; ``token``: "right", or what Authorization holds, or None."""
-        connection = http.client.HTTPConnection(self.host, timeout=20)
+        connection = http.client.HTTPConnection(self.host, timeout=120)
         given = {name.replace("_", "-"): value for name, value in headers.items()}
         if token is not None:
             given["Authorization"] = f"Bearer {self.token}" if token == "right" else token
@@ -42,7 +42,7 @@ class Page:
 
     def beginning(self, path):
         """Status, headers and body of an answer without an end, up to its first event of the overview."""
-        connection = http.client.HTTPConnection(self.host, timeout=20)
+        connection = http.client.HTTPConnection(self.host, timeout=120)
         connection.request("GET", path, headers={"Authorization": f"Bearer {self.token}"})
         answer, said = connection.getresponse(), b""
         try:
@@ -57,7 +57,7 @@ class Page:
 
     def stream(self, topology=None):
         """The kind and the JSON of each event of the stream, as they come."""
-        connection = http.client.HTTPConnection(self.host, timeout=20)
+        connection = http.client.HTTPConnection(self.host, timeout=120)
         path = f"/api/acktree/v1/stream{'' if topology is None else f'?topology={quote(topology)}'}"
         connection.request("GET", path, headers={"Authorization": f"Bearer {self.token}"})
         answer, kind = connection.getresponse(), ""

@@ -38,7 +38,7 @@ def slow_look(monkeypatch):
 
     def slow(self):
         begun.set()
-        assert go_on.wait(20)
+        assert go_on.wait(120)
         return look(self)
 
     monkeypatch.setattr(Sources, "_seen", slow)
@@ -61,11 +61,11 @@ def test_before_the_first_look_is_made_it_lives_and_is_not_ready(slow_look):
     begun, go_on = slow_look
     with paged() as page, ThreadPoolExecutor() as threads:
         first = threads.submit(told, page)
-        assert begun.wait(20)
+        assert begun.wait(120)
         assert told(page) == (503, "the topologies are being looked at for the first time")
         assert page.json(ALIVE) == {"ok": True}
         go_on.set()
-        assert first.result(20) == (200, None)
+        assert first.result(120) == (200, None)
         assert told(page) == (200, None)
 
 
@@ -75,10 +75,10 @@ def test_while_it_stops_it_is_not_ready(slow_look):
     page = page_at(next(serving))
     with ThreadPoolExecutor() as threads:
         asked = threads.submit(told, page)
-        assert begun.wait(20)
+        assert begun.wait(120)
         threads.submit(lambda: go_on.wait(0.5) or go_on.set())
         serving.close()
-        assert asked.result(20) == (503, "the page stops")
+        assert asked.result(120) == (503, "the page stops")
 
 
 def test_where_topologies_cannot_be_looked_at_it_says_why_until_they_can(own_runtime):

@@ -145,13 +145,13 @@ def test_while_the_drivers_are_asked_others_have_the_last_answers(running, monke
 
     def found():
         is_asked.set()
-        assert may_answer.wait(20)
+        assert may_answer.wait(120)
         return []
 
     monkeypatch.setattr(sources, "_found", found)
     with ThreadPoolExecutor(2) as threads:
         asking = threads.submit(sources.all)
-        assert is_asked.wait(20)
+        assert is_asked.wait(120)
         assert sources.all() is last
         monkeypatch.setattr("acktree.ui.web.sources._USABLE_SECS", 0.0)
         waiting = threads.submit(sources.all)
