@@ -125,7 +125,7 @@ def main() -> int:
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr] # a failure's text may be no UTF-8
     began = time.monotonic()
     parts = tomllib.loads(PARTS.read_text())["part"]
-    chosen = list(parts) if args.all else _changed(parts) if args.changed else []
+    chosen = list(parts) if args.all else _changed(parts) if args.changed else args.parts
     if args.record and _git("status", "--porcelain"):
         print("--record notes a commit: commit what has changed first")
         return 1
@@ -170,6 +170,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--all", action="store_true", help="the long parts, too")
     parser.add_argument("--changed", action="store_true", help="the long parts of what has changed")
+    parser.add_argument(
+        "--parts", type=lambda names: names.split(","), default=[], help="these long parts, too"
+    )
     parser.add_argument(
         "--record", action="store_true", help="if all pass, note the commit beside each long part"
     )
