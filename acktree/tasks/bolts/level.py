@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -170,29 +171,52 @@ def _run_whole(
 ) -> Iterable[WireRow]:
     """Run an exactly-once bolt: of a tuple that fails neither memory nor what was emitted for it stays.
 
-    It runs again without the tuples that failed, on the memory from before, until none fails. All that it
-    emits is staged in front of gates, so there are no frames for other levels in between.
+    It runs again without the tuples that failed, on the memory from before. If others fail then, they do so
+    at random: the rest runs in pieces, each of which stays if none of its tuples fails. A bolt with a
+    ``flush`` of its own is not run in pieces, since it ends its micro-batch there. All that it emits is
+    staged in front of gates, so there are no frames for other levels in between.
     """
-    failures = begun()
-    while True:
-        outputs, draft = begun(), None if store is None else Draft(store)
-        _run_bolt(component, frames, tick_secs, outputs, draft)
+    failures, wholes = begun(), list[Outputs]()
+    memory = None if store is None else Draft(store)
+    waiting = [(frames, tick_secs, 0)]
+    while waiting:
+        frames, tick_secs, runs = waiting.pop()
+        outputs, draft = begun(), None if memory is None else Draft(memory)
+        flushes = _run_bolt(component, frames, tick_secs, outputs, draft)
         failed = outputs.failed_roots
         if not len(failed):
-            break
+            if draft is not None:
+                draft.commit()
+            wholes.append(outputs)
+            continue
         failures.take_failures(outputs)
         rest = [frame.rows(_rows_without(frame, failed)) for frame in frames]
-        if sum(map(len, rest)) == sum(map(len, frames)):
+        count = sum(map(len, rest))
+        if count == sum(map(len, frames)):
             raise ProtocolError(
                 f"exactly-once bolt {component.id!r} failed messages that it was not given",
                 f"level {outputs.level}",
                 "this is a bug in acktree: please report it",
             )
-        frames = [frame for frame in rest if len(frame)]
-    if draft is not None:
-        draft.commit()
-    outputs.take_failures(failures)
-    return outputs.wire_rows()
+        pieces = 1 if flushes or not runs else min(len(failed) + 1, max(1, count))
+        cut = [_piece(rest, count * n // pieces, count * (n + 1) // pieces) for n in range(pieces)]
+        ticks = [tick_secs] + [None] * (pieces - 1)
+        waiting += [(piece, tick, runs + 1) for piece, tick in zip(cut, ticks, strict=True)][::-1]
+    if memory is not None:
+        memory.commit()
+    wholes[0].take_failures(failures)
+    return chain.from_iterable(outputs.wire_rows() for outputs in wholes)
+
+
+def _piece(frames: Iterable[Frame], first: int, end: int) -> list[Frame]:
+    """The rows ``first`` to ``end`` of frames that follow each other."""
+    found, begin = [], 0
+    for frame in frames:
+        rows = np.arange(max(0, first - begin), max(0, min(len(frame), end - begin)))
+        begin += len(frame)
+        if len(rows):
+            found.append(frame.rows(rows))
+    return found
 
 
 def _rows_without(frame: Frame, roots: Int64s) -> Int64s:
@@ -207,7 +231,9 @@ def _run_bolt(
     tick_secs: float | None,
     outputs: Outputs,
     store: StateStore | None,
-) -> None:
+) -> bool:
+    """Run the tasks of a bolt; returns whether the bolt has a ``flush`` of its own."""
+    flushes = False
     by_task: dict[int, list[Frame]] = {}
     for frame in put_together(frames):
         for task, part in frame.by_task():
@@ -218,6 +244,7 @@ def _run_bolt(
         if not given and tick_secs is None:
             continue
         running: BoltTask = bolt_task(component, task, outputs, store)
+        flushes = running.flushes
         if tick_secs is not None:
             running.tick(tick_secs)
         for frame in given:
@@ -232,6 +259,7 @@ def _run_bolt(
         outputs.monitor.end()
     for running in concurrent:
         running.finish()
+    return flushes
 
 
 def _emit_rows(row: WireRow, outputs: Outputs, order: OperatorOrder | None) -> None:

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
+from itertools import accumulate
+
+import pytest
+
 from acktree import BasicBolt, Bolt, Config, Retry, TopologyBuilder
 from acktree.testing import FeederSpout, LocalCluster
 
@@ -108,6 +114,55 @@ class Sees(BasicBolt):
     def execute(self, tup, collector):
         tup["value"]
         collector.emit([tup["n"]])
+
+
+CHANCE = random.Random(0)
+CALLS = Counter()
+
+
+class Totals(BasicBolt):
+    """One tuple in fifty runs raises, after it was added."""
+
+    outputs = ["number", "total"]
+    remembers = ["total"]
+    total = 0
+
+    def execute(self, tup, collector):
+        CALLS["execute"] += 1
+        self.total += tup["number"]
+        collector.emit([tup["number"], self.total])
+        if CHANCE.random() < 0.02:
+            raise ValueError("at random")
+
+
+class TotalsAtTheEnd(Totals):
+    """Ends its micro-batch in ``flush``, so it runs as a whole."""
+
+    def flush(self, collector):
+        CALLS["flush"] += 1
+
+
+@pytest.mark.parametrize(("bolt", "count", "most_calls"), [(Totals, 1000, 8), (TotalsAtTheEnd, 100, 40)])
+def test_where_tuples_fail_at_random_each_is_counted_once_and_what_did_not_fail_is_seldom_run_again(
+    bolt, count, most_calls
+):
+    CHANCE.seed(0)
+    CALLS.clear()
+    feeder = FeederSpout(["number"])
+    builder = TopologyBuilder("totals")
+    builder.set_spout("numbers", feeder)
+    retry = Retry(max_attempts=100, backoff_secs=(0.01, 0.01))
+    builder.set_bolt("totals", bolt(), exactly_once=True, retry=retry).global_grouping("numbers")
+    with LocalCluster() as cluster:
+        running = cluster.submit(builder.create_topology())
+        for number in range(count):
+            feeder.feed([number], message_id=number)
+        cluster.advance(secs=100)
+        numbers, totals = zip(*running.tuples("totals"), strict=True)
+        assert [*running.dead_letters] == []
+    assert sorted(numbers) == [*range(count)]
+    assert [*totals] == [*accumulate(numbers)]
+    assert count < CALLS["execute"] < most_calls * count
 
 
 def test_a_value_that_cannot_be_unpickled_fails_its_own_tuple_and_stops_no_gate():
