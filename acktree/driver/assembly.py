@@ -16,7 +16,10 @@ __all__ = ["journal_of", "recovered_log"]
 
 def journal_of(held: Checkpoint, inbox: FileInbox, threads: Threads) -> Journal:
     """The verdicts of messages that only the inbox has."""
-    return Journal(held.verdicts, threads.delivered_through, lambda: inbox.oldest_kept, held.files)
+    return Journal(
+        held.verdicts, threads.delivered_through, lambda: inbox.oldest_kept, held.files,
+        lambda: inbox.newest_positions,
+    )  # fmt: skip
 
 
 def recovered_log(held: Checkpoint, run: Run, acker: DurableAcker | None) -> CommitLog:

@@ -171,6 +171,8 @@ def recover(
             thread.task.recovery.reopen(number, chunk)
         else:
             inbox.release(number)
+    if journal is not None:
+        inbox.refuse_older_positions({t: n for t, n in journal.positions.items() if t in threads.by_task})
     for number, chunk in inbox.recovered(ChunkKind.PARK):
         dataframe_task(threads, chunk.task).recover_parked(number, chunk, now_ms())
     if journal is not None:
