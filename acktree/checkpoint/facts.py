@@ -153,6 +153,16 @@ class Facts:
         fix = "bring it back from a copy, or give the topology a new checkpoint"
         return CheckpointError(f"{_NAME} {what}", str(self.place), fix)
 
+    def refuse_used_sequences(self, last: int) -> None:
+        """CheckpointError if an earlier run has used sequences up to this one, and this run would again."""
+        if last >= self.first_sequence:
+            raise self._unreadable(f"is an older copy: an earlier run has used sequences up to {last}")
+
+    def refuse_later_run(self, run: int) -> None:
+        """CheckpointError if a run with this number has written here, which the facts do not know yet."""
+        if run >= self.run:
+            raise self._unreadable(f"is an older copy: it knows {self.run - 1} runs, and run {run} was here")
+
     def _refuse_used(self) -> None:
         """CheckpointError where there are messages of a run, and what it was a run of is missing."""
         for name in ("inbox", "commits"):

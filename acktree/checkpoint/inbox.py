@@ -47,6 +47,7 @@ from acktree.checkpoint.inbox_files import (
     is_unpublished,
     position_alone,
     read_chunk,
+    read_orders,
     sealed_entry,
 )
 from acktree.checkpoint.wake_pipe import WakePipe
@@ -63,7 +64,11 @@ _COME_BY_THEMSELVES: Final = frozenset({ChunkKind.TICK, ChunkKind.BEAT})
 
 
 class FileInbox:
-    """The driver's side of the inbox. Any thread may call any method."""
+    """The driver's side of the inbox. Any thread may call any method.
+
+    Attributes:
+        last_run: The last run whose beginning an earlier driver has left here; 0 for none.
+    """
 
     def __init__(
         self,
@@ -102,6 +107,7 @@ class FileInbox:
         self._disk.remove(folder / TAKEN)
         self._disk.remove(folder / WORK)
         self._work: Work | None = None
+        self.last_run = 0
         self._next = self._take_stock(admitted)
         self._last_lasting = self._next - 1
         self._started = self._consumed = self._committed = min(self._entries, default=self._next) - 1
@@ -467,6 +473,9 @@ class FileInbox:
                 self._waiting += entry.rows
                 if entry.kind is ChunkKind.WATCH:
                     self._watches = sorted([*self._watches, entry.number])
+                elif entry.kind is ChunkKind.RUN:
+                    self.last_run = int(read_orders(self._folder, entry, self._disk).get("run", 0))
+                    self._released.add(entry.number)
                 elif entry.kind not in (ChunkKind.DATA, ChunkKind.PARK):
                     self._released.add(entry.number)
         self.sync_names()  # a power cut must not undo a deletion after its number was used again

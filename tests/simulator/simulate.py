@@ -25,6 +25,7 @@ class Result:
 
     Attributes:
         wrong: The rule that was broken; None if none was.
+        told: How many damages of each kind an error has told.
         refused: Why a checkpoint was refused after a power cut that it need not survive; None if it was not.
     """
 
@@ -57,7 +58,9 @@ def simulate(
                 raise
         finally:
             world.close()
-    return Result(seed, wrong, world.refused, world.run, tuple(world.deaths), tuple(world.trace or ()), world.told)
+    return Result(
+        seed, wrong, world.refused, world.run, tuple(world.deaths), tuple(world.trace or ()), world.told
+    )
 
 
 @contextmanager
@@ -100,7 +103,6 @@ def _damage(world: World) -> None:
     if world.damages is not None and world.run and world.damages.random() < 0.8:
         damage = damaged(world.disk, world.damages, str(FOLDER))
         if damage is not None:
-            globals()["LAST"] = [damage]
             world.note(f"{damage.file} is damaged: {damage.kind}")
             world.damaged.append(damage)
 
