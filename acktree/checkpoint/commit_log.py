@@ -139,9 +139,15 @@ class Participant(ABC):
 
 
 class CommitLog:
-    """The commit log of one checkpoint."""
+    """The commit log of one checkpoint.
 
-    def __init__(self, folder: Path, participants: Sequence[Participant], files: Files = FOLDER) -> None:
+    Attributes:
+        last_run: The run that wrote the last commit of earlier runs; 0 for none.
+    """
+
+    def __init__(
+        self, folder: Path, participants: Sequence[Participant], files: Files = FOLDER, run: int = 0
+    ) -> None:
         """Use the folder of a checkpoint; the log's own in it is made if it is not there.
 
         Args:
@@ -149,8 +155,10 @@ class CommitLog:
             participants: In the order in which they write: a later one may use what an earlier one left in
                 the outcome.
             files: How files are written.
+            run: The number of this run.
         """
         self._folder, self._participants, self._files = folder / FOLDER_NAME, participants, files
+        self._run, self.last_run = run, 0
         with explaining(self._folder):
             files.disk.make_folder(self._folder)
         self._needed: dict[str, list[int]] = {}  # by participant the commits with sections that count
@@ -180,7 +188,7 @@ class CommitLog:
             if gone := newest.kept - numbers:
                 raise missing(self._file(min(gone)))
             kept = sorted(newest.kept & numbers)
-            self._oldest = newest.oldest
+            self._oldest, self.last_run = newest.oldest, newest.run
             counting = self._counting(kept)
             self._last = last_committed, newest.checksum
         # Sections of a participant that this run does not have are kept for the next that has it.
@@ -254,6 +262,7 @@ class CommitLog:
     def _packed(self, commit: Commit, sections: Mapping[str, Section]) -> bytes:
         table = {
             "clock_ms": commit.clock_ms,
+            "run": self._run,
             "end": commit.end,
             "kept": list(_ranges(sorted(self._kept))),
             "before": self._before,
@@ -345,6 +354,7 @@ class _Contents:
         self.checksum = checksum
         self.before: list[int] | None = table["before"]
         self.oldest: dict[str, int] = table["oldest"]
+        self.run: int = table["run"]
         self.kept = {number for first, last in table["kept"] for number in range(first, last + 1)}
         self.sections = {
             name: Section(content, is_whole)

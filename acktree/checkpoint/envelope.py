@@ -21,7 +21,7 @@ from acktree.checkpoint.files import Files
 from acktree.core.packing import Buffer
 from acktree.errors import CheckpointError
 
-__all__ = ["checksum_of", "damaged", "missing", "opened", "opened_all", "read", "sealed"]
+__all__ = ["checksum_of", "damaged", "missing", "number_of", "opened", "opened_all", "read", "sealed"]
 
 _MAGIC: Final = b"acktree1"
 _HEAD: Final = struct.Struct("<8sqq")
@@ -43,6 +43,11 @@ def sealed(number: int, content: Buffer) -> bytes:
     """Content in its envelope."""
     head = _HEAD.pack(_MAGIC, number, len(content))
     return b"".join((head, content, _SUM.pack(zlib.crc32(content, zlib.crc32(head)))))
+
+
+def number_of(blob: Buffer) -> int:
+    """The number in an envelope; 0 for what is too short to be one, which :func:`opened` refuses."""
+    return int(_HEAD.unpack_from(blob)[1]) if len(blob) >= _HEAD.size else 0
 
 
 def checksum_of(blob: Buffer) -> int:

@@ -6,6 +6,8 @@ The file is replaced as a whole, durably. Its facts outlive the runs; each run a
 from __future__ import annotations
 
 import json
+import zlib
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +21,7 @@ from acktree.topology.shape import Shape
 __all__ = ["Facts", "redrives_ordered_in"]
 
 _NAME: Final = "acktree.json"
+_CHECKSUM: Final = "checksum"
 
 
 def redrives_ordered_in(folder: Path) -> dict[int, int]:
@@ -31,6 +34,11 @@ def redrives_ordered_in(folder: Path) -> dict[int, int]:
         ordered = json.loads((folder / _NAME).read_bytes()).get("redrive", {})
         return {int(letter): int(at_ms) for letter, at_ms in ordered.items()}
     return {}
+
+
+def _checksum_of(facts: Mapping[str, Any]) -> int:
+    """CRC-32 of facts, however their file is laid out."""
+    return zlib.crc32(json.dumps(facts, sort_keys=True).encode())
 
 
 class Facts:
@@ -135,13 +143,25 @@ class Facts:
         try:
             facts: dict[str, Any] = dict(json.loads(self._disk.read(file)))
         except (TypeError, ValueError) as error:
-            raise CheckpointError(
-                f"{file.name} cannot be read: {error}",
-                str(self.place),
-                "bring it back from a copy, or give the topology a new checkpoint",
-            ) from error
+            raise self._unreadable(f"cannot be read: {error}") from error
         check_version(facts, self.place)
-        return dict(facts)
+        if facts.pop(_CHECKSUM, None) != _checksum_of(facts):
+            raise self._unreadable("is damaged: its checksum is another one")
+        return facts
+
+    def _unreadable(self, what: str) -> CheckpointError:
+        fix = "bring it back from a copy, or give the topology a new checkpoint"
+        return CheckpointError(f"{_NAME} {what}", str(self.place), fix)
+
+    def refuse_used_sequences(self, last: int) -> None:
+        """CheckpointError if an earlier run has used sequences up to this one, and this run would again."""
+        if last >= self.first_sequence:
+            raise self._unreadable(f"is an older copy: an earlier run has used sequences up to {last}")
+
+    def refuse_later_run(self, run: int) -> None:
+        """CheckpointError if a run with this number has written here, which the facts do not know yet."""
+        if run >= self.run:
+            raise self._unreadable(f"is an older copy: it knows {self.run - 1} runs, and run {run} was here")
 
     def _refuse_used(self) -> None:
         """CheckpointError where there are messages of a run, and what it was a run of is missing."""
@@ -156,7 +176,8 @@ class Facts:
     def _write(self, facts: dict[str, Any]) -> None:
         new = self.folder / f"{UNPUBLISHED}{_NAME}"
         # File and name are synced: a reservation that a power cut undoes would give out ids twice.
-        self._disk.write(new, json.dumps(facts, indent=1).encode(), sync=True)
+        content = json.dumps({**facts, _CHECKSUM: _checksum_of(facts)}, indent=1).encode()
+        self._disk.write(new, content, sync=True)
         self.files.publish(new, self.folder / _NAME)
         self._disk.sync_folder(self.folder)
         self._facts = facts  # only now: a reservation that was not written must not be used

@@ -44,6 +44,7 @@ from threading import Lock
 from typing import Final
 
 from acktree.checkpoint import full_disk
+from acktree.checkpoint.envelope import damaged, missing
 from acktree.checkpoint.facts import Facts
 from acktree.checkpoint.files import FOLDER, Files
 from acktree.checkpoint.gate_log import waiting_gates
@@ -394,11 +395,16 @@ class Checkpoint(Facts):
         return self._end_of(self._last_logged("commits"))
 
     def _end_of(self, logged: int) -> int:
-        if logged >= 0:
-            for line in self.files.read_log(self.spark / "offsets" / str(logged)).splitlines():
-                if line.startswith('{"chunk"'):
-                    return int(json.loads(line)["chunk"])
-        return self.begins_after
+        if logged < 0:
+            return self.begins_after
+        file = self.spark / "offsets" / str(logged)
+        try:
+            lines = self.files.read_log(file).splitlines()
+            return int(next(json.loads(line)["chunk"] for line in lines if line.startswith('{"chunk"')))
+        except FileNotFoundError as error:
+            raise missing(file) from error
+        except (StopIteration, TypeError, ValueError) as error:
+            raise damaged("is damaged: Spark's log says no offset of the inbox", file) from error
 
     def is_committed(self, batch_id: int) -> bool:
         """Whether Spark has committed a micro-batch."""

@@ -31,6 +31,7 @@ from threading import Lock
 from typing import Final
 
 from acktree.checkpoint import full_disk
+from acktree.checkpoint.envelope import missing
 from acktree.checkpoint.files import FOLDER, Files
 from acktree.checkpoint.inbox_files import (
     HOLD,
@@ -42,9 +43,12 @@ from acktree.checkpoint.inbox_files import (
     Work,
     by_number_and_rows,
     entries_after,
+    first_of_group,
     is_unpublished,
     position_alone,
     read_chunk,
+    read_orders,
+    sealed_entry,
 )
 from acktree.checkpoint.wake_pipe import WakePipe
 from acktree.errors import CheckpointError
@@ -60,7 +64,11 @@ _COME_BY_THEMSELVES: Final = frozenset({ChunkKind.TICK, ChunkKind.BEAT})
 
 
 class FileInbox:
-    """The driver's side of the inbox. Any thread may call any method."""
+    """The driver's side of the inbox. Any thread may call any method.
+
+    Attributes:
+        last_run: The last run whose beginning an earlier driver has left here; 0 for none.
+    """
 
     def __init__(
         self,
@@ -99,6 +107,7 @@ class FileInbox:
         self._disk.remove(folder / TAKEN)
         self._disk.remove(folder / WORK)
         self._work: Work | None = None
+        self.last_run = 0
         self._next = self._take_stock(admitted)
         self._last_lasting = self._next - 1
         self._started = self._consumed = self._committed = min(self._entries, default=self._next) - 1
@@ -257,6 +266,25 @@ class FileInbox:
         """The messages that wait for a micro-batch, and the bytes that wait or are kept."""
         return self._waiting, self._bytes
 
+    def refuse_older_positions(self, numbers: Mapping[int, int]) -> None:
+        """Check, after recovery, that each spout task has the position that it had, or a newer one.
+
+        Args:
+            numbers: Spout task -> the entry that held its newest position.
+
+        Raises:
+            CheckpointError: The file with a position is missing.
+        """
+        for task, number in numbers.items():
+            if self._newest_position.get(task, -1) < number:
+                raise missing(self._folder / f"{number:012d}.*")
+
+    @property
+    def newest_positions(self) -> dict[int, int]:
+        """Spout task -> the number of the entry that holds its newest position."""
+        with self._lock:
+            return dict(self._newest_position)
+
     @property
     def oldest_kept(self) -> int:
         """The oldest number whose messages are still needed; the next number if there is none."""
@@ -332,8 +360,13 @@ class FileInbox:
         try:
             with full_disk.explaining(self._folder):
                 written = [
-                    (self._files.prepare(self._folder / entry.name, blob), self._folder / entry.name)
-                    for entry, (_, _, _, blob) in zip(entries, blobs, strict=True)
+                    (
+                        self._files.prepare(
+                            self._folder / entry.name, sealed_entry(entry.number, blob, first)
+                        ),
+                        self._folder / entry.name,
+                    )
+                    for entry, (*_, blob) in zip(entries, blobs, strict=True)
                 ]
                 self._files.publish_all(written[:0:-1])
                 if only_here and len(written) > 1:
@@ -347,7 +380,7 @@ class FileInbox:
                 self._disk.remove(self._folder / f"{UNPUBLISHED}{entry.name}")
                 self._disk.remove(self._folder / entry.name)
             raise
-        for entry, (_, _, _, blob) in zip(entries, blobs, strict=True):
+        for entry, (*_, blob) in zip(entries, blobs, strict=True):
             self._entries[entry.number] = (entry, len(blob))
             self._waiting += entry.rows
             self._bytes += len(blob)
@@ -384,11 +417,37 @@ class FileInbox:
         chunk = read_chunk(self._folder, entry.name, self._disk)
         blob = position_alone(chunk).to_bytes()
         bare = replace(entry, rows=0)
-        self._files.write(self._folder / bare.name, blob)
+        self._files.write(self._folder / bare.name, sealed_entry(number, blob))
         self.sync_names()
         self._files.remove(self._folder / entry.name)
         self._entries[number] = (bare, 0)  # to wait would not free its bytes, so they do not count
         self._bytes -= size
+
+    def _refuse_gap(self, end: int) -> None:
+        """Refuse to go on where a file is missing whose messages nobody brings back.
+
+        Behind a gap there may be the rest of a group that was never appended as a whole. After a power cut
+        there may also be names that were not synced. Those before a message that only the inbox has were
+        synced when its ``append`` returned, which that of the last one perhaps did not.
+
+        Raises:
+            CheckpointError: A file is missing, or one behind it is damaged.
+        """
+        named = map(Entry.of_name, self._disk.names(self._folder))
+        behind = {entry.number: entry for entry in named if entry is not None and entry.number >= end}
+        groups = {
+            first_of_group(self._folder, entry, self._disk)
+            for entry in behind.values()
+            if entry.kind is ChunkKind.PARK or self._is_only_here(entry)
+        }
+        if len(groups & behind.keys()) > self._files.survives_power_cut:
+            raise missing(self._folder / f"{end:012d}.*")
+
+    def _is_only_here(self, entry: Entry) -> bool:
+        if entry.kind is not ChunkKind.DATA:
+            return False
+        chunk = read_chunk(self._folder, entry.name, self._disk)
+        return bool(chunk.message_ids or chunk.position)
 
     def _take_stock(self, admitted: int) -> int:
         """Load what an earlier run left; returns the next number.
@@ -397,6 +456,7 @@ class FileInbox:
         """
         following = entries_after(self._folder, admitted, self._disk)
         end = admitted + 1 + len(following)
+        self._refuse_gap(end)
         # Two files of one number: the driver died between two steps of `_keep_position_alone`. The one
         # without rows is the replacement.
         for name in sorted(self._disk.names(self._folder), key=by_number_and_rows):
@@ -413,6 +473,9 @@ class FileInbox:
                 self._waiting += entry.rows
                 if entry.kind is ChunkKind.WATCH:
                     self._watches = sorted([*self._watches, entry.number])
+                elif entry.kind is ChunkKind.RUN:
+                    self.last_run = int(read_orders(self._folder, entry, self._disk).get("run", 0))
+                    self._released.add(entry.number)
                 elif entry.kind not in (ChunkKind.DATA, ChunkKind.PARK):
                     self._released.add(entry.number)
         self.sync_names()  # a power cut must not undo a deletion after its number was used again

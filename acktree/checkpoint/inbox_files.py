@@ -11,9 +11,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from acktree.checkpoint.envelope import damaged, missing, number_of, opened, sealed
 from acktree.checkpoint.pace import FIRST
+from acktree.core.packing import Buffer
 from acktree.private_files import DISK, UNPUBLISHED, Disk
 from acktree.tasks.chunk import Chunk
 
@@ -27,6 +29,7 @@ HOLD: Final = "hold"
 WORK: Final = "work"
 """How long the bolts of the source level take for a message: shows whether a few messages are worth
 dividing."""
+_OFFSET_BITS: Final = 20
 _CHANGED: Final = 2.0
 """A measured time is written for the source when it differs from the last one by this factor."""
 
@@ -139,9 +142,48 @@ def newest_watch(names: Iterable[str], end: int) -> Entry | None:
     return max(orders, key=lambda entry: entry.number, default=None)
 
 
+def sealed_entry(number: int, content: Buffer, first: int | None = None) -> bytes:
+    """The content of an entry in its envelope, which also says which is the first entry of its group."""
+    offset = 0 if first is None else number - first
+    return sealed(number << _OFFSET_BITS | offset, content)
+
+
+def read_entry(folder: Path, entry: Entry, disk: Disk = DISK) -> memoryview:
+    """The content of a file of the inbox.
+
+    Raises:
+        CheckpointError: It is not there, or it is not what was written.
+    """
+    return _read(folder / entry.name, entry, disk)[0]
+
+
+def first_of_group(folder: Path, entry: Entry, disk: Disk = DISK) -> int:
+    """The number of the first entry that was appended with an entry; CheckpointError as above."""
+    return entry.number - _read(folder / entry.name, entry, disk)[1]
+
+
+def _read(file: Path, entry: Entry, disk: Disk) -> tuple[memoryview, int]:
+    """The content of an entry, and how far it is behind the first of its group."""
+    try:
+        blob = disk.read(file)
+    except FileNotFoundError as error:
+        raise missing(file) from error
+    except OSError as error:
+        raise damaged(f"cannot be read: {error}", file) from error
+    offset = number_of(blob) & ((1 << _OFFSET_BITS) - 1)
+    return opened(blob, entry.number << _OFFSET_BITS | offset, file), offset
+
+
+def read_orders(folder: Path, entry: Entry, disk: Disk = DISK) -> dict[str, Any]:
+    """What an entry without messages says: a tick, a run, a beat or a watch."""
+    return dict(json.loads(bytes(read_entry(folder, entry, disk))))
+
+
 def read_chunk(folder: Path, entry_name: str, disk: Disk = DISK) -> Chunk:
-    """The chunk in a file of the inbox."""
-    return Chunk.from_bytes(disk.read(folder / entry_name))
+    """The chunk in a file of the inbox; CheckpointError as for :func:`read_entry`."""
+    entry = Entry.of_name(entry_name)
+    assert entry is not None, f"the name of a chunk: {entry_name}"
+    return Chunk.from_bytes(read_entry(folder, entry, disk))
 
 
 def waiting_spouts(folder: Path, disk: Disk = DISK) -> frozenset[str]:

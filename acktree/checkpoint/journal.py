@@ -23,7 +23,7 @@ there again, since it was not deleted at the URL yet: without their verdicts its
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -79,6 +79,8 @@ class Journal(Participant):
 
     Attributes:
         first_entry: Before this entry of the inbox no chunk is needed, since its verdicts were forgotten.
+        positions: Of each spout task the entry that had its newest position, at the last commit of an earlier
+            run that is in the journal: that entry is there, or a newer one.
     """
 
     name = "verdicts"
@@ -89,6 +91,7 @@ class Journal(Participant):
         delivered_through: Callable[[], int],
         oldest_entry: Callable[[], int],
         files: Files = FOLDER,
+        positions: Callable[[], Mapping[int, int]] = dict,
     ) -> None:
         """Open it.
 
@@ -97,15 +100,18 @@ class Journal(Participant):
             delivered_through: Returns the last micro-batch all of whose verdicts the spouts have received.
             oldest_entry: Returns the oldest entry of the inbox that is kept.
             files: How files are written.
+            positions: Returns the entry of the inbox that has the newest position of each spout task.
         """
         with explaining(folder):
             files.disk.make_folder(folder)
         self._folder, self._files = folder, files
         self._delivered_through, self._oldest_entry = delivered_through, oldest_entry
+        self._positions = positions
         self._ends: dict[int, int] = {}  # of the commits with verdicts that count
         self._noted = -1
         self._oldest = 0
         self.first_entry = 0
+        self.positions: Mapping[int, int] = {}
         self._verdicts: Verdicts | None = None
         self._rows = (NO_FILE, NO_FILE)
         self._recovered: Sequence[tuple[int, Section]] = ()
@@ -126,7 +132,9 @@ class Journal(Participant):
 
     def recover(self, sections: Sequence[tuple[int, Section]]) -> None:
         for number, section in sections:
-            head, verdicts = unpack(section.content)
+            head, positions, verdicts = unpack(section.content)
+            pairs = int64s(positions).reshape(-1, 2)
+            self.positions = dict(zip(*pairs.T.tolist(), strict=True))
             _, end, first_entry, *rows_of = int64s(head).tolist()
             self.first_entry = max(self.first_entry, first_entry)
             if not verdicts:
@@ -149,10 +157,11 @@ class Journal(Participant):
         if not outcome.verdicts and not has_forgotten:
             return None
         head = np.array([self._delivered_through(), commit.end, self.first_entry, *chain(*self._rows)])
+        positions = np.array([*self._positions().items()], dtype=np.int64)
         if not outcome.verdicts:
-            return Section(pack(head, b""))
+            return Section(pack(head, positions, b""))
         self._ends[commit.number], self._rows = commit.end, (NO_FILE, NO_FILE)
-        return Section(pack(head, outcome.verdicts.to_bytes()))
+        return Section(pack(head, positions, outcome.verdicts.to_bytes()))
 
     def _forget(self, commit: Commit) -> bool:
         """Whether some verdicts are not needed any more: delivered ones that concern deleted chunks only."""
@@ -180,9 +189,9 @@ class Journal(Participant):
     def earlier(self) -> Iterator[tuple[bool, Verdicts, StoredRows]]:
         """What earlier runs wrote, in order: whether the spouts received it, the verdicts, and their rows."""
         parts = {number: unpack(section.content) for number, section in self._recovered}
-        heads = {number: int64s(head).tolist() for number, (head, _) in parts.items()}
+        heads = {number: int64s(head).tolist() for number, (head, _, _) in parts.items()}
         delivered = max((self._last_noted(), *(through for through, *_ in heads.values())))
-        for number, (_, verdicts) in parts.items():
+        for number, (_, _, verdicts) in parts.items():
             stored = self._stored(number, _row_files_in(heads[number][3:]))
             if verdicts:
                 yield number <= delivered, Verdicts.from_bytes(verdicts), stored

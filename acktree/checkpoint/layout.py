@@ -3,10 +3,11 @@
 ::
 
     what                format                                                  written and read by
-    acktree.json        JSON: the facts, with ``version``                       folder.py
+    acktree.json        JSON: the facts, with ``version`` and CRC-32            facts.py
+    synced              an envelope; in it a number as text                     power_cut.py
     lock                JSON: who holds it                                      holding.py
-    inbox/*             chunk: packed arrays, JSON head, Arrow IPC; message ids inbox.py, tasks/chunk.py
-                        and position as values
+    inbox/*             an envelope; in it JSON, or a chunk: packed arrays,     inbox.py, tasks/chunk.py
+                        JSON head, Arrow IPC; message ids, position as values
     commits/N           an envelope; in it JSON, and the sections, packed:      commit_log.py, envelope.py
       acker             JSON, packed arrays                                     acker_log.py
       verdicts          packed arrays; of each failure a pickle of texts and    journal.py, tasks/acker.py,
@@ -51,7 +52,7 @@ from typing import Any, Final
 
 from acktree.errors import CheckpointError
 
-VERSION: Final = 5
+VERSION: Final = 6
 """The version of the layout and of message ids. Earlier ones were before 0.1.0, and are not read."""
 FRESH: Final[Mapping[str, Any]] = {
     "version": VERSION,

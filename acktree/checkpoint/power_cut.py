@@ -17,6 +17,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from acktree.checkpoint.envelope import opened, sealed
 from acktree.private_files import UNPUBLISHED, Disk
 from acktree.texts import is_number
 
@@ -28,7 +29,7 @@ _LOGS: Final = ("commits", "offsets")
 
 def note_synced(folder: Path, batch_id: int, disk: Disk) -> None:
     """Note that everything up to a micro-batch is on the medium; the note is durable when this returns."""
-    disk.replace(folder / _SYNCED, str(batch_id).encode(), sync=True)
+    disk.replace(folder / _SYNCED, sealed(0, str(batch_id).encode()), sync=True)
     disk.sync_folder(folder)
 
 
@@ -52,7 +53,7 @@ def roll_back(folder: Path, spark: Path, first_batch: int, disk: Disk) -> int | 
     """
     if not disk.exists(folder / _SYNCED):
         return None
-    synced = int(disk.read(folder / _SYNCED))
+    synced = int(bytes(opened(disk.read(folder / _SYNCED), 0, folder / _SYNCED)))
     last = synced - first_batch
     logs = [spark / log for log in _LOGS if disk.exists(spark / log)]
     cut = [_cut(log, last, disk) for log in (*logs, *_operators_logs(spark / "state", disk))]

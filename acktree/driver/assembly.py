@@ -16,7 +16,10 @@ __all__ = ["journal_of", "recovered_log"]
 
 def journal_of(held: Checkpoint, inbox: FileInbox, threads: Threads) -> Journal:
     """The verdicts of messages that only the inbox has."""
-    return Journal(held.verdicts, threads.delivered_through, lambda: inbox.oldest_kept, held.files)
+    return Journal(
+        held.verdicts, threads.delivered_through, lambda: inbox.oldest_kept, held.files,
+        lambda: inbox.newest_positions,
+    )  # fmt: skip
 
 
 def recovered_log(held: Checkpoint, run: Run, acker: DurableAcker | None) -> CommitLog:
@@ -26,8 +29,9 @@ def recovered_log(held: Checkpoint, run: Run, acker: DurableAcker | None) -> Com
         acker, run.gates, run.journal, _memory_log_of(held), run.results.metrics, run.results.totals,
     ]  # fmt: skip
     participants = [each for each in candidates if each is not None]
-    commits = CommitLog(held.folder, participants, held.files)
+    commits = CommitLog(held.folder, participants, held.files, held.run)
     commits.recover(held.last_committed())
+    held.refuse_later_run(max(commits.last_run, run.inbox.last_run))
     if run.journal is not None:
         run.inbox.drop_before(run.journal.first_entry)
     return commits

@@ -159,10 +159,16 @@ def recover(
     threads: Threads,
     last_committed: int,
     lost_through: int = -1,
-) -> None:
-    """Take up what an earlier run left: positions, and messages that no queue brings back."""
+) -> int:
+    """Take up what an earlier run left: positions, and messages that no queue brings back.
+
+    Returns:
+        The last sequence of a message that is there; -1 for none.
+    """
+    last_sequence = -1
     keeping = {task: thread for task, thread in threads.by_task.items() if not thread.task.spout.redelivers}
     for number, chunk in inbox.recovered():
+        last_sequence = max(last_sequence, chunk.first_sequence + len(chunk) - 1)
         thread = keeping.get(chunk.task)
         if chunk.position and chunk.task in threads.by_task:  # the spout of a queue may be stateful too
             inbox.has_position(chunk.task, number)
@@ -171,6 +177,8 @@ def recover(
             thread.task.recovery.reopen(number, chunk)
         else:
             inbox.release(number)
+    if journal is not None:
+        inbox.refuse_older_positions({t: n for t, n in journal.positions.items() if t in threads.by_task})
     for number, chunk in inbox.recovered(ChunkKind.PARK):
         dataframe_task(threads, chunk.task).recover_parked(number, chunk, now_ms())
     if journal is not None:
@@ -179,6 +187,7 @@ def recover(
         thread.task.dispatch(VerdictBatch(lost_through=lost_through))  # after the journalled verdicts
     for thread in threads.by_task.values():
         thread.dispatch(None, last_committed)  # delivered by the first step
+    return last_sequence
 
 
 def dataframe_task(threads: Threads, task_id: int) -> DataFrameTask:

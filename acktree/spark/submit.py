@@ -293,7 +293,8 @@ def _start(
     )
     commits = recovered_log(held, run, acker)
     add_spouts(topology, run, recorder)
-    recover(plan, inbox, journal, threads, held.last_committed(), held.lost_through)
+    last_sequence = recover(plan, inbox, journal, threads, held.last_committed(), held.lost_through)
+    held.refuse_used_sequences(last_sequence)
     if acker is not None:
         for task_id, message_ids in acker.open_row_ids():
             dataframe_task(threads, task_id).note_open(message_ids)

@@ -21,18 +21,20 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="one seed")
     parser.add_argument("--trace", action="store_true", help="with --seed: show each step")
     parser.add_argument("--power-cuts", action="store_true", help="the power fails, too")
+    parser.add_argument("--damage", action="store_true", help="files are damaged between runs, too")
     parser.add_argument("--break", dest="rule", choices=sorted(BREAKS), help="a rule that is broken")
     parser.add_argument("--failures", type=int, default=10, help="stop after this number of failures")
     given = parser.parse_args()
     with broken(given.rule) if given.rule else nullcontext():
         if given.seed is not None:
-            return _one(given.seed, with_power_cuts=given.power_cuts, is_traced=given.trace)
+            return _one(given)
         first, _, end = given.seeds.partition("-")
         return _many(range(int(first), int(end)), given)
 
 
-def _one(seed: int, *, with_power_cuts: bool, is_traced: bool) -> int:
-    result = simulate(seed, with_power_cuts=with_power_cuts, is_traced=is_traced)
+def _one(given: argparse.Namespace) -> int:
+    seed = given.seed
+    result = simulate(seed, with_power_cuts=given.power_cuts, with_damage=given.damage, is_traced=given.trace)
     print("\n".join(result.trace))
     print(f"seed {seed}: {result.runs} runs, ended by {', '.join(result.deaths) or 'nothing'}")
     print(result.wrong or result.refused or "every message has the verdict that it should have")
@@ -41,9 +43,11 @@ def _one(seed: int, *, with_power_cuts: bool, is_traced: bool) -> int:
 
 def _many(seeds: range, given: argparse.Namespace) -> int:
     began, failures, deaths, refused, runs = time.process_time(), 0, Counter[str](), 0, 0
+    told = Counter[str]()
     done = 0
     for done, seed in enumerate(seeds, 1):  # noqa: B007  # it is asked after the loop
-        result = simulate(seed, with_power_cuts=given.power_cuts)
+        result = simulate(seed, with_power_cuts=given.power_cuts, with_damage=given.damage)
+        told.update(result.told)
         deaths.update(result.deaths)
         runs += result.runs
         refused += result.refused is not None
@@ -57,12 +61,15 @@ def _many(seeds: range, given: argparse.Namespace) -> int:
         f"{done} seeds, {runs} runs, ended by {dict(deaths)}; {failures} failed, {refused} checkpoints "
         f"refused after a power cut that they need not survive; {done / max(secs, 1e-9):.0f} seeds/s of CPU"
     )
+    if given.damage:
+        print(f"damages that an error told: {dict(told)}")
     return 1 if failures else 0
 
 
 def _print_result(result: Result, given: argparse.Namespace) -> None:
     options = "".join((
-        " --power-cuts" if given.power_cuts else "", f" --break {given.rule}" if given.rule else "",
+        " --power-cuts" if given.power_cuts else "", " --damage" if given.damage else "",
+        f" --break {given.rule}" if given.rule else "",
     ))  # fmt: skip
     print(f"seed {result.seed}: {(result.wrong or '').splitlines()[0][:200]}")
     print(f"    python -m tests.simulator --seed {result.seed} --trace{options}", flush=True)

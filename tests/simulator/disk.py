@@ -60,6 +60,8 @@ class SimulatedDisk(Disk):
         self._changes: dict[str, list[_Change]] = {}
         self._below: dict[str, list[str]] = {}
         self._locks: list[Path] = []
+        self.past: dict[str, bytes] = {}
+        """By path, what a file held before it was written anew or removed."""
 
     # ---- what acktree calls -------------------------------------------------------------------------------
 
@@ -104,6 +106,8 @@ class SimulatedDisk(Disk):
         here = self._folders[folder]
         if before not in here:
             raise FileNotFoundError(errno.ENOENT, "No such file", str(old))
+        if after in here:
+            self.past[str(new)] = here[after].content
         here[after] = file = here.pop(before)
         self._changes[folder].append(_Change(after, file, before))
         self._die_after(fault)
@@ -211,6 +215,20 @@ class SimulatedDisk(Disk):
                         self._note(f"    after the power cut {name} has {len(file.content)} bytes")
                     file.stable, file.is_stable = file.content, True
 
+    def content_of(self, file: str) -> bytes | None:
+        """What is in a file; None if there is none."""
+        folder, name = _split(Path(file))
+        found = self._folders[folder].get(name)
+        return None if found is None else found.content
+
+    def put_back(self, file: str, content: bytes | None) -> None:
+        """Let a file hold this, as if it always had; None for no file."""
+        folder, name = _split(Path(file))
+        for names in (self._folders[folder], self._stable[folder]):
+            names.pop(name, None)
+            if content is not None:
+                names[name] = _File(content, content, is_stable=True)
+
     def list_all(self) -> list[str]:
         """Every file, by its whole path."""
         return sorted(f"{folder}/{name}" for folder, files in self._folders.items() for name in files)
@@ -227,6 +245,7 @@ class SimulatedDisk(Disk):
     def _put(self, folder: str, name: str, content: bytes) -> _File:
         here = self._folders[folder]
         if name in here:
+            self.past[f"{folder}/{name}"] = here[name].content
             here[name].content, here[name].is_stable = content, False
             return here[name]
         here[name] = made = _File(content)

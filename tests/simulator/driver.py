@@ -131,7 +131,10 @@ class Driver:
             task = SpoutTask(spout, bare, bare.task_ids[0], self.plan, spout_host, self.held.first_sequence)
             self.totals.watch(source.name, task.task, task)
             self.threads.by_task[task.task] = SpoutThread(task, config, lambda: None, self.inbox.is_running)
-        recover(self.plan, self.inbox, self.journal, self.threads, last_committed, self.held.lost_through)
+        last_sequence = recover(
+            self.plan, self.inbox, self.journal, self.threads, last_committed, self.held.lost_through
+        )
+        self.held.refuse_used_sequences(last_sequence)
         queues = [number for number, thread in self.threads.by_task.items() if thread.task.spout.redelivers]
         firsts = dict.fromkeys(queues, self.held.first_sequence)
         self.acker.forget_before(firsts)

@@ -13,6 +13,7 @@ from acktree.checkpoint import acker_log as acker
 from acktree.checkpoint.commit_log import CommitLog
 from acktree.driver import supervisor
 from acktree.spark import submit
+from tests.simulator.damage import damaged
 from tests.simulator.disk import ProcessDied
 from tests.simulator.driver import FOLDER, Driver
 from tests.simulator.world import BrokenPromiseError, Source, World
@@ -24,6 +25,7 @@ class Result:
 
     Attributes:
         wrong: The rule that was broken; None if none was.
+        told: How many damages of each kind an error has told.
         refused: Why a checkpoint was refused after a power cut that it need not survive; None if it was not.
     """
 
@@ -33,11 +35,14 @@ class Result:
     runs: int
     deaths: tuple[str, ...]
     trace: tuple[str, ...]
+    told: Counter[str]
 
 
-def simulate(seed: int, *, with_power_cuts: bool = False, is_traced: bool = False) -> Result:
+def simulate(
+    seed: int, *, with_power_cuts: bool = False, with_damage: bool = False, is_traced: bool = False
+) -> Result:
     """Run one seed to its end."""
-    world = World.of(seed, with_power_cuts=with_power_cuts, is_traced=is_traced)
+    world = World.of(seed, with_power_cuts=with_power_cuts, with_damage=with_damage, is_traced=is_traced)
     world.note(f"{world.scenario}")
     wrong: str | None = None
     with _machine(world):
@@ -53,7 +58,9 @@ def simulate(seed: int, *, with_power_cuts: bool = False, is_traced: bool = Fals
                 raise
         finally:
             world.close()
-    return Result(seed, wrong, world.refused, world.run, tuple(world.deaths), tuple(world.trace or ()))
+    return Result(
+        seed, wrong, world.refused, world.run, tuple(world.deaths), tuple(world.trace or ()), world.told
+    )
 
 
 @contextmanager
@@ -75,6 +82,7 @@ def _live(world: World) -> Driver | None:
     while world.refused is None:
         world.disk.start_process()
         world.disk.fault = world.faults_left.pop(0) if world.faults_left else None
+        _damage(world)
         fault = None if world.disk.fault is None else world.disk.fault[1]
         try:
             driver = _one_life(world)
@@ -88,6 +96,27 @@ def _live(world: World) -> Driver | None:
         if driver is not None:
             return driver
     return None
+
+
+def _damage(world: World) -> None:
+    """Perhaps damage a file, after a driver has run."""
+    if world.damages is not None and world.run and world.damages.random() < 0.8:
+        damage = damaged(world.disk, world.damages, str(FOLDER))
+        if damage is not None:
+            world.note(f"{damage.file} is damaged: {damage.kind}")
+            world.damaged.append(damage)
+
+
+def _is_told(world: World, error: BaseException) -> bool:
+    """Whether an error tells a damage; then all files are mended, the last damage first."""
+    told = [damage for damage in world.damaged if damage.is_told_by(error)]
+    if told:
+        world.note(f"the damage is told: {error}")
+        world.told[told[-1].kind] += 1
+        for damage in reversed(world.damaged):
+            damage.mend(world.disk)
+        world.damaged.clear()
+    return bool(told)
 
 
 def _one_life(world: World) -> Driver | None:
@@ -104,7 +133,9 @@ def _one_life(world: World) -> Driver | None:
     except BrokenPromiseError:
         raise
     except Exception as error:
-        if _is_full(error):
+        if _is_told(world, error):
+            pass
+        elif _is_full(error):
             _stop_for_want_of_room(world, driver)
         elif world.scenario.is_weak and "power" in world.deaths:
             world.refused = f"{type(error).__name__}: {error}"

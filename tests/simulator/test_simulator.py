@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from tests.simulator.breaks import BREAKS, broken
+from tests.simulator.damage import KINDS
 from tests.simulator.simulate import simulate
 
 SEEDS, FEW_SEEDS = 600, 100
@@ -48,6 +50,17 @@ def test_at_whatever_moment_something_fails_every_message_gets_its_right_verdict
         cuts = " --power-cuts" if with_power_cuts else ""
         again = f"python -m tests.simulator --seed {seed} --trace{cuts}"
         assert result.wrong is None, f"{result.wrong}\n{again}"
+
+
+@pytest.mark.slow
+def test_a_damaged_file_is_told_or_does_not_count(thorough) -> None:
+    told: Counter[str] = Counter()
+    for seed in range(SEEDS if thorough else FEW_SEEDS):
+        result = simulate(seed, with_damage=True)
+        told += result.told
+        again = f"python -m tests.simulator --seed {seed} --trace --damage"
+        assert result.wrong is None, f"{result.wrong}\n{again}"
+    assert {*told} >= {*KINDS}, "each kind of damage was told at least once"
 
 
 @pytest.mark.parametrize("rule", BREAKS)

@@ -12,6 +12,7 @@ from acktree.core.tracking.verdicts import Failure
 from acktree.dead_letters.store import IN_MEMORY, DeadLetters
 from acktree.tasks.plan import Plan
 from acktree.testing import FeederSpout
+from tests.simulator.damage import Damage
 from tests.simulator.disk import Fault, ProcessDied, SimulatedDisk
 from tests.unit.tasks.bolts.bolt_harness import Calls
 
@@ -114,6 +115,12 @@ class World:
     """By micro-batch, of its last execution: how many messages of a source got which verdict."""
     refused: str | None = None
     clean_stops: int = 0
+    damages: Random | None = None
+    """What is drawn of damages of files; None for none."""
+    damaged: list[Damage] = field(default_factory=list)
+    """What is damaged, and was not told yet."""
+    told: Counter[str] = field(default_factory=Counter)
+    """How many damages of each kind an error has told."""
     has_effect: Callable[[str, int], bool] = lambda name, number: True
 
     def __post_init__(self) -> None:
@@ -133,11 +140,14 @@ class World:
         self._letters: DeadLetters | None = None
 
     @classmethod
-    def of(cls, seed: int, *, with_power_cuts: bool, is_traced: bool = False) -> World:
+    def of(
+        cls, seed: int, *, with_power_cuts: bool, with_damage: bool = False, is_traced: bool = False
+    ) -> World:
         """The world of a seed."""
         random = Random(seed)
         scenario = Scenario.of(random, with_power_cuts=with_power_cuts)
-        return cls(seed, scenario, random, [] if is_traced else None)
+        damages = Random(seed) if with_damage else None
+        return cls(seed, scenario, random, [] if is_traced else None, damages=damages)
 
     @property
     def letters(self) -> DeadLetters:

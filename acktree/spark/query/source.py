@@ -39,6 +39,7 @@ from acktree.checkpoint.inbox_files import (
     entries_after,
     newest_watch,
     read_chunk,
+    read_orders,
 )
 from acktree.checkpoint.pace import Pace
 from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
@@ -184,11 +185,11 @@ class InboxReader(DataSourceStreamReader):
         void: dict[int, int] = {}  # spout task -> its queue redelivers messages before this number
         for entry in entries:
             if entry.kind is ChunkKind.RUN:
-                run = json.loads(self._disk.read(self._folder / entry.name))
+                run = read_orders(self._folder, entry, self._disk)
                 is_first = True
                 void |= {int(task): entry.number for task in run["first_sequences"]}
             elif entry.kind is ChunkKind.TICK:
-                for level, due in json.loads(self._disk.read(self._folder / entry.name)).items():
+                for level, due in read_orders(self._folder, entry, self._disk).items():
                     ticks.setdefault(int(level), {}).update(due)
         order, levels = self._order(end["chunk"])
         for level, partition in product(sorted({*ticks, *range(levels)}), range(self._partitions)):
@@ -215,7 +216,7 @@ class InboxReader(DataSourceStreamReader):
         entry = newest_watch(self._disk.names(self._folder), end)
         if entry is None:
             return None, 0
-        given = json.loads(self._disk.read(self._folder / entry.name))
+        given = read_orders(self._folder, entry, self._disk)
         return OperatorOrder.from_bytes(given["order"].encode()), given["levels"]
 
     def _between(self, start: int, end: int) -> list[Entry]:

@@ -340,7 +340,10 @@ class Driver:
         self.gates = run.gates
         if run.gates is not None:
             self._add_gates(run.gates, spout_host, config)
-        recover(self.plan, self.inbox, self.journal, self.threads, last_committed, self.held.lost_through)
+        last_sequence = recover(
+            self.plan, self.inbox, self.journal, self.threads, last_committed, self.held.lost_through
+        )
+        self.held.refuse_used_sequences(last_sequence)
         firsts = dict(self.plan.first_sequences)
         acker.forget_before(firsts)
         self.inbox.append_control(ChunkKind.RUN, {"run": self.held.run, "first_sequences": firsts})

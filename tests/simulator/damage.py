@@ -1,0 +1,94 @@
+"""Damage to one durable file while no driver runs, and how an operator mends it.
+
+A driver that starts then finds the damage and says so in one error, which names the file or its folder; or
+the file does not count any more, and all goes on as if it was whole. Nothing may be lost or acked by mistake.
+
+Two damages are not noticed, and are not made here: a file of the inbox that is gone, if it is the newest, or
+if its messages have verdicts that their spout has not heard. Spark's own files are not damaged here: the
+simulated Spark does not check them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from acktree.errors import AcktreeError
+from tests.simulator.disk import SimulatedDisk
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A file that is not what it was.
+
+    Attributes:
+        file: Its path.
+        kind: One of :data:`KINDS`.
+        before: What was in it.
+        after: What is in it; None if it is gone.
+    """
+
+    file: str
+    kind: str
+    before: bytes
+    after: bytes | None
+
+    def is_told_by(self, error: BaseException) -> bool:
+        """Whether an error is one of acktree's, with a way out, and names the file or a folder it is in."""
+        if not isinstance(error, AcktreeError) or not error.fix:
+            return False
+        folder, _, name = self.file.rpartition("/")
+        return name in str(error) or folder.rpartition("/")[2] in str(error)
+
+    def mend(self, disk: SimulatedDisk) -> None:
+        """Put back what was there, unless something was written since."""
+        if disk.content_of(self.file) == self.after:
+            disk.put_back(self.file, self.before)
+
+
+def _flipped(content: bytes, random: Random) -> bytes:
+    bit = random.randrange(8 * len(content))
+    return content[: bit // 8] + bytes([content[bit // 8] ^ (1 << bit % 8)]) + content[bit // 8 + 1 :]
+
+
+KINDS: dict[str, Callable[[bytes, Random], bytes | None]] = {
+    "gone": lambda content, random: None,
+    "empty": lambda content, random: b"",
+    "cut": lambda content, random: content[: random.randrange(len(content))],
+    "cut in front": lambda content, random: content[random.randrange(1, len(content) + 1) :],
+    "zeros": lambda content, random: bytes(len(content)),
+    "zeros at the end": lambda content, random: (
+        content[: (at := random.randrange(len(content)))] + bytes(len(content) - at)
+    ),
+    "a bit": _flipped,
+    "longer": lambda content, random: content + random.randbytes(random.randint(1, 40)),
+    "twice": lambda content, random: content * 2,
+    "foreign": lambda content, random: random.randbytes(len(content)),
+}
+"""What can happen to a file; an older copy of itself, and the content of a neighbour, come besides."""
+
+
+def damaged(disk: SimulatedDisk, random: Random, folder: str) -> Damage | None:
+    """Damage a file below a folder; None if there is none, or if it stays as it was."""
+    ours = [file for file in disk.list_all() if file.startswith(folder) and "/spark/" not in file]
+    files = [file for file in ours if disk.content_of(file)]
+    if not files:
+        return None
+    file = random.choice(files)
+    before = disk.content_of(file)
+    assert before is not None
+    kind = random.choice((*KINDS, "older", "a neighbour's"))
+    if kind == "gone" and "/inbox/" in file:
+        return None
+    if kind == "older":
+        after = disk.past.get(file, before)
+    elif kind == "a neighbour's":
+        above = file.rpartition("/")[0] + "/"
+        after = disk.content_of(random.choice([each for each in files if each.startswith(above)]))
+    else:
+        after = KINDS[kind](before, random)
+    if after == before:
+        return None
+    disk.put_back(file, after)
+    return Damage(file, kind, before, after)
