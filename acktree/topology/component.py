@@ -24,12 +24,17 @@ class Subscription:
         source: Id of the component that emits.
         stream: The stream of ``source``.
         grouping: Chooses the bolt's task for each tuple.
+        gate: Whether there is a gate if one of the two is exactly-once. Without one an exactly-once bolt is
+            asked questions.
+        answers_only: Whether it reads what is emitted for questions, and a gate has the rest.
     """
 
     subscriber: str
     source: str
     stream: str
     grouping: Grouping
+    gate: bool = True
+    answers_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,7 +114,7 @@ def run_level(
         component = plan.topology.components[bolt]
         given = frames.get(bolt, []) + outputs.local.pop(bolt, [])
         is_whole = component.exactly_once and not component.is_sink  # a sink fails rows, and writes once
-        run = partial(_run_whole, begun) if is_whole else partial(_run_part, outputs)
+        run = partial(_run_exactly_once, begun, outputs) if is_whole else partial(_run_part, outputs)
         wholes += run(component, given, _tick_secs(broadcast, bolt, plan), store)
     yield from outputs.wire_rows()
     yield from wholes
@@ -161,17 +161,38 @@ def _run_part(
     return ()
 
 
+def _run_exactly_once(
+    begun: Callable[[], Outputs],
+    outputs: Outputs,
+    component: Component,
+    frames: list[Frame],
+    tick_secs: float | None,
+    store: StateStore | None,
+) -> Iterator[WireRow]:
+    """Run an exactly-once bolt, and then let it answer questions, on the memory that it has now."""
+    components = outputs.plan.topology.components
+    passed = [frame for frame in frames if components[frame.component].gated is not None]
+    whole = _run_whole(begun, component, passed, tick_secs, store)
+    for reader, local in whole.local.items():
+        outputs.local.setdefault(reader, []).extend(local)
+    if len(passed) < len(frames):
+        questions = [frame for frame in frames if components[frame.component].gated is None]
+        draft = None if store is None else Draft(store)  # never committed: a question changes nothing
+        _run_bolt(component, questions, None, outputs, draft, are_questions=True)
+    return whole.wire_rows()
+
+
 def _run_whole(
     begun: Callable[[], Outputs],
     component: Component,
     frames: list[Frame],
     tick_secs: float | None,
     store: StateStore | None,
-) -> Iterable[WireRow]:
+) -> Outputs:
     """Run an exactly-once bolt: of a tuple that fails neither memory nor what was emitted for it stays.
 
-    It runs again without the tuples that failed, on the memory from before, until none fails. All that it
-    emits is staged in front of gates, so there are no frames for other levels in between.
+    It runs again without the tuples that failed, on the memory from before, until none fails. Returns the
+    outputs of the last run, with the failures of those before.
     """
     failures = begun()
     while True:
@@ -192,7 +213,7 @@ def _run_whole(
     if draft is not None:
         draft.commit()
     outputs.take_failures(failures)
-    return outputs.wire_rows()
+    return outputs
 
 
 def _rows_without(frame: Frame, roots: Int64s) -> Int64s:
@@ -207,6 +228,8 @@ def _run_bolt(
     tick_secs: float | None,
     outputs: Outputs,
     store: StateStore | None,
+    *,
+    are_questions: bool = False,
 ) -> None:
     by_task: dict[int, list[Frame]] = {}
     for frame in put_together(frames):
@@ -217,7 +240,7 @@ def _run_bolt(
         given = by_task.get(task, [])
         if not given and tick_secs is None:
             continue
-        running: BoltTask = bolt_task(component, task, outputs, store)
+        running: BoltTask = bolt_task(component, task, outputs, store, are_questions=are_questions)
         if tick_secs is not None:
             running.tick(tick_secs)
         for frame in given:
