@@ -31,14 +31,11 @@ if TYPE_CHECKING:  # for annotations only: `import acktree` must stay quick
     from acktree.core.spouts.open_messages import OpenMessages
     from acktree.core.tracking.verdicts import Failure
 
-__all__ = ["EndOfStream", "Key", "MessageId", "Spout", "SpoutOutputCollector"]
+__all__ = ["EndOfStream", "MessageId", "Spout", "SpoutOutputCollector"]
 
 MessageId: TypeAlias = Hashable
 """A spout's name for a message: a delivery tag, an offset, a position. Several messages with equal ids may be
 open at once; each gets its own verdict."""
-
-Key: TypeAlias = str | bytes | int
-"""What the source calls a message, in each of its deliveries."""
 
 
 class EndOfStream(Exception):  # noqa: N818  # not an error, like StopIteration
@@ -216,7 +213,7 @@ class SpoutOutputCollector(ABC):
         attempt: int = 1,
         trace: bool | str = False,
         label: str | None = None,
-        key: Key | None = None,
+        key: str | bytes | int | None = None,
     ) -> None:
         """Emit one tuple.
 
@@ -262,7 +259,7 @@ class SpoutOutputCollector(ABC):
         attempt: int = 1,
         trace: bool | str = False,
         label: str | None = None,
-        key: Key | None = None,
+        key: str | bytes | int | None = None,
     ) -> None:
         """Emit one tuple to one task that reads the stream by direct grouping; see ``context.task_ids``.
 
@@ -279,7 +276,7 @@ class SpoutOutputCollector(ABC):
         stream: str = DEFAULT_STREAM,
         *,
         attempts: Sequence[int] | NDArray[integer[Any]] | None = None,
-        keys: Sequence[Key | None] | NDArray[Any] | pa.Array | None = None,
+        keys: Sequence[str | bytes | int | None] | NDArray[Any] | pa.Array | None = None,
     ) -> None:
         """Emit each row of a batch as a message, with no Python object per row.
 

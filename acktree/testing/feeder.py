@@ -14,7 +14,7 @@ from acktree.core.data.fields import Outputs, declare_streams
 from acktree.core.spouts.open_messages import OpenMessages
 from acktree.core.tracking.verdicts import Failure
 from acktree.errors import MisuseError
-from acktree.spout import EndOfStream, Key, Spout, SpoutOutputCollector
+from acktree.spout import EndOfStream, Spout, SpoutOutputCollector
 
 
 class FeederSpout(Spout):
@@ -48,7 +48,7 @@ class FeederSpout(Spout):
         }
         self.acked: list[Any] = []
         self.failed: list[tuple[Any, Failure]] = []
-        self._fed: deque[tuple[list[Any], Any, str, Key | None]] = deque()
+        self._fed: deque[tuple[list[Any], Any, str, str | bytes | int | None]] = deque()
         self._ending: list[bool] = []
 
     def __repr__(self) -> str:
@@ -63,7 +63,7 @@ class FeederSpout(Spout):
         message_id: Any = None,  # noqa: ANN401
         stream: str = "default",
         *,
-        key: Key | None = None,
+        key: str | bytes | int | None = None,
     ) -> None:
         """Emit these values next; without a message id they are untracked. ``key`` is that of ``emit``.
 

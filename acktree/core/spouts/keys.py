@@ -97,7 +97,7 @@ class KeptPart:
 
     def joined(self, later: KeptPart) -> KeptPart:
         """Both."""
-        together = np.sort(np.concatenate((self.digests, later.digests)))
+        together = np.sort(np.concatenate((self.digests, later.digests)), kind="stable")  # two runs
         return KeptPart(self.first_ms, later.last_ms, together)
 
     def among(self, digests: Digests) -> npt.NDArray[np.bool_]:
