@@ -1,8 +1,8 @@
 """The keys of a checkpoint: those of messages that were ACKED, as sections of the commit log.
 
-They count with the commit of the micro-batch that ACKED them, as what it let through gates does. A section
-has the keys of one micro-batch, 16 bytes each. From time to time one has all that are kept, and supersedes
-those before.
+Keys count with the commit of the micro-batch that ACKED them, as what it let through gates does. A section
+has the keys of one micro-batch, 16 bytes each, and the keys of rows of DataFrames that are open. From time
+to time one has all that are kept, and supersedes those before.
 
 Keys age while the topology runs: a queue that brings back what was decided before the driver died finds its
 keys, however long nobody started it again.
@@ -54,6 +54,7 @@ class KeyLog(Participant):
         self._age_ms = 0  # for how long the topology has run
         self._clock_ms: int | None = None  # of the last micro-batch of this run
         self._decided = -1
+        self._open_rows = self._packed_rows()
         self._written = self._changes = 0  # since the last section with all keys: bytes, sections
 
     def publish(self, number: int) -> None:
@@ -66,15 +67,21 @@ class KeyLog(Participant):
 
     def recover(self, sections: Sequence[tuple[int, Section]]) -> None:
         for _, section in sections:
-            head, *digests = unpack(section.content)
+            head, roots, rows, *digests = unpack(section.content)
+            self._open_rows = pack(roots, rows)
             self._age_ms, *times = int64s(head).tolist()
             pairs = zip(times[::2], times[1::2], digests, strict=True)
             self.keys.keep(KeptPart.from_bytes(*pair) for pair in pairs)
+        if sections:
+            roots, rows = unpack(self._open_rows)
+            self.keys.rows(int64s(roots), KeptPart.from_bytes(0, 0, rows).digests)
         self._changes = len(sections)
         self.keys.is_used |= bool(sections)
 
     def write(self, commit: Commit, outcome: Outcome) -> Section | None:
         self.repeated = _NONE
+        for row in outcome.rows.get(Kind.KEYS, ()):
+            self.keys.rows(int64s(unpack(row.head)[0]), KeptPart.from_bytes(0, 0, row.body).digests)
         if not self.keys.is_used:
             return None
         with self._lock:
@@ -85,7 +92,10 @@ class KeyLog(Participant):
                 return None
             judged = self.keys.judge(*_roots(outcome.verdicts, self._salt), self._age_ms)
             self.repeated = judged.repeated
-            return self._section(KeptPart.of(self._age_ms, judged.kept)) if len(judged.kept) else None
+            before, self._open_rows = self._open_rows, self._packed_rows()
+            if not len(judged.kept) and self._open_rows == before:
+                return None
+            return self._section(KeptPart.of(self._age_ms, judged.kept))
 
     def _grow_older(self, commit: Commit, outcome: Outcome) -> None:
         """Count the time since the micro-batch before this one, if the same run had it."""
@@ -93,6 +103,10 @@ class KeyLog(Participant):
         if self._clock_ms is not None and not is_first:
             self._age_ms += max(0, commit.clock_ms - self._clock_ms)
         self._clock_ms = commit.clock_ms
+
+    def _packed_rows(self) -> bytes:
+        rows = self.keys.open_rows()
+        return pack(np.array([*rows], dtype=np.int64), b"".join(rows.values()))
 
     def _section(self, added: KeptPart) -> Section:
         parts = self.keys.parts()
@@ -102,12 +116,12 @@ class KeyLog(Participant):
         is_whole = self._changes > _MOST_CHANGES or self._written >= max(_SMALL, size)
         if is_whole:
             self._written = self._changes = 0
-        return Section(_packed(self._age_ms, parts if is_whole else [added]), is_whole)
+        return Section(self._packed(parts if is_whole else [added]), is_whole)
 
-
-def _packed(age_ms: int, parts: Sequence[KeptPart]) -> bytes:
-    times = [time for part in parts for time in (part.first_ms, part.last_ms)]
-    return pack(np.array([age_ms, *times]), *(part.digests.tobytes() for part in parts))
+    def _packed(self, parts: Sequence[KeptPart]) -> bytes:
+        times = [time for part in parts for time in (part.first_ms, part.last_ms)]
+        digests = (part.digests.tobytes() for part in parts)
+        return pack(np.array([self._age_ms, *times]), *unpack(self._open_rows), *digests)
 
 
 def _roots(verdicts: Verdicts, salt: int) -> tuple[Int64s, Int64s]:

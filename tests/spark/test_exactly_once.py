@@ -236,6 +236,60 @@ def test_messages_with_keys_count_once_and_questions_are_answered_in_their_tree(
     assert {file.name for file in tmp_path.glob("[ab].*")} <= {"a.2", "a.3", "b.2", "b.3"}
 
 
+def test_rows_of_a_dataframe_with_one_key_count_once(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [{"n": n, "word": "ab"[n % 2], "event": f"event {n % 4}"} for n in range(40)]
+    rows += [{"n": 40 + n, "word": "a", "event": None} for n in range(3)] + [
+        {"n": 43, "word": "a", "event": ""}
+    ]
+    (tmp_path / "in").mkdir()
+    for part in range(4):
+        lines = [json.dumps(row) for row in rows[part::4]]
+        (tmp_path / "in" / f"{part}.json").write_text("\n".join(lines))
+    stream = spark.readStream.schema("n long, word string, event string").option("maxFilesPerTrigger", 2)
+    frame = stream.json(str(tmp_path / "in"))
+    builder = TopologyBuilder("keyed")
+    spout = DataFrameSpout(frame, message_id="n", key="event", ends=True)
+    builder.set_spout("rows", spout, retry=QUICK)
+    builder.set_bolt("fails", FailsFirst(), parallelism=2).shuffle_grouping("rows")
+    builder.set_bolt("totals", CountsAll(str(tmp_path)), exactly_once=True).global_grouping("fails")
+    with submit(
+        builder.create_topology(),
+        checkpoint=tmp_path / "checkpoint",
+        spark=spark,
+        config=Config(partitions=2),
+    ) as running:
+        assert running.await_termination(timeout_secs=180), running.stats().table()
+        [letter] = running.dead_letters
+    assert "the key of a message is empty" in letter.reason
+    assert eval((tmp_path / FILE).read_text()) == {"a": 2 + 3, "b": 2}
+
+
+class FailsFirst(BasicBolt):
+    """Emits the word, and fails the first attempt of each third row."""
+
+    outputs = ["word"]
+
+    def execute(self, tup, collector):
+        collector.emit([tup["word"]])
+        if tup["n"] % 3 == 0 and tup.attempt == 1:
+            raise ValueError("a first attempt")
+
+
+class CountsAll(BasicBolt):
+    """Counts words, and writes the counts to a file."""
+
+    remembers = ["counts"]
+
+    def __init__(self, folder: str):
+        self.folder, self.counts = folder, {}
+
+    def execute(self, tup, collector):
+        self.counts[tup["word"]] = self.counts.get(tup["word"], 0) + 1
+
+    def flush(self, collector):
+        (Path(self.folder) / FILE).write_text(repr(self.counts))
+
+
 def test_local_cluster_counts_the_same(tmp_path: Path) -> None:
     with LocalCluster() as cluster:
         running = cluster.submit(topology(tmp_path))

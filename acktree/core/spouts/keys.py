@@ -17,11 +17,12 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from acktree.core.packing import Buffer
 from acktree.errors import MisuseError
 
-__all__ = ["Digests", "KeptKeys", "KeptPart", "digests_of", "key_digests"]
+__all__ = ["Digests", "KeptKeys", "KeptPart", "column_digests", "digests_of", "key_digests"]
 
 DIGEST_BYTES: Final = 16
 _SLICES: Final = 16
@@ -64,6 +65,22 @@ def _key_bytes(key: object, where: str) -> bytes:
         where,
         "give a text, bytes or an integer that names this message alone; without one, leave key out, or None",
     )
+
+
+def column_digests(spout: str, column: pa.Array, where: str) -> tuple[list[bytes], dict[int, MisuseError]]:
+    """The digest of the key in each row, empty for none; and the rows that have no key that may be one."""
+    digest, digests, refused = key_digests(spout), list[bytes](), dict[int, MisuseError]()
+    for row in range(len(column)):
+        try:
+            value = column[row].as_py()
+            digests.append(b"" if value is None else digest(value, where))
+        except MisuseError as error:
+            refused[row] = error
+            digests.append(b"")
+        except ValueError as error:  # a text that is not UTF-8
+            refused[row] = MisuseError(f"a key cannot be read: {error}", where, "cast the column to binary")
+            digests.append(b"")
+    return digests, refused
 
 
 def digests_of(several: Iterable[bytes]) -> Digests:

@@ -16,12 +16,14 @@ from functools import partial
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 
 from acktree.core.data.fields import DEFAULT_STREAM
 from acktree.core.data.frames import Frame, Kind, WireRow, put_together
 from acktree.core.data.row_hashes import hash_rows_anyhow
 from acktree.core.data.values import batch_from_bytes
 from acktree.core.ids import Int32s, Int64s, root_ids, row_root_ids
+from acktree.core.spouts.keys import column_digests
 from acktree.core.state.store import Draft, StateStore
 from acktree.core.tracking.attempts import CHOSEN
 from acktree.core.tracking.lineage import Sparse
@@ -286,8 +288,23 @@ def _emit_rows(row: WireRow, outputs: Outputs, order: OperatorOrder | None) -> N
             outputs.payload(roots, row.body)
         if component.told_columns:
             outputs.ids(roots, values.select(list(component.told_columns)))
+        if component.key_column is not None:
+            refused = {**refused, **_keys_of_rows(component, values, roots, outputs)}
     for refused_row, error in refused.items():
         outputs.refuse(name, task, rows.lineage.roots_of(np.array([refused_row])), error)
+
+
+def _keys_of_rows(
+    component: Component, values: pa.RecordBatch, roots: Int64s, outputs: Outputs
+) -> dict[int, MisuseError]:
+    """Tell the driver the keys of rows of a DataFrame; returns the rows whose keys are refused."""
+    column = values.column(component.streams[DEFAULT_STREAM].fields.index(str(component.key_column)))
+    where = f"spout {component.id!r}, column {component.key_column!r}"
+    digests, refused = column_digests(component.id, column, where)
+    has_key = np.array([bool(digest) for digest in digests])
+    if has_key.any():
+        outputs.keys(roots[has_key], [digest for digest in digests if digest])
+    return refused
 
 
 def _attempts(roots: Int64s, trace_rate: float) -> Int32s | None:

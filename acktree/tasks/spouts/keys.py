@@ -72,6 +72,7 @@ class Keys:
         self._kept = KeptKeys(retention_ms)
         self._claimed: set[bytes] = set()
         self._of_root: dict[int, bytes] = {}  # of attempts without a verdict
+        self._rows: set[int] = set()  # those of rows of DataFrames
         self._lost: set[int] = set()  # those of messages that their spouts have lost
         self._acked: list[tuple[int, Digests]] = []  # by micro-batches that are not committed
         self._free: list[bytes] = []  # likewise
@@ -101,6 +102,20 @@ class Keys:
         """Attempts are about to be handed over."""
         with self._lock:
             self._of_root |= _keyed(roots, message_ids)
+
+    def rows(self, roots: Int64s, digests: Digests) -> None:
+        """Rows of a DataFrame have these keys, and no verdict yet."""
+        with self._lock:
+            self.is_used = True
+            keyed = dict(zip(roots.tolist(), _each(digests), strict=True))
+            self._of_root |= keyed
+            self._rows |= keyed.keys()
+
+    def open_rows(self) -> dict[int, bytes]:
+        """The rows of DataFrames without a verdict, with their keys."""
+        with self._lock:
+            self._rows &= self._of_root.keys()
+            return {root: self._of_root[root] for root in sorted(self._rows)}
 
     def reopened(self, roots: Int64s, message_ids: MessageIds) -> None:
         """An earlier run handed attempts over, which go on."""

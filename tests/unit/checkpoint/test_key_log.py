@@ -14,7 +14,8 @@ from acktree import Config
 from acktree.checkpoint import key_log
 from acktree.checkpoint.commit_log import Commit, CommitLog, Outcome
 from acktree.checkpoint.key_log import KeyLog
-from acktree.core.data.frames import SINK_LEVEL, Kind
+from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
+from acktree.core.packing import pack
 from acktree.core.tracking.ledger import Judged
 from acktree.tasks.acker import Verdicts
 from acktree.tasks.broadcast import Broadcast
@@ -105,6 +106,7 @@ def test_keys_count_with_their_commit_and_age_only_while_the_topology_runs(steps
                 world.restart()
                 undecided = [digest(number) for number in decided]
                 assert world.keys.keys.claim(undecided) == [Fate.RUNS] * len(undecided)
+            assert [*world.keys.keys.open_rows().items()] == []
             if world.number >= 0 and step == "commit":
                 world.check()
         assert len(committed_numbers(Path(folder))) <= 9
@@ -114,3 +116,26 @@ def test_without_keys_nothing_is_written():
     with tempfile.TemporaryDirectory() as folder:
         world = World(Path(folder))
         assert world.keys.write(Commit(0, 0, -1), Outcome({}, None)) is None
+
+
+def test_the_keys_of_rows_of_a_dataframe_that_are_open_outlive_a_restart():
+    with tempfile.TemporaryDirectory() as folder:
+        world = World(Path(folder))
+        row = WireRow(0, SINK_LEVEL, Kind.KEYS, 0, 0, 0, pack(np.arange(3)), b"".join(map(digest, (7, 7, 9))))
+
+        def commit(number: int, acked: list[int], rows: list[WireRow]) -> list[int]:
+            judged = Judged(np.array(acked, dtype=np.int64), np.full(len(acked), -1, dtype=np.int32))
+            verdicts = Verdicts([], judged, NOBODY, NONE, NONE, NOBODY, (), 3 - len(acked), None)
+            world.log.write(Commit(number, number, -1), Outcome({Kind.KEYS: rows}, verdicts))
+            world.number = number
+            return world.keys.repeated.tolist()
+
+        assert commit(0, [], [row]) == []
+        world.restart()
+        assert world.keys.keys.open_rows() == {0: digest(7), 1: digest(7), 2: digest(9)}
+        assert commit(1, [1], []) == []
+        world.restart()
+        assert commit(2, [0, 2], []) == [0]
+        world.restart()
+        assert world.keys.keys.open_rows() == {}
+        assert world.keys.keys.claim([digest(7), digest(9)]) == [Fate.ACKED, Fate.ACKED]
