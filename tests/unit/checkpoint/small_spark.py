@@ -26,7 +26,17 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from acktree import BasicBolt, Bolt, Config, IterableSpout, Retry, Spout, Topology, TopologyBuilder
+from acktree import (
+    BasicBolt,
+    Bolt,
+    Config,
+    EndOfStream,
+    IterableSpout,
+    Retry,
+    Spout,
+    Topology,
+    TopologyBuilder,
+)
 from acktree.checkpoint.acker_log import DurableAcker
 from acktree.checkpoint.commit_log import CommitLog
 from acktree.checkpoint.folder import Checkpoint
@@ -197,6 +207,27 @@ class Range(_NotesVerdicts, IterableSpout):
         self.world = name
 
 
+class KeyedRange(_NotesVerdicts, Spout):
+    """A spout that replays by position, and emits each number twice, with its key."""
+
+    outputs = ["n"]
+    redelivers = False
+    remembers = ["position"]
+
+    def __init__(self, name: str):
+        self.world, self.position = name, 0
+
+    def open(self, config, context, collector):
+        self.collector, self.count = collector, _worlds[self.world].count
+
+    def next_tuple(self):
+        if self.position == 2 * self.count:
+            raise EndOfStream
+        number = self.position // 2
+        self.collector.emit([number], message_id=number, key=f"key {number}")
+        self.position += 1
+
+
 class Queue(_NotesVerdicts, Spout):
     """A spout whose queue brings back messages without a verdict."""
 
@@ -290,7 +321,9 @@ class Driver:
         self.world, self.name, self.is_open = world, name, False
         self.must_stop = False
         world.run += 1
-        spout = Queue(name) if world.redelivers else Range(world, name)
+        spout = (
+            Queue(name) if world.redelivers else (KeyedRange(name) if world.has_keys else Range(world, name))
+        )
         topology = world.build(name, spout, world.retry)
         config = Config(
             max_spout_pending=7,

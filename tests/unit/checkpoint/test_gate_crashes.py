@@ -21,7 +21,7 @@ from tests.unit.checkpoint.points import POINTS
 from tests.unit.checkpoint.small_spark import World, live
 
 COUNT = 20
-SOURCES = ["position", "queue", "queue with keys"]
+SOURCES = ["position", "queue", "queue with keys", "position with keys"]
 RETRY = Retry(max_attempts=3, backoff_secs=(0.1, 0.3))
 
 
@@ -166,8 +166,8 @@ def check(world: World) -> None:
 
 
 def made(folder: Path, source: str) -> World:
-    world = World(folder, COUNT, redelivers=source != "position", retry=RETRY)
-    world.has_keys = source == "queue with keys"
+    world = World(folder, COUNT, redelivers="queue" in source, retry=RETRY)
+    world.has_keys = "keys" in source
     world.build, world.database = topology, Database()
     return world
 
@@ -183,6 +183,7 @@ def test_each_acked_message_is_counted_once_and_no_other_whatever_step_the_drive
     world.lives_until(f"{point}*{nth}")
     driver = live(world)
     check(world)
+    assert not driver.task._host.keys._claimed, "a key is claimed, and nobody has its message"
     driver.close()
 
 
@@ -220,7 +221,7 @@ def test_what_operators_do_between_two_runs_neither_doubles_nor_loses_a_row(
 @given(
     st.lists(st.tuples(st.sampled_from([*POINTS, "any"]), st.integers(1, 40)), max_size=4),
     st.integers(0, 1000),
-    st.sampled_from(["position", "queue with keys"]),
+    st.sampled_from(["position", "queue with keys", "position with keys"]),
 )
 def test_any_mixture_of_deaths_and_attempts_that_fail_when_run_again_leaves_each_effect_once(
     deaths: list[tuple[str, int]], seed: int, source: str
@@ -231,4 +232,5 @@ def test_any_mixture_of_deaths_and_attempts_that_fail_when_run_again_leaves_each
         world.weather = lambda number, attempt, run: (number * 7 + attempt * 5 + run * 3 + seed) % 4 == 0
         driver = live(world)
         check(world)
+        assert not driver.task._host.keys._claimed
         driver.close()

@@ -89,9 +89,9 @@ def test_of_the_messages_with_a_key_those_run_that_a_model_says_which_takes_one_
 
 
 @settings(max_examples=drawn(30))
-@given(MESSAGES, st.integers(1, 3))
-def test_two_tasks_and_a_retry_leave_each_key_that_was_acked_once(messages, parallelism):
-    feeder = FeederSpout(["n", "key", "is_good"])
+@given(MESSAGES, st.integers(1, 3), st.booleans())
+def test_two_tasks_and_a_retry_leave_each_key_that_was_acked_once(messages, parallelism, redelivers):
+    feeder = FeederSpout(["n", "key", "is_good"], redelivers=redelivers)
     with LocalCluster() as cluster:
         retry = Retry(max_attempts=2, backoff_secs=(1, 1))
         running = submitted(cluster, feeder, retry=retry, parallelism=parallelism)
