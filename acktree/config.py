@@ -48,6 +48,7 @@ _OURS: Final = frozenset(
         "fail_forgotten",
         "inbox_max_bytes",
         "inbox_max_messages",
+        "key_retention_secs",
         "log_format",
         "max_traces_per_sec",
         "otlp_endpoint",
@@ -198,6 +199,10 @@ class Config:
     called while it is full. The inbox is also full with twice the messages that a micro-batch admits."""
     inbox_max_bytes: int = 256 * 2**20
     """The same limit in bytes on disk; messages kept for a retry count."""
+    key_retention_secs: float = 86_400
+    """How long the key of an ACKED message is kept, while the topology runs: a message that comes again with
+    it is acked at once. Longer than a queue may take to deliver a message again. A key takes 16 bytes in the
+    driver's memory, and as much in the checkpoint."""
     worker_max_bytes: int | None = None
     """The most memory that a Python worker process may allocate. Beyond it, an allocation raises MemoryError,
     and a bolt's tuple fails with it. None: three quarters of the memory of the machine or container."""
@@ -276,6 +281,7 @@ class Config:
         self._number("spout_wait_progressive_level2_count", whole=True, least=0)
         self._number("inbox_max_messages", whole=True, least=1)
         self._number("inbox_max_bytes", whole=True, least=1)
+        self._number("key_retention_secs", above=0)
         self._number("worker_max_bytes", whole=True, least=1, or_none=True)
         self._number("partitions", whole=True, least=1, most=MOST_PARTITIONS, or_none=True)
         self._number("run_salt", whole=True, least=0, most=2**64 - 1, or_none=True)

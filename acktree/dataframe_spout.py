@@ -32,6 +32,9 @@ class DataFrameSpout(Spout):
         acknowledger: Receives the verdicts, by message id. None: nothing does. Of an id that Python cannot
             represent it receives a substitute: the bytes of a text that is not UTF-8, Arrow's text of a date
             or time that is out of range. Columns of arrays, maps and structs are refused.
+        key: A column of texts, bytes or integers that names the message, as ``key`` of ``emit``. A row whose
+            key is ACKED before this one runs all the same, but what it stages in front of gates is dropped. A
+            null is no key; an empty text fails its row. None: no keys.
         ends: Whether the source ends: once a micro-batch finds nothing new in it, the spout has ended, and
             with the last verdict the topology ends by itself. For files and tables that are complete when the
             topology starts. With several DataFrames, all end together. False: rows may come at any time.
@@ -47,6 +50,8 @@ class DataFrameSpout(Spout):
     """Receives the verdicts of the rows."""
     id_columns: tuple[str, ...] = ()
     """The columns of the message id; empty when rows are untracked."""
+    key: str | None = None
+    """The column of the key."""
 
     @naming_keywords
     def __init__(
@@ -55,6 +60,7 @@ class DataFrameSpout(Spout):
         message_id: str | Sequence[str] | None = None,
         acknowledger: Acknowledger | None = None,
         *,
+        key: str | None = None,
         ends: bool = False,
     ) -> None:
         where = "DataFrameSpout(...)"
@@ -76,6 +82,13 @@ class DataFrameSpout(Spout):
         if acknowledger is not None and not given:
             what = "an acknowledger is given, and no message_id to give it"
             raise TopologyError(what, where, 'name the column of the id: message_id="offset"')
+        if key is not None and key not in columns:
+            what = f"key={key!r:.60} is no column of the DataFrame"
+            raise TopologyError(what, where, nearest(key, columns))
+        if key is not None and not given:
+            what = "rows have keys and no message_id, so nothing tells whether they were ACKED"
+            raise TopologyError(what, where, 'name the column of the id: message_id="offset"')
+        self.key = key
         self.streaming_df = streaming_df
         self.message_id = message_id
         self.id_columns = tuple(given)

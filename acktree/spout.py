@@ -213,6 +213,7 @@ class SpoutOutputCollector(ABC):
         attempt: int = 1,
         trace: bool | str = False,
         label: str | None = None,
+        key: str | bytes | int | None = None,
     ) -> None:
         """Emit one tuple.
 
@@ -232,11 +233,18 @@ class SpoutOutputCollector(ABC):
             label: What people call the message, such as "order-17": dead letters, traces and the log show it,
                 and it can be searched there. At most 200 characters are kept; those that cannot be printed
                 are escaped. None or "": none.
+            key: What the source calls the message, in each of its deliveries: an order number, an event id. A
+                message whose key was ACKED within ``Config(key_retention_secs=...)`` is acked at once, and
+                does not run. While another one with its key is open, it waits: if that one is ACKED, it is
+                acked too; if that one is given up, or fails without a ``Retry``, it runs in its place. A key
+                belongs to one spout. A spout with ``redelivers = False`` does not let messages wait: they
+                run, and pass no gate if the other one is ACKED first. None: no key.
 
         Raises:
             MisuseError: Undeclared stream, wrong number of values, a value or id that cannot be encoded, a
                 stream that is read by direct grouping, no message id although the spout has a ``Retry`` or it
-                is to be traced or has a label, a label that is no text, or an attempt below 1; or the spout
+                is to be traced or has a label or a key, a label that is no text, a key that is empty or of
+                another type, a key although there are no ackers, or an attempt below 1; or the spout
                 is closed. Nothing was emitted then.
         """
 
@@ -251,6 +259,7 @@ class SpoutOutputCollector(ABC):
         attempt: int = 1,
         trace: bool | str = False,
         label: str | None = None,
+        key: str | bytes | int | None = None,
     ) -> None:
         """Emit one tuple to one task that reads the stream by direct grouping; see ``context.task_ids``.
 
@@ -267,6 +276,7 @@ class SpoutOutputCollector(ABC):
         stream: str = DEFAULT_STREAM,
         *,
         attempts: Sequence[int] | NDArray[integer[Any]] | None = None,
+        keys: Sequence[str | bytes | int | None] | NDArray[Any] | pa.Array | None = None,
     ) -> None:
         """Emit each row of a batch as a message, with no Python object per row.
 
@@ -280,6 +290,7 @@ class SpoutOutputCollector(ABC):
                 a spout with a ``Retry`` may not emit.
             stream: A stream of ``outputs``.
             attempts: The number of this delivery of each row, as ``attempt`` of ``emit``. None: 1.
+            keys: The key of each row, as ``key`` of ``emit``, or None in its place. None: no keys.
 
         Raises:
             MisuseError: As ``emit``, for other columns, for types that Arrow cannot write and read, for a

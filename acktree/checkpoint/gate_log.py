@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from acktree.checkpoint.commit_log import Commit, Outcome, Participant, Section, sections_of
 from acktree.checkpoint.files import Files
+from acktree.checkpoint.key_log import KeyLog
 from acktree.core.data.frames import Kind, WireRow
 from acktree.core.data.values import batch_from_bytes
 from acktree.core.gate import Gate, Passage, Staged
@@ -41,10 +42,14 @@ _MOST_CHANGES: Final = 256
 _GROUP_BYTES: Final = 28
 
 
-def gate_log_of(plan: Plan, still_open: Callable[[Int64s], Int64s]) -> GateLog | None:
+def _no_roots() -> Int64s:
+    return np.zeros(0, dtype=np.int64)
+
+
+def gate_log_of(plan: Plan, still_open: Callable[[Int64s], Int64s], keys: KeyLog) -> GateLog | None:
     """The gates of a topology; None if it has none."""
     names = [spout.id for spout in plan.topology.spouts if spout.gated is not None]
-    return GateLog(names, plan.run_salt, still_open) if names else None
+    return GateLog(names, plan.run_salt, still_open, lambda: keys.repeated) if names else None
 
 
 def waiting_gates(checkpoint: Path, last_committed: int, files: Files) -> frozenset[str]:
@@ -58,15 +63,22 @@ class GateLog(Participant, Passed):
 
     name = "gates"
 
-    def __init__(self, names: Sequence[str], run_salt: int, still_open: Callable[[Int64s], Int64s]) -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        run_salt: int,
+        still_open: Callable[[Int64s], Int64s],
+        repeated: Callable[[], Int64s] = _no_roots,
+    ) -> None:
         """Begin with nothing staged, until :meth:`recover`.
 
         Args:
             names: The ids of the gates.
             still_open: Returns the open ones of some roots, ascending.
+            repeated: Returns the roots that the micro-batch ACKED after another with the same key.
         """
         self._gates = {name: _Frames() for name in names}
-        self._salt, self._still_open = run_salt, still_open
+        self._salt, self._still_open, self._repeated = run_salt, still_open, repeated
         self._lock = Lock()
         self._decided = -1
         self._was_empty = True  # of the last section that has everything
@@ -147,9 +159,11 @@ class GateLog(Participant, Passed):
 
     def _acked(self, verdicts: Verdicts | None) -> Int64s:
         if verdicts is None:
-            return np.zeros(0, dtype=np.int64)
+            return _no_roots()
         done = (root_ids(self._salt, task, sequences) for task, sequences in verdicts.done)
-        return np.concatenate([*done, verdicts.acked.roots])
+        acked = np.concatenate([*done, verdicts.acked.roots])
+        repeated = self._repeated()
+        return np.setdiff1d(acked, repeated) if len(repeated) else acked
 
 
 def _recovered(sections: Sequence[tuple[int, Section]]) -> dict[str, _Frames]:

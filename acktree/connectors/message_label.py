@@ -4,6 +4,7 @@ Rules of this file
 ------------------
 1. A label is for people. A message from which none can be read has none, and goes on; what a function raises
    is reported.
+2. A key is read from the same places: a text, bytes or an integer as it is. Any other value is none.
 """
 
 from __future__ import annotations
@@ -29,20 +30,27 @@ class MessageLabel:
         label: ``"header:NAME"``, ``"body:FIELD"``, one of ``properties``, or a function of the values.
         where: The spout, for errors.
         properties: What its queue's messages have beside values.
+        what: The name of the argument, for errors.
 
     Raises:
         ConfigError: It is none of these.
     """
 
     def __init__(
-        self, label: str | Callable[[Mapping[str, Any]], object], where: str, properties: Sequence[str] = ()
+        self,
+        label: str | Callable[[Mapping[str, Any]], object],
+        where: str,
+        properties: Sequence[str] = (),
+        what: str = "label",
     ) -> None:
         self._call = label if callable(label) else None
         self._place, _, self._name = (label if isinstance(label, str) else "").partition(":")
         is_named = self._place in (_HEADER, _BODY) and bool(self._name)
         if self._call is None and not is_named and label not in properties:
             forms = ", ".join(['"header:NAME"', '"body:FIELD"', *(f'"{each}"' for each in properties)])
-            raise ConfigError(f"label is {label!r:.60}", where, f"give {forms}, or a function of the message")
+            raise ConfigError(
+                f"{what} is {label!r:.60}", where, f"give {forms}, or a function of the message"
+            )
 
     def of(
         self,
@@ -57,10 +65,30 @@ class MessageLabel:
             properties: What it has beside them.
             report: Given what the function raised.
         """
+        return _text(self._value(values, properties, report))
+
+    def key_of(
+        self,
+        values: Mapping[str, Any],
+        properties: Mapping[str, object],
+        report: Callable[[BaseException], None],
+    ) -> str | bytes | int | None:
+        """The key of one message, from where the label would be; None for none."""
+        value = self._value(values, properties, report)
+        if isinstance(value, str | bytes):
+            return value or None
+        return value if type(value) is int else None
+
+    def _value(
+        self,
+        values: Mapping[str, Any],
+        properties: Mapping[str, object],
+        report: Callable[[BaseException], None],
+    ) -> object:
         if self._call is None:
-            return _text(self._read(values, properties))
+            return self._read(values, properties)
         try:
-            return _text(self._call(values))
+            return self._call(values)
         except Exception as error:  # noqa: BLE001  # user code, about what a publisher wrote
             report(error)
             return None

@@ -73,8 +73,8 @@ _LOST: Final = (pika.exceptions.AMQPError, AMQPConnectorException, OSError, Valu
 
 _Id = tuple[int, int]
 """(epoch, delivery tag)"""
-_Delivery = tuple[int, bytes, str, dict[str, Any] | None, int, str | None]
-"""(delivery tag, body, routing key, headers, attempt, label)"""
+_Delivery = tuple[int, bytes, str, dict[str, Any] | None, int, str | None, str | bytes | int | None]
+"""(delivery tag, body, routing key, headers, attempt, label, key)"""
 
 
 class RabbitMQSpout(Spout):
@@ -95,6 +95,8 @@ class RabbitMQSpout(Spout):
             header of that name. ``"body:order"``: that field of a body that is a JSON object.
             ``"message_id"``: AMQP's property. Or a function of the emitted values by field, which returns a
             text, or None for none: ``lambda message: message["routing_key"]``.
+        key: What names the message in all its deliveries, from the same places as ``label``: see ``key`` of
+            ``emit``. A message where it is not a text, bytes or an integer has none.
 
     Without a ``Retry`` a failed message goes back to the queue at once. On a quorum queue ``tup.attempt``
     follows the queue's own count of deliveries; a classic queue has none, and a header ``x-delivery-count``
@@ -112,6 +114,7 @@ class RabbitMQSpout(Spout):
         prefetch: int | None = None,
         given_up: Literal["dead_letter", "reject"] = "dead_letter",
         label: str | Callable[[Mapping[str, Any]], str | None] | None = None,
+        key: str | Callable[[Mapping[str, Any]], str | bytes | int | None] | None = None,
     ) -> None:
         where = f"RabbitMQSpout(..., {queue!r})"
         parameters = _parameters_of(url, where)
@@ -122,6 +125,7 @@ class RabbitMQSpout(Spout):
         if given_up not in ("dead_letter", "reject"):
             raise ConfigError(f"given_up is {given_up!r}", where, 'give "dead_letter" or "reject"')
         self._label = None if label is None else MessageLabel(label, where, ("message_id",))
+        self._key = None if key is None else MessageLabel(key, where, ("message_id",), "key")
         self.queue, self.prefetch = queue, prefetch
         self.own_dead_letters = given_up == "reject"
         self._url = url  # not its parameters: with TLS they hold objects that cannot be copied for a task
@@ -158,10 +162,14 @@ class RabbitMQSpout(Spout):
         if not self._ahead and (self._may_hold or self._can_read()):
             self._look()
         if self._ahead:
-            tag, body, routing_key, headers, attempt, label = self._ahead.popleft()
+            tag, body, routing_key, headers, attempt, label, key = self._ahead.popleft()
             try:
                 self._collector.emit(
-                    [body, routing_key, headers], (self._epoch, tag), attempt=attempt, label=label
+                    [body, routing_key, headers],
+                    (self._epoch, tag),
+                    attempt=attempt,
+                    label=label,
+                    key=key,
                 )
             except BaseException:  # it was not emitted: it goes back, with its place in the prefetch
                 self._give_back(tag)
@@ -268,13 +276,11 @@ class RabbitMQSpout(Spout):
             self._collector.report_error(ConnectorError(what, self._where, "correct what publishes it"))
         count = (headers or {}).get("x-delivery-count") if self._counts and method.redelivered else None
         attempt = 1 + min(count, _MOST_COUNTED) if type(count) is int and count > 0 else 1
-        label = None
-        if self._label is not None:
-            values = {"body": body, "routing_key": method.routing_key, "headers": headers}
-            label = self._label.of(
-                values, {"message_id": properties.message_id}, self._collector.report_error
-            )
-        self._ahead.append((method.delivery_tag, body, method.routing_key, headers, attempt, label))
+        values = {"body": body, "routing_key": method.routing_key, "headers": headers}
+        named, report = {"message_id": properties.message_id}, self._collector.report_error
+        label = None if self._label is None else self._label.of(values, named, report)
+        key = None if self._key is None else self._key.key_of(values, named, report)
+        self._ahead.append((method.delivery_tag, body, method.routing_key, headers, attempt, label, key))
 
     def _note_close(self, _: object, reason: BaseException) -> None:
         self._closed = reason

@@ -26,7 +26,8 @@ def recovered_log(held: Checkpoint, run: Run, acker: DurableAcker | None) -> Com
     """The commit log, whose participants have their state as of the last commit."""
     # The acker judges before anything is written; what it decided is in the outcome.
     candidates: list[Participant | None] = [
-        acker, run.gates, run.journal, _memory_log_of(held), run.results.metrics, run.results.totals,
+        acker, run.keys, run.gates, run.journal, _memory_log_of(held), run.results.metrics,
+        run.results.totals,
     ]  # fmt: skip
     participants = [each for each in candidates if each is not None]
     commits = CommitLog(held.folder, participants, held.files, held.run)

@@ -13,6 +13,7 @@ from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.gate_log import GateLog
 from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.journal import Journal
+from acktree.checkpoint.key_log import KeyLog
 from acktree.core.stats.counters import Counters
 from acktree.core.stats.numbers import SpoutNumbers
 from acktree.dead_letters.recorder import DeadLetterRecorder
@@ -47,6 +48,7 @@ class Run:
         ended: Set when the run is over and everything is closed.
         stop_session: Ends the use of the Spark session.
         log: What the run says of itself.
+        keys: The keys of messages.
         journal: None if the queues of all spouts redeliver open messages.
         recorder: None if the topology ended in an earlier run.
         close_door: Called with what stopped the run, when everything was counted and before the checkpoint is
@@ -73,6 +75,7 @@ class Run:
     ended: Event
     stop_session: Callable[[], None]
     log: RunLog
+    keys: KeyLog
     journal: Journal | None = None
     recorder: DeadLetterRecorder | None = None
     close_door: Callable[[BaseException | None], None] = no_door

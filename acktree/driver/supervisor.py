@@ -90,6 +90,7 @@ class Supervisor:
             return
         self.run.checkpoint.sync(batch_id)
         self._committed = batch_id
+        self.run.keys.publish(batch_id)
         if self.run.gates is not None:
             self.run.gates.publish(batch_id)
         self.run.threads.dispatch(batch_id)

@@ -45,6 +45,7 @@ def add_spouts(topology: Topology, run: Run, recorder: DeadLetterRecorder) -> No
         run.traces.emitted, run.log.recovered, run.log.away, run.log.overwritten,
         trace_rate=lambda: run.traces.rate, max_traces_per_sec=plan.max_traces_per_sec,
         max_retries_traced_per_sec=plan.max_retries_traced_per_sec, watched=lambda: run.watched.names,
+        keys=run.keys.keys,
     )  # fmt: skip
     for spout in topology.spouts:
         bare = plan.topology.components[spout.id]

@@ -24,6 +24,7 @@ from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.gate_log import gate_log_of
 from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.inbox_files import ChunkKind
+from acktree.checkpoint.key_log import KeyLog
 from acktree.checkpoint.location import location_of, refuse_letters_beside
 from acktree.checkpoint.mirror import Mirror
 from acktree.config import Config
@@ -222,6 +223,7 @@ def _ended(
         stop_session=give_back,
         described=topology.describe(held.partitions),
         log=RunLog(topology.name),
+        keys=KeyLog(plan),
         traces=_traces(held, plan, Config()),
     )
     log.warning(
@@ -269,6 +271,7 @@ def _start(
     door = _door(held) if config.control else None
     traces = _traces(held, plan, config)
     events = EventLog(event_logger or _event_files(held), topology.name)
+    keys = KeyLog(plan)
     run = Run(
         plan=plan,
         checkpoint=held,
@@ -281,6 +284,7 @@ def _start(
         ended=ended,
         stop_session=give_back,
         log=run_log,
+        keys=keys,
         journal=journal,
         recorder=recorder,
         close_door=no_door if door is None else door.close,
@@ -289,7 +293,7 @@ def _start(
         consumers=Consumers(config, topology.name, errors),
         events=events,
         traces=traces,
-        gates=None if acker is None else gate_log_of(plan, acker.still_open),
+        gates=None if acker is None else gate_log_of(plan, acker.still_open, keys),
     )
     commits = recovered_log(held, run, acker)
     add_spouts(topology, run, recorder)

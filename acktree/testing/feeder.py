@@ -48,7 +48,7 @@ class FeederSpout(Spout):
         }
         self.acked: list[Any] = []
         self.failed: list[tuple[Any, Failure]] = []
-        self._fed: deque[tuple[list[Any], Any, str]] = deque()
+        self._fed: deque[tuple[list[Any], Any, str, str | bytes | int | None]] = deque()
         self._ending: list[bool] = []
 
     def __repr__(self) -> str:
@@ -57,8 +57,15 @@ class FeederSpout(Spout):
     def __deepcopy__(self, memo: dict[int, object]) -> Self:
         return copy.copy(self)
 
-    def feed(self, values: Sequence[Any], message_id: Any = None, stream: str = "default") -> None:  # noqa: ANN401
-        """Emit these values next; without a message id they are untracked.
+    def feed(
+        self,
+        values: Sequence[Any],
+        message_id: Any = None,  # noqa: ANN401
+        stream: str = "default",
+        *,
+        key: str | bytes | int | None = None,
+    ) -> None:
+        """Emit these values next; without a message id they are untracked. ``key`` is that of ``emit``.
 
         Raises:
             MisuseError: There is no such stream, or it has another number of fields; or it has ended.
@@ -72,7 +79,7 @@ class FeederSpout(Spout):
         if self._ending:
             what = f"fed {values!r:.80} after end()"
             raise MisuseError(what, "FeederSpout.feed()", "call end() last")
-        self._fed.append((list(values), message_id, stream))
+        self._fed.append((list(values), message_id, stream, key))
 
     def end(self) -> None:
         """Raise EndOfStream once everything fed was emitted."""
@@ -86,12 +93,12 @@ class FeederSpout(Spout):
 
     def next_tuple(self) -> None:
         try:
-            values, message_id, stream = self._fed.popleft()
+            values, message_id, stream, key = self._fed.popleft()
         except IndexError:
             if self._ending:
                 raise EndOfStream from None
             return
-        self._collector.emit(values, message_id=message_id, stream=stream)
+        self._collector.emit(values, message_id=message_id, stream=stream, key=key)
 
     def ack(self, message_id: Any) -> None:  # noqa: ANN401  # whatever was fed
         self.acked.append(message_id)

@@ -15,6 +15,7 @@ from typing import Any, Final, Self
 from acktree import markup
 from acktree.checkpoint.commit_log import Commit, Outcome
 from acktree.checkpoint.gate_log import gate_log_of
+from acktree.checkpoint.key_log import KeyLog
 from acktree.config import Config
 from acktree.core.data.context import forget_cached
 from acktree.core.data.frames import WireRow
@@ -111,7 +112,8 @@ class LocalTopology(RunningTopology):
         self._orders = OperatorOrders(self.plan, self._recorded, self._levels.obey, self._watched)
         self._events = EventLog(event_logger, self.plan.topology.name, is_threaded=False)
         acker = Acker(self.plan)
-        self._gates = gate_log_of(self.plan, acker.ledger.still_open)
+        self._keys = KeyLog(self.plan)
+        self._gates = gate_log_of(self.plan, acker.ledger.still_open, self._keys)
         self._results = BatchResults(
             self.plan,
             MemoryAcker(acker),
@@ -411,7 +413,7 @@ class LocalTopology(RunningTopology):
             self._inbox, self._recorder.record, self._report, lambda first: first + _RESERVED,
             self._recorder.acked, self._recorder.mark_settled, note_emitted=self._recorded.emitted,
             trace_rate=lambda: self._recorded.rate, watched=lambda: self._watched.names,
-            note_failed=self._note_failed,
+            note_failed=self._note_failed, keys=self._keys.keys,
         )  # fmt: skip
         bare = self.plan.topology.components[name]
         spout_copy = copy.deepcopy(given)
@@ -449,9 +451,11 @@ class LocalTopology(RunningTopology):
         self._results.note(by_kind, self.now_ms)
         self._batch_id += 1
         decided = self._results.judge(MicroBatch(self._batch_id, self.now_ms), by_kind, lambda _: iter(()))
-        if self._gates is not None:
-            self._gates.write(Commit(self._batch_id, self.now_ms, -1), Outcome(by_kind, decided.verdicts))
-            self._gates.publish(self._batch_id)
+        for participant in (self._keys, self._gates):
+            if participant is not None:
+                commit = Commit(self._batch_id, self.now_ms, -1)
+                participant.write(commit, Outcome(by_kind, decided.verdicts))
+                participant.publish(self._batch_id)
         for task, verdicts in decided.by_task.items():
             self._tasks[task].dispatch(verdicts)
 

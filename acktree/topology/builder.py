@@ -147,6 +147,10 @@ class BoltDeclarer:
 
     Each grouping adds one input. ``component`` is the id of a spout or bolt, declared before or after;
     ``stream`` is one of its output streams. A bolt may read many streams, each with one grouping.
+
+    ``gate=False`` is for an input of an exactly-once bolt that asks questions. Its tuples come at once, in
+    the tree of their message, and read what the bolt remembers; what they change in it is undone. What is
+    emitted for them stays in their tree, and goes on at once. For them ``flush`` is not called.
     """
 
     def __init__(self, declared: Declared) -> None:
@@ -167,55 +171,72 @@ class BoltDeclarer:
         return self
 
     @naming_keywords
-    def shuffle_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+    def shuffle_grouping(
+        self, component: str, stream: str = DEFAULT_STREAM, *, gate: bool | None = None
+    ) -> BoltDeclarer:
         """Any task, evenly; in the same partition where the level allows it."""
-        return self._add(Input("shuffle_grouping", component, stream))
+        return self._add(Input("shuffle_grouping", component, stream, gate=gate))
 
     @naming_keywords
-    def local_or_shuffle_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+    def local_or_shuffle_grouping(
+        self, component: str, stream: str = DEFAULT_STREAM, *, gate: bool | None = None
+    ) -> BoltDeclarer:
         """The same as ``shuffle_grouping``, which is local where possible."""
-        return self._add(Input("local_or_shuffle_grouping", component, stream))
+        return self._add(Input("local_or_shuffle_grouping", component, stream, gate=gate))
 
     @naming_keywords
-    def none_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+    def none_grouping(
+        self, component: str, stream: str = DEFAULT_STREAM, *, gate: bool | None = None
+    ) -> BoltDeclarer:
         """Any task; the same as ``shuffle_grouping``."""
-        return self._add(Input("none_grouping", component, stream))
+        return self._add(Input("none_grouping", component, stream, gate=gate))
 
     @naming_keywords
     def fields_grouping(
-        self, component: str, fields: Sequence[str], stream: str = DEFAULT_STREAM
+        self, component: str, fields: Sequence[str], stream: str = DEFAULT_STREAM, *, gate: bool | None = None
     ) -> BoltDeclarer:
         """Equal values of these fields to the same task, on every run, machine and Python hash seed."""
-        return self._add(Input("fields_grouping", component, stream, fields))
+        return self._add(Input("fields_grouping", component, stream, fields, gate))
 
     @naming_keywords
     def partial_key_grouping(
-        self, component: str, fields: Sequence[str], stream: str = DEFAULT_STREAM
+        self, component: str, fields: Sequence[str], stream: str = DEFAULT_STREAM, *, gate: bool | None = None
     ) -> BoltDeclarer:
         """Equal values of these fields to the less used of two tasks: for very unevenly distributed keys."""
-        return self._add(Input("partial_key_grouping", component, stream, fields))
+        return self._add(Input("partial_key_grouping", component, stream, fields, gate))
 
     @naming_keywords
-    def global_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+    def global_grouping(
+        self, component: str, stream: str = DEFAULT_STREAM, *, gate: bool | None = None
+    ) -> BoltDeclarer:
         """All tuples to the bolt's lowest task."""
-        return self._add(Input("global_grouping", component, stream))
+        return self._add(Input("global_grouping", component, stream, gate=gate))
 
     @naming_keywords
-    def all_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+    def all_grouping(
+        self, component: str, stream: str = DEFAULT_STREAM, *, gate: bool | None = None
+    ) -> BoltDeclarer:
         """A copy to every task; the message is acked when all copies are."""
-        return self._add(Input("all_grouping", component, stream))
+        return self._add(Input("all_grouping", component, stream, gate=gate))
 
     @naming_keywords
-    def direct_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+    def direct_grouping(
+        self, component: str, stream: str = DEFAULT_STREAM, *, gate: bool | None = None
+    ) -> BoltDeclarer:
         """Only tuples that the source sends to a task with ``emit_direct``."""
-        return self._add(Input("direct_grouping", component, stream))
+        return self._add(Input("direct_grouping", component, stream, gate=gate))
 
     @naming_keywords
     def custom_grouping(
-        self, component: str, grouping: CustomGrouping, stream: str = DEFAULT_STREAM
+        self,
+        component: str,
+        grouping: CustomGrouping,
+        stream: str = DEFAULT_STREAM,
+        *,
+        gate: bool | None = None,
     ) -> BoltDeclarer:
         """The tasks that an instance of the user's own grouping chooses."""
-        return self._add(Input("custom_grouping", component, stream, grouping))
+        return self._add(Input("custom_grouping", component, stream, grouping, gate))
 
     def _add(self, read: Input) -> BoltDeclarer:
         self._declared.inputs.append(read)

@@ -24,12 +24,17 @@ class Subscription:
         source: Id of the component that emits.
         stream: The stream of ``source``.
         grouping: Chooses the bolt's task for each tuple.
+        gate: Whether there is a gate if one of the two is exactly-once. Without one an exactly-once bolt is
+            asked questions.
+        answers_only: Whether it reads what is emitted for questions, and a gate has the rest.
     """
 
     subscriber: str
     source: str
     stream: str
     grouping: Grouping
+    gate: bool = True
+    answers_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,7 @@ class Component:
         message_timeout_secs: A spout's own message timeout. None: the configured one.
         told_columns: Columns of a DataFrame that are the message id of its rows, if it has an
             ``Acknowledger``; else empty.
+        key_column: The column of a DataFrame that is the key of its rows. None: they have none.
         max_concurrency: How many tuples of a task an asynchronous bolt executes at once. None for any other
             component.
         threads: How many tuples of a task a bolt executes at once, each on a thread. None for any other
@@ -79,6 +85,7 @@ class Component:
     max_spout_pending: int | None = None
     message_timeout_secs: float | None = None
     told_columns: tuple[str, ...] = ()
+    key_column: str | None = None
     max_concurrency: int | None = None
     threads: int | None = None
     exactly_once: bool = False

@@ -23,12 +23,14 @@ class Input:
         source: The given component, unchecked.
         stream: The given stream, unchecked.
         argument: The fields or the custom grouping, for the methods that take one.
+        gate: The given ``gate``, unchecked. None: none was given.
     """
 
     method: str
     source: object
     stream: object
     argument: object = None
+    gate: object = None
 
     def __str__(self) -> str:
         given = [shown(self.source)]
@@ -36,6 +38,8 @@ class Input:
             given.append(shown(self.argument))
         if self.stream != DEFAULT_STREAM:
             given.append(f"stream={shown(self.stream)}")
+        if self.gate is not None:
+            given.append(f"gate={shown(self.gate)}")
         return f".{self.method}({', '.join(given)})"
 
 

@@ -1,9 +1,10 @@
 """Gates: where a tuple leaves its tree, and goes on as a message of its own once its messages are ACKED.
 
-There is a gate in front of each input of an exactly-once bolt, and behind each of its outputs. In a finished
-topology a gate is a spout, which the reader subscribes to in place of the source: its messages have attempts,
-a ``Retry`` and dead letters as those of any spout. A gate has one reader, so two readers of a stream have
-their own fates for a tuple.
+There is a gate in front of each input of an exactly-once bolt, and behind each of its outputs; but not for
+questions, which are the tuples of an input with ``gate=False``, nor for what is emitted for them. In a
+finished topology a gate is a spout, which the reader subscribes to in place of the source: its messages have
+attempts, a ``Retry`` and dead letters as those of any spout. A gate has one reader, so two readers of a
+stream have their own fates for a tuple.
 """
 
 from __future__ import annotations
@@ -105,8 +106,8 @@ def with_gates(components: Sequence[Component]) -> list[Component]:
     gates: list[Component] = []
     end = 1 + max((task for each in components for task in each.task_ids), default=0)
     for reader in components:
-        for edge, passed in zip(reader.inputs, read[reader.id].inputs, strict=True):
-            if edge is not passed:
+        for edge, passed in zip(reader.inputs, read[reader.id].inputs, strict=False):
+            if edge.source != passed.source:
                 gates.append(_gate(passed.source, edge, by_id[edge.source], reader.retry, end + len(gates)))
     return sorted([*read.values(), *gates], key=lambda each: each.id)
 
@@ -116,10 +117,16 @@ def _own_retry(component: Component) -> Retry | None:
 
 
 def _gated(reader: Component, by_id: Mapping[str, Component]) -> Iterator[Subscription]:
+    """The inputs of a component, in their order, with gates; then those by which answers come without."""
+    answers: list[Subscription] = []
     for edge in reader.inputs:
-        is_gated = reader.exactly_once or by_id[edge.source].exactly_once
+        source = by_id[edge.source]
+        is_gated = edge.gate and (reader.exactly_once or source.exactly_once)
         name = GATE + "/".join(map(_quoted, (reader.id, edge.source, edge.stream)))
         yield replace(edge, source=name) if is_gated else edge
+        if source.exactly_once and not reader.exactly_once and not all(asks.gate for asks in source.inputs):
+            answers.append(replace(edge, answers_only=True))
+    yield from answers
 
 
 def _quoted(name: str) -> str:

@@ -68,6 +68,11 @@ class Topology:
         """The gates that the tuples of a stream are staged for, by id. Empty if there are none."""
         return self._gates.get((component, stream), ())
 
+    def gates_of_answers(self, component: str, stream: str) -> tuple[str, ...]:
+        """Those of them that have answers to questions, too: their readers are exactly-once themselves."""
+        readers = {gate: self.subscribers(gate, stream)[0] for gate in self.gates(component, stream)}
+        return tuple(gate for gate, edge in readers.items() if self.components[edge.subscriber].exactly_once)
+
     def component_of(self, task_id: int) -> Component:
         """The component of a task. KeyError for an unknown task id."""
         return self._by_task[task_id]

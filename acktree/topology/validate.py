@@ -154,6 +154,7 @@ def _component(each_id: str, each: Declared) -> Component:
         max_spout_pending=_checked_max_spout_pending(each),
         message_timeout_secs=_checked_message_timeout(each),
         told_columns=_told_columns(user_object),
+        key_column=user_object.key if isinstance(user_object, DataFrameSpout) else None,
         max_concurrency=max_concurrency,
         threads=threads,
         exactly_once=exactly_once,
@@ -236,16 +237,34 @@ def _with_inputs(alone: Component, each: Declared, components: Mapping[str, Comp
             fix = "keep one of the two; for two copies of each tuple, add a second bolt of the same class"
             raise each.mistake(what, fix, written)
         grouping = _checked_grouping(each, written, source.streams[stream].fields)
-        if (alone.exactly_once or source.exactly_once) and not isinstance(grouping, _TO_ONE_TASK):
+        gate = _checked_gate(alone, each, written)
+        is_gated = gate and (alone.exactly_once or source.exactly_once)
+        if is_gated and not isinstance(grouping, _TO_ONE_TASK):
             what = f"{each.owner} reads {source.id!r} through a gate, and not by a grouping to one task"
             fix = "use shuffle, fields, partial key or global grouping: a tuple has one fate for each reader"
             raise each.mistake(what, fix, written)
-        inputs.append(Subscription(alone.id, source.id, stream, grouping))
+        inputs.append(Subscription(alone.id, source.id, stream, grouping, gate))
     fields = {components[edge.source].streams[edge.stream].fields for edge in inputs}
     if alone.is_sink and len(fields) > 1:
         what = f"{each.owner} reads streams with other fields than each other"
         raise each.mistake(what, "give each of them a sink of its own, or emit the same fields")
     return replace(alone, inputs=tuple(inputs))
+
+
+def _checked_gate(alone: Component, each: Declared, written: Input) -> bool:
+    """Whether an input has a gate where there may be one."""
+    if written.gate is None:
+        return True
+    if not isinstance(written.gate, bool):
+        raise each.mistake(f"gate of {each.owner} is {shown(written.gate)}", "give True or False", written)
+    if not alone.exactly_once:
+        what = f"{each.owner} has an input with gate={written.gate}, and is not exactly-once"
+        fix = "leave gate out: its tuples come at once; or declare it with set_bolt(..., exactly_once=True)"
+        raise each.mistake(what, fix, written)
+    if alone.is_sink and not written.gate:
+        what = f"{each.owner} has an input without a gate, and a sink writes each tuple once"
+        raise each.mistake(what, "leave gate out; to write at least once, use set_bolt", written)
+    return written.gate
 
 
 def _checked_source(each: Declared, written: Input, components: Mapping[str, Component]) -> Component:

@@ -368,6 +368,23 @@ def test_headers_come_as_they_were_sent(plain: Queue) -> None:
     assert (second, third) == ({"k": "v"}, {})
 
 
+@pytest.mark.parametrize("key", ["header:order", "message_id", lambda message: message["headers"]["order"]])
+def test_a_message_that_comes_again_with_its_key_waits_for_the_first_and_one_without_a_key_does_not(
+    plain: Queue, key: object
+) -> None:
+    properties = pika.BasicProperties(headers={"order": "A-17"}, message_id="m-1")
+    for _ in range(2):
+        plain.channel.basic_publish("", QUEUE, b"keyed", properties)
+        plain.put([b"plain"])
+    with SpoutHarness(RabbitMQSpout(plain.url(), QUEUE, key=key)) as harness:
+        harness.until(lambda: harness.task.open_count == 4, 10, "they come")
+        assert sorted(each.values[0] for each in harness.arrived) == [b"keyed", b"plain", b"plain"]
+        harness.fail([each for each in harness.arrived if each.values[0] == b"keyed"])
+        harness.until(lambda: len(harness.arrived) == 4, 10, "the other one takes its place")
+    with pytest.raises(ConfigError, match="key is 'order'"):
+        RabbitMQSpout(plain.url(), QUEUE, key="order")
+
+
 @pytest.mark.parametrize(
     ("label", "expected"),
     [

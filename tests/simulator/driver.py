@@ -29,6 +29,7 @@ from acktree.checkpoint.files import Files
 from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.inbox_files import ChunkKind, Taken, read_chunk
+from acktree.checkpoint.key_log import KeyLog
 from acktree.checkpoint.memory_log import MemoryOfBatch
 from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
 from acktree.core.ids import root_ids
@@ -111,8 +112,8 @@ class Driver:
             results=BatchResults(self.plan, self.acker, errors, self.journal, totals=self.totals),
             threads=self.threads,
             dead_letters=world.letters, errors=errors, change=Event(), ended=Event(),
-            stop_session=lambda: None, log=RunLog(topology.name), journal=self.journal,
-            recorder=self.recorder,
+            stop_session=lambda: None, log=RunLog(topology.name), keys=KeyLog(self.plan),
+            journal=self.journal, recorder=self.recorder,
         )  # fmt: skip
         commits = recovered_log(self.held, run, self.acker)
         self.progress = run.results.progress

@@ -22,7 +22,7 @@ from acktree import (
     TopologyBuilder,
     submit,
 )  # fmt: skip
-from acktree.testing import LocalCluster
+from acktree.testing import FeederSpout, LocalCluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -169,6 +169,125 @@ def test_each_message_is_counted_and_written_once_though_bolts_raise_after_they_
         assert running.await_termination(timeout_secs=180), running.stats().table()
         assert len(list(running.dead_letters)) == sum(n % 10 == 0 for n in range(len(SENTENCES)))
     check(tmp_path)
+
+
+class Asked(BasicBolt):
+    """Counts words, and answers how often a word came; then it changes what it remembers."""
+
+    outputs = ["word", "count"]
+    remembers = ["counts"]
+
+    def __init__(self):
+        self.counts = {}
+
+    def execute(self, tup, collector):
+        word = tup["word"]
+        count, self.counts[word] = self.counts.get(word, 0), self.counts.get(word, 0) + 1
+        if tup.component == "questions":
+            collector.emit([word, count])
+
+
+class Answers(BasicBolt):
+    """Writes each answer to a file, and fails the questions about some."""
+
+    def __init__(self, folder: str):
+        self.folder = folder
+
+    def execute(self, tup, collector):
+        (Path(self.folder) / f"{tup['word']}.{tup['count']}").touch()
+        if tup["word"] == "b":
+            raise ValueError("an answer that fails")
+
+
+@pytest.mark.parametrize("place", ["spark", "local"])
+def test_messages_with_keys_count_once_and_questions_are_answered_in_their_tree(
+    spark: SparkSession, tmp_path: Path, place: str
+) -> None:
+    words, questions = FeederSpout(["word"]), FeederSpout(["word"])
+    builder = TopologyBuilder("asked")
+    builder.set_spout("words", words, parallelism=2)
+    builder.set_spout("questions", questions)
+    asked = builder.set_bolt("asked", Asked(), parallelism=2, exactly_once=True)
+    asked.fields_grouping("words", ["word"]).fields_grouping("questions", ["word"], gate=False)
+    builder.set_bolt("answers", Answers(str(tmp_path))).shuffle_grouping("asked")
+    topology, config = builder.create_topology(), Config(partitions=2)
+    with LocalCluster() as cluster:
+        if place == "spark":
+            running = submit(topology, checkpoint=tmp_path / "checkpoint", spark=spark, config=config)
+        else:
+            running = cluster.submit(topology, config=config)
+        with running:
+            for n in range(12):  # each of four messages is delivered three times
+                words.feed(["ab"[n % 2]], message_id=n, key=f"message {n % 4}")
+            while len(words.acked) < 12 or not running.await_idle(1):
+                running.await_idle(0.1)
+            for n, word in enumerate("aabb"):
+                questions.feed([word], message_id=n)
+            while len(questions.acked) + len(questions.failed) < 4:
+                running.await_idle(0.1)
+            words.feed(["a"], message_id=12, key="message 0")
+            words.end()
+            questions.end()
+            assert running.await_termination(120)
+    assert sorted(words.acked) == [*range(13)]
+    assert (sorted(questions.acked), sorted(n for n, _ in questions.failed)) == ([0, 1], [2, 3])
+    # Each of the two answers of a word is 2; if one question had seen the other, one would be 3.
+    assert {file.name for file in tmp_path.glob("[ab].*")} >= {"a.2", "b.2"}
+    assert {file.name for file in tmp_path.glob("[ab].*")} <= {"a.2", "a.3", "b.2", "b.3"}
+
+
+def test_rows_of_a_dataframe_with_one_key_count_once(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [{"n": n, "word": "ab"[n % 2], "event": f"event {n % 4}"} for n in range(40)]
+    rows += [{"n": 40 + n, "word": "a", "event": None} for n in range(3)] + [
+        {"n": 43, "word": "a", "event": ""}
+    ]
+    (tmp_path / "in").mkdir()
+    for part in range(4):
+        lines = [json.dumps(row) for row in rows[part::4]]
+        (tmp_path / "in" / f"{part}.json").write_text("\n".join(lines))
+    stream = spark.readStream.schema("n long, word string, event string").option("maxFilesPerTrigger", 2)
+    frame = stream.json(str(tmp_path / "in"))
+    builder = TopologyBuilder("keyed")
+    spout = DataFrameSpout(frame, message_id="n", key="event", ends=True)
+    builder.set_spout("rows", spout, retry=QUICK)
+    builder.set_bolt("fails", FailsFirst(), parallelism=2).shuffle_grouping("rows")
+    builder.set_bolt("totals", CountsAll(str(tmp_path)), exactly_once=True).global_grouping("fails")
+    with submit(
+        builder.create_topology(),
+        checkpoint=tmp_path / "checkpoint",
+        spark=spark,
+        config=Config(partitions=2),
+    ) as running:
+        assert running.await_termination(timeout_secs=180), running.stats().table()
+        [letter] = running.dead_letters
+    assert "the key of a message is empty" in letter.reason
+    assert eval((tmp_path / FILE).read_text()) == {"a": 2 + 3, "b": 2}
+
+
+class FailsFirst(BasicBolt):
+    """Emits the word, and fails the first attempt of each third row."""
+
+    outputs = ["word"]
+
+    def execute(self, tup, collector):
+        collector.emit([tup["word"]])
+        if tup["n"] % 3 == 0 and tup.attempt == 1:
+            raise ValueError("a first attempt")
+
+
+class CountsAll(BasicBolt):
+    """Counts words, and writes the counts to a file."""
+
+    remembers = ["counts"]
+
+    def __init__(self, folder: str):
+        self.folder, self.counts = folder, {}
+
+    def execute(self, tup, collector):
+        self.counts[tup["word"]] = self.counts.get(tup["word"], 0) + 1
+
+    def flush(self, collector):
+        (Path(self.folder) / FILE).write_text(repr(self.counts))
 
 
 def test_local_cluster_counts_the_same(tmp_path: Path) -> None:

@@ -163,7 +163,7 @@ MEMBERS = """
             dead_letter_limit_ratio dead_letter_limit_window_secs dead_letters_url debug
             enable_message_timeouts
             error_throttle_interval_secs eventlogger_executors execute_timeout_secs
-            fail_forgotten from_mapping inbox_max_bytes inbox_max_messages log_format
+            fail_forgotten from_mapping inbox_max_bytes inbox_max_messages key_retention_secs log_format
             max_error_report_per_interval max_spout_pending max_traces_per_sec message_timeout_secs
             otlp_endpoint partitions run_salt spout_wait_park_microsec spout_wait_progressive_level1_count
             spout_wait_progressive_level2_count spout_wait_progressive_level3_sleep_millis
@@ -239,7 +239,7 @@ MEMBERS = """
     SubmittedTopology: activate await_idle await_termination checkpoint deactivate dead_letters describe
             debug errors events has_ended is_running is_warm kill message_timeout_secs name rebalance stats
             traces
-    Subscription: grouping source stream subscriber
+    Subscription: answers_only gate grouping source stream subscriber
     TaskContext: add_task_hook cached checkpoint_id component_id input_fields max_spout_pending now_ms
             open_message_ids register_counter register_gauge register_histogram register_meter
             register_timer resource task_id task_ids task_index tasks topology_name txid
@@ -247,7 +247,8 @@ MEMBERS = """
     TaskInfo: component_id host interval_secs port task_id timestamp
     TaskStats: held metrics not_asked_secs oldest_held_secs streams total
     TimerMetric: kind taken time update
-    Topology: bolts component_of components describe gates levels name spouts subscribers subscriptions tasks
+    Topology: bolts component_of components describe gates gates_of_answers levels name spouts subscribers
+              subscriptions tasks
     TopologyBuilder: create_topology set_bolt set_sink set_spout
     Trace: children failed message more tuples unacked
     TracedMessage: attempt component emitted_ms label message_id reason retry_of root spout stream task_id

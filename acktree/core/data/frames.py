@@ -61,6 +61,8 @@ class Kind(IntEnum):
     """Values of rows of a DataFrame, by root; the acker keeps them while the rows are open."""
     IDS = 11
     """Message ids of rows of a DataFrame, by root; the acker keeps them while the rows are open."""
+    KEYS = 27
+    """Digests of the keys of rows of a DataFrame, with their roots, for the driver."""
     STAGED = 26
     """Tuples in front of a gate, with their roots, for the driver."""
     FORGOTTEN = 12

@@ -34,6 +34,20 @@ _UNKNOWN_TYPES: Final = frozenset({"YearMonthIntervalType", "CalendarIntervalTyp
 """Types of Spark that pyarrow has no arrays for, or that Spark does not convert to Arrow."""
 
 
+_KEY_TYPES: Final = frozenset(
+    {
+        "StringType",
+        "VarcharType",
+        "CharType",
+        "BinaryType",
+        "ByteType",
+        "ShortType",
+        "IntegerType",
+        "LongType",
+    }
+)
+
+
 _NESTED_TYPES: Final = frozenset({"ArrayType", "MapType", "StructType"})
 
 
@@ -68,6 +82,21 @@ def refuse_nested_ids(component: str, schema: StructType, id_columns: Sequence[s
                 f"spout {component!r}, which has an acknowledger",
                 'name columns of plain values; of a struct its parts: df.withColumn("id", col("key.id"))',
             )
+
+
+def refuse_other_keys(component: str, schema: StructType, key: str) -> None:
+    """Check, before the query starts, that a column has values that may be keys.
+
+    Raises:
+        TopologyError: Names the column.
+    """
+    kind = schema[key].dataType
+    if type(kind).__name__ not in _KEY_TYPES:
+        raise TopologyError(
+            f"the key {key!r} has the type {kind.simpleString()}: a key is a text, bytes or an integer",
+            f"spout {component!r}",
+            f"cast it: df.withColumn({key!r}, col.cast('string'))",
+        )
 
 
 def _type_names(kind: DataType) -> Iterator[str]:

@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F  # noqa: N812  # the usual name
 
 from acktree.dataframe_spout import DataFrameSpout
-from acktree.spark.query.dataframe import refuse_nested_ids, refuse_unknown_types, rows_as_wire
+from acktree.spark.query.dataframe import (
+    refuse_nested_ids,
+    refuse_other_keys,
+    refuse_unknown_types,
+    rows_as_wire,
+)
 from acktree.spark.query.keys import partition_keys
 from acktree.spark.query.operators import Places, RememberingOperator, combining_stage, mapped_level
 from acktree.spark.query.source import FORMAT, PATIENCE_BESIDE_ROWS_SECS, PATIENCE_SECS, InboxSource
@@ -63,6 +68,8 @@ def ladder(
         refuse_unknown_types(name, frame.schema)
         if spout.acknowledger is not None:
             refuse_nested_ids(name, frame.schema, spout.id_columns)
+        if spout.key is not None:
+            refuse_other_keys(name, frame.schema, spout.key)
         to_wire = rows_as_wire(plan, name, is_tracked=spout.message_id is not None)
         # mapInArrow looks columns up by name, and a dot in a name would mean a struct's field. So they are
         # numbered.

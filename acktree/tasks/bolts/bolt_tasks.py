@@ -17,7 +17,14 @@ from acktree.topology.model import Component
 __all__ = ["bolt_task"]
 
 
-def bolt_task(component: Component, task: int, outputs: Outputs, store: StateStore | None) -> BoltTask:
+def bolt_task(
+    component: Component,
+    task: int,
+    outputs: Outputs,
+    store: StateStore | None,
+    *,
+    are_questions: bool = False,
+) -> BoltTask:
     """The task of a bolt, of the kind that the bolt is."""
     try:
         bolt = pickle.loads(outputs.plan.pickles[component.id])
@@ -32,4 +39,4 @@ def bolt_task(component: Component, task: int, outputs: Outputs, store: StateSto
         kind = ArrowBoltTask
     elif isinstance(bolt, BasicBolt):
         kind = ConcurrentBasicTask if is_concurrent else BasicBoltTask
-    return kind(bolt, component, task, outputs, store)
+    return kind(bolt, component, task, outputs, store, are_questions=are_questions)

@@ -54,6 +54,8 @@ class ConcurrentTask(BoltTask):
         task: int,
         outputs: Outputs,
         store: StateStore | None,
+        *,
+        are_questions: bool = False,
     ) -> None:
         self.name, self.in_threads = component.id, component.threads is not None
         self.concurrency = component.threads or component.max_concurrency or 1
@@ -62,7 +64,7 @@ class ConcurrentTask(BoltTask):
         self._threads: dict[Call, ThreadCall] = {}
         self.place = Place(outputs.plan.topology.name, component.id, task, outputs.batch_id)
         self.place.roots = _roots_of_call
-        super().__init__(bolt, component, task, outputs, store)
+        super().__init__(bolt, component, task, outputs, store, are_questions=are_questions)
         if self.broken is None and self.in_threads and component.remembers:
             self.turns.watch(self.bolt, component.remembers)
 

@@ -17,12 +17,14 @@ from itertools import chain
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 
 from acktree.core.data.fields import DEFAULT_STREAM
 from acktree.core.data.frames import Frame, Kind, WireRow, put_together
 from acktree.core.data.row_hashes import hash_rows_anyhow
 from acktree.core.data.values import batch_from_bytes
 from acktree.core.ids import Int32s, Int64s, root_ids, row_root_ids
+from acktree.core.spouts.keys import column_digests
 from acktree.core.state.store import Draft, StateStore
 from acktree.core.tracking.attempts import CHOSEN
 from acktree.core.tracking.lineage import Sparse
@@ -115,7 +117,7 @@ def run_level(
         component = plan.topology.components[bolt]
         given = frames.get(bolt, []) + outputs.local.pop(bolt, [])
         is_whole = component.exactly_once and not component.is_sink  # a sink fails rows, and writes once
-        run = partial(_run_whole, begun) if is_whole else partial(_run_part, outputs)
+        run = partial(_run_exactly_once, begun, outputs) if is_whole else partial(_run_part, outputs)
         wholes += run(component, given, _tick_secs(broadcast, bolt, plan), store)
     yield from outputs.wire_rows()
     yield from wholes
@@ -162,19 +164,41 @@ def _run_part(
     return ()
 
 
+def _run_exactly_once(
+    begun: Callable[[], Outputs],
+    outputs: Outputs,
+    component: Component,
+    frames: list[Frame],
+    tick_secs: float | None,
+    store: StateStore | None,
+) -> Iterator[WireRow]:
+    """Run an exactly-once bolt, and then let it answer questions, on the memory that it has now."""
+    components = outputs.plan.topology.components
+    passed = [frame for frame in frames if components[frame.component].gated is not None]
+    wholes = _run_whole(begun, component, passed, tick_secs, store)
+    for reader, local in chain.from_iterable(whole.local.items() for whole in wholes):
+        outputs.local.setdefault(reader, []).extend(local)
+    if len(passed) < len(frames):
+        questions = [frame for frame in frames if components[frame.component].gated is None]
+        draft = None if store is None else Draft(store)  # never committed: a question changes nothing
+        _run_bolt(component, questions, None, outputs, draft, are_questions=True)
+    return chain.from_iterable(whole.wire_rows() for whole in wholes)
+
+
 def _run_whole(
     begun: Callable[[], Outputs],
     component: Component,
     frames: list[Frame],
     tick_secs: float | None,
     store: StateStore | None,
-) -> Iterable[WireRow]:
+) -> list[Outputs]:
     """Run an exactly-once bolt: of a tuple that fails neither memory nor what was emitted for it stays.
 
     It runs again without the tuples that failed, on the memory from before. If others fail then, they do so
-    at random: the rest runs in pieces, each of which stays if none of its tuples fails. A bolt with a
-    ``flush`` of its own is not run in pieces, since it ends its micro-batch there. All that it emits is
-    staged in front of gates, so there are no frames for other levels in between.
+    at random: the rest runs in pieces, each of which stays if none of its tuples fails. Two bolts are not run
+    in pieces: one with a ``flush`` of its own, since it ends its micro-batch there, and one whose tuples go
+    on without a gate, since the frames of a task are numbered in one run. Returns the outputs of the runs
+    that stay; the failures of the others are in the first.
     """
     failures, wholes = begun(), list[Outputs]()
     memory = None if store is None else Draft(store)
@@ -198,14 +222,15 @@ def _run_whole(
                 f"level {outputs.level}",
                 "this is a bug in acktree: please report it",
             )
-        pieces = 1 if flushes or not runs else min(len(failed) + 1, max(1, count))
+        is_cut = runs and not flushes and not outputs.has_frames
+        pieces = min(len(failed) + 1, max(1, count)) if is_cut else 1
         cut = [_piece(rest, count * n // pieces, count * (n + 1) // pieces) for n in range(pieces)]
         ticks = [tick_secs] + [None] * (pieces - 1)
         waiting += [(piece, tick, runs + 1) for piece, tick in zip(cut, ticks, strict=True)][::-1]
     if memory is not None:
         memory.commit()
     wholes[0].take_failures(failures)
-    return chain.from_iterable(outputs.wire_rows() for outputs in wholes)
+    return wholes
 
 
 def _piece(frames: Iterable[Frame], first: int, end: int) -> list[Frame]:
@@ -231,6 +256,8 @@ def _run_bolt(
     tick_secs: float | None,
     outputs: Outputs,
     store: StateStore | None,
+    *,
+    are_questions: bool = False,
 ) -> bool:
     """Run the tasks of a bolt; returns whether the bolt has a ``flush`` of its own."""
     flushes = False
@@ -243,7 +270,7 @@ def _run_bolt(
         given = by_task.get(task, [])
         if not given and tick_secs is None:
             continue
-        running: BoltTask = bolt_task(component, task, outputs, store)
+        running: BoltTask = bolt_task(component, task, outputs, store, are_questions=are_questions)
         flushes = running.flushes
         if tick_secs is not None:
             running.tick(tick_secs)
@@ -291,8 +318,23 @@ def _emit_rows(row: WireRow, outputs: Outputs, order: OperatorOrder | None) -> N
             outputs.payload(roots, row.body)
         if component.told_columns:
             outputs.ids(roots, values.select(list(component.told_columns)))
+        if component.key_column is not None:
+            refused = {**refused, **_keys_of_rows(component, values, roots, outputs)}
     for refused_row, error in refused.items():
         outputs.refuse(name, task, rows.lineage.roots_of(np.array([refused_row])), error)
+
+
+def _keys_of_rows(
+    component: Component, values: pa.RecordBatch, roots: Int64s, outputs: Outputs
+) -> dict[int, MisuseError]:
+    """Tell the driver the keys of rows of a DataFrame; returns the rows whose keys are refused."""
+    column = values.column(component.streams[DEFAULT_STREAM].fields.index(str(component.key_column)))
+    where = f"spout {component.id!r}, column {component.key_column!r}"
+    digests, refused = column_digests(component.id, column, where)
+    has_key = np.array([bool(digest) for digest in digests])
+    if has_key.any():
+        outputs.keys(roots[has_key], [digest for digest in digests if digest])
+    return refused
 
 
 def _attempts(roots: Int64s, trace_rate: float) -> Int32s | None:

@@ -77,6 +77,7 @@ class Outputs:
         self._resets: list[Int64s] = []
         self._payloads: list[tuple[Int64s, Buffer]] = []
         self._ids: list[tuple[Int64s, pa.RecordBatch]] = []
+        self._keys: list[tuple[Int64s, bytes]] = []
         self._staged: list[tuple[str, Int64s, Int64s, pa.RecordBatch]] = []
         self._forgotten: dict[str, list[Int64s]] = {}
         self._metrics: list[bytes] = []
@@ -146,6 +147,10 @@ class Outputs:
         """Add the message ids of rows of a DataFrame, one row each, for an ``Acknowledger``."""
         self._ids.append((roots, message_ids))
 
+    def keys(self, roots: Int64s, digests: Sequence[bytes]) -> None:
+        """Add the digests of the keys of rows of a DataFrame."""
+        self._keys.append((roots, b"".join(digests)))
+
     def stage(self, gate: str, degrees: Int64s, roots: Int64s, values: pa.RecordBatch) -> None:
         """Add tuples in front of a gate.
 
@@ -154,6 +159,11 @@ class Outputs:
             roots: The roots of all tuples, shape (sum of ``degrees``,).
         """
         self._staged.append((gate, degrees, roots, values))
+
+    @property
+    def has_frames(self) -> bool:
+        """Whether there are tuples that go on in this micro-batch, and not only through gates."""
+        return bool(self._frames or self.local)
 
     @property
     def failed_roots(self) -> Int64s:
@@ -237,6 +247,8 @@ class Outputs:
             yield self._row(Kind.PAYLOADS, pack(roots), values)
         for roots, message_ids in self._ids:
             yield self._row(Kind.IDS, pack(roots), batch_to_bytes(message_ids))
+        for roots, digests in self._keys:
+            yield self._row(Kind.KEYS, pack(roots), digests)
         for gate, degrees, roots, values in self._staged:
             yield self._row(Kind.STAGED, gate.encode(), pack(degrees, roots, batch_to_bytes(values)))
         for component, forgotten in self._forgotten.items():

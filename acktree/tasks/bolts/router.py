@@ -146,10 +146,14 @@ class Router:
         """Make frames for each subscriber; returns which tasks were chosen."""
         count, choices = emission.batch.num_rows, list[Choice]()
         self._outputs.counters.add(self._component.id, self._task, emission.stream, "emitted", count)
-        for gate in self._plan.topology.gates(self._component.id, emission.stream):
+        topology = self._plan.topology
+        gates_of = topology.gates_of_answers if rows.are_questions else topology.gates
+        for gate in gates_of(self._component.id, emission.stream):
             self._outputs.stage(gate, *_roots_of(emission, rows), plain(emission.batch))
             self._outputs.counters.add(self._component.id, self._task, emission.stream, "transferred", count)
         routes = self._routes_of(emission.stream)
+        if not rows.are_questions:
+            routes = [route for route in routes if not route.subscription.answers_only]
         needs_mixes = any(
             isinstance(route.chooser, Chooser) and route.chooser.needs_mixes for route in routes
         )

@@ -43,7 +43,10 @@ class InboundRows:
         came_ms: The clock of the micro-batch that brought the rows; -1 if latency is not measured.
         began: Row -> when its execution began, in seconds of a monotonic clock; empty if not sampled.
         timer: Times some of the rows for an observer; None for none.
+        are_questions: Whether they came to an exactly-once bolt without a gate.
     """
+
+    are_questions = False
 
     def __init__(
         self,

@@ -70,12 +70,15 @@ class BoltTask(ABC):
         task: int,
         outputs: Outputs,
         store: StateStore | None,
+        *,
+        are_questions: bool = False,
     ) -> None:
         """Prepare the task's copy of the bolt.
 
         Args:
             bolt: The copy, or the exception that unpickling it raised.
             store: The state of this partition; None on a level where nothing is remembered.
+            are_questions: Whether an exactly-once bolt is given questions alone. It does not flush.
         """
         self.component, self.task, self.outputs = component, task, outputs
         self.plan = outputs.plan
@@ -87,7 +90,8 @@ class BoltTask(ABC):
         """Why what the bolt remembers must not be saved in this micro-batch."""
         self.broken: BaseException | None = bolt if isinstance(bolt, BaseException) else None
         self.bolt = bolt
-        self.flushes = _overrides(bolt, "flush", self.contract)
+        self.are_questions = are_questions
+        self.flushes = not are_questions and _overrides(bolt, "flush", self.contract)
         self.seen: list[InboundRows] = []
         """All rows of this micro-batch, if a later hook or the save of the memory may fail them."""
         self.started: list[float] = []
@@ -267,6 +271,8 @@ class BoltTask(ABC):
         source = self.plan.topology.components[frame.component].gated or frame.component
         rows = InboundRows(source, frame.stream, frame.source_tasks, stream.fields, frame.lineage, columns)
         rows.owner = self.owner
+        if self.are_questions:
+            rows.are_questions = True
         for observer in self.observers:
             observer.received(rows, self.component.id, self.task)
         if self.memory is not None or self.flushes:

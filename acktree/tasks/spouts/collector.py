@@ -28,6 +28,7 @@ import pyarrow as pa
 from acktree.core.data.fields import StreamDeclaration
 from acktree.core.data.values import ANYWHERE, LOOKED_AT, quick_look
 from acktree.core.ids import Int32s
+from acktree.core.spouts.keys import key_digests
 from acktree.core.spouts.pending import MessageIds
 from acktree.core.tracking.attempts import MOST_ATTEMPTS, NAMED
 from acktree.core.tracking.trace_parent import TraceParent
@@ -92,6 +93,9 @@ class SpoutCollector(SpoutOutputCollector):
         self.row_count = 0
         self._untracked_count = 0
         self._weight = 0
+        self._digest = key_digests(component.id)
+        self.has_keys = False
+        """Whether any message had a key."""
 
     @property
     def tracked_count(self) -> int:
@@ -144,6 +148,7 @@ class SpoutCollector(SpoutOutputCollector):
         attempt: int = 1,
         trace: bool | str = False,  # noqa: FBT001, FBT002
         label: str | None = None,
+        key: str | bytes | int | None = None,
     ) -> None:
         run = self._run
         if run.stream is not stream or run.has_ids is (message_id is None):
@@ -163,8 +168,8 @@ class SpoutCollector(SpoutOutputCollector):
                     break
         if self._keeps_ids and run.is_tracked and type(message_id) not in _PLAIN_IDS:
             refuse_unpicklable([message_id], self._where)
-        if attempt != 1 or trace or label is not None:
-            message_id = self._noted(run, message_id, attempt, trace, label)
+        if attempt != 1 or trace or label is not None or key is not None:
+            message_id = self._noted(run, message_id, attempt, trace, name=self._name(message_id, label, key))
         try:
             # From here on no other thread is let in before the id is written: see rule 3.
             # Counted first: to count one that was not emitted does no harm until all are taken.
@@ -200,6 +205,7 @@ class SpoutCollector(SpoutOutputCollector):
         attempt: int = 1,
         trace: bool | str = False,
         label: str | None = None,
+        key: str | bytes | int | None = None,
     ) -> None:
         declaration = self._streams.chosen_by_emitter(stream, task_id)
         with self._lock:
@@ -212,8 +218,9 @@ class SpoutCollector(SpoutOutputCollector):
                 run = self._weighed(self._direct, run, values)
             if run.is_tracked and self._keeps_ids and type(message_id) not in _PLAIN_IDS:
                 refuse_unpicklable([message_id], self._where)
-            if attempt != 1 or trace or label is not None:
-                message_id = self._noted(run, message_id, attempt, trace, label)
+            if attempt != 1 or trace or label is not None or key is not None:
+                name = self._name(message_id, label, key)
+                message_id = self._noted(run, message_id, attempt, trace, name=name)
             self.row_count += 1
             run.write(values, message_id, task_id)
         if not run.is_tracked:
@@ -225,18 +232,35 @@ class SpoutCollector(SpoutOutputCollector):
         message_id: object,
         attempt: int,
         trace: bool | str,  # noqa: FBT001  # as emit
-        label: str | None,
+        *,
+        name: tuple[str, bytes],
     ) -> object:
         """What to write for the id of a message, with what else is known of it."""
         number, parent = self._marked(attempt, trace, message_id)
-        name = "" if label is None else checked_label(label, f"{self._where}, emit(label=...)")
-        if name and message_id is None:
-            raise MisuseError(
-                f"emit() with label={name!r:.60} and no message id", self._where, "give a message id"
-            )
-        if name and run.is_tracked:
-            message_id = Labelled(message_id, name)
+        if any(name) and run.is_tracked:
+            message_id = Labelled(message_id, *name)
         return run.noted(message_id, number, parent)
+
+    def _name(self, message_id: object, label: str | None, key: object) -> tuple[str, bytes]:
+        """The label of a message and the digest of its key, checked; each may be empty."""
+        name = "" if label is None else checked_label(label, f"{self._where}, emit(label=...)")
+        digest = b"" if key is None else self._checked_key(key, f"{self._where}, emit(key=...)")
+        if (name or digest) and message_id is None:
+            given = f"label={name!r:.60}" if name else f"key={key!r:.60}"
+            raise MisuseError(f"emit() with {given} and no message id", self._where, "give a message id")
+        return name, digest
+
+    def _checked_key(self, key: object, where: str) -> bytes:
+        """The digest of a key."""
+        if not self._is_tracking:
+            raise MisuseError(
+                "a message has a key, and nothing tracks messages: whether it was ACKED is never known",
+                where,
+                "leave acker_executors=0 out of Config, or leave key out",
+            )
+        digest = self._digest(key, where)
+        self.has_keys = True
+        return digest
 
     def _marked(
         self,
@@ -328,6 +352,7 @@ class SpoutCollector(SpoutOutputCollector):
         stream: str = "default",
         *,
         attempts: Sequence[int] | npt.NDArray[Any] | pa.Array | None = None,
+        keys: Sequence[object] | npt.NDArray[Any] | pa.Array | None = None,
     ) -> None:
         where = self._where
         checked = batch_of_stream(batch, self._streams.chosen_by_groupings(stream), where)
@@ -335,6 +360,8 @@ class SpoutCollector(SpoutOutputCollector):
         ids = None if message_ids is None else ids_of(message_ids, count, where)
         if ids is not None and self._keeps_ids:
             refuse_unpicklable(ids, where)
+        if keys is not None:
+            ids = self._keyed(ids, keys, count)
         numbers = None if attempts is None else _checked_attempts(attempts, where)
         if numbers is not None and len(numbers) != count:
             what = f"emit_batch() of {count} rows with {len(numbers)} attempts"
@@ -357,6 +384,21 @@ class SpoutCollector(SpoutOutputCollector):
         if not is_tracked and ids is not None:
             listed = ids.tolist() if isinstance(ids, np.ndarray) else ids
             self._unacked += [(stream, message_id) for message_id in listed]
+
+    def _keyed(
+        self, ids: MessageIds | None, keys: Sequence[object] | npt.NDArray[Any] | pa.Array, count: int
+    ) -> MessageIds:
+        """The message ids of a batch, with the keys of its rows."""
+        where = f"{self._where}, emit_batch(keys=...)"
+        listed = keys.to_pylist() if isinstance(keys, pa.Array | pa.ChunkedArray) else list(keys)
+        if ids is None or len(listed) != count:
+            what = f"emit_batch() of {count} rows with {len(listed)} keys"
+            how = "give one key for each row, None where it has none, and message ids"
+            raise MisuseError(what if ids is not None else f"{what} and no message ids", where, how)
+        digests = [b"" if key is None else self._checked_key(key, where) for key in listed]
+        plain = ids.tolist() if isinstance(ids, np.ndarray) else ids
+        pairs = zip(plain, digests, strict=True)
+        return [Labelled(message_id, "", digest) if digest else message_id for message_id, digest in pairs]
 
     def emit_encoded(self, batch: pa.RecordBatch, message_ids: list[int], stream: str) -> None:
         """Emit tracked rows of a gate as a chunk has them: no value is unpickled."""

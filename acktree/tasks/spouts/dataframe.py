@@ -20,6 +20,7 @@ from acktree.core.data.batches import alone
 from acktree.core.data.fields import DEFAULT_STREAM
 from acktree.core.data.reading import decoded
 from acktree.core.data.values import batch_to_bytes
+from acktree.core.spouts.keys import column_digests
 from acktree.core.spouts.retry import Retry, RetryAt
 from acktree.core.tracking.verdicts import Failure
 from acktree.dataframe_spout import DataFrameSpout
@@ -29,6 +30,7 @@ from acktree.tasks.payloads import Payload, is_among
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.dependencies import dependency_of
 from acktree.tasks.spouts.host import SpoutHost
+from acktree.tasks.spouts.labels import Labelled, id_of
 from acktree.tasks.spouts.retries import NO_CHUNK, Attempt, Redriven, RedrivenLetter, concat_rows
 from acktree.tasks.spouts.task import SpoutTask
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
@@ -156,7 +158,7 @@ class DataFrameTask(SpoutTask):
             if root in self._parked:  # delivered again after a crash, and parked already
                 continue
             message_id = self._message_id(values)
-            is_over = self.recovery.is_dead_letter(root)
+            is_over = self.recovery.is_dead_letter(root) or self._key(values)[1]
             dependency = None if is_over else dependency_of(failure)
             if dependency is not None:
                 yield _Parked(now_ms, message_id, values, root, dependency)
@@ -201,12 +203,21 @@ class DataFrameTask(SpoutTask):
             else:
                 self._retries.hold(attempt, one.dependency, now_ms)
         if self._acknowledger is not None:
-            self._hooks.call(self._acknowledger.open_batch, [one.message_id for one in parked])
+            self._hooks.call(self._acknowledger.open_batch, [id_of(one.message_id) for one in parked])
 
     def _message_id(self, values: pa.RecordBatch) -> object:
         if not self._id_columns:
             return Redriven(NO_CHUNK)
-        return _ids_in(values.select(self._id_columns))[0]
+        message_id, (digest, _) = _ids_in(values.select(self._id_columns))[0], self._key(values)
+        return Labelled(message_id, "", digest) if digest else message_id
+
+    def _key(self, values: pa.RecordBatch) -> tuple[bytes, bool]:
+        """The digest of the key of a row, empty for none; and whether it is refused."""
+        if self.component.key_column is None:
+            return b"", False
+        key = values.column(self.component.streams[DEFAULT_STREAM].fields.index(self.component.key_column))
+        [digest], refused = column_digests(self.component.id, key, "")
+        return digest, bool(refused)
 
 
 def _ids_in(message_ids: pa.RecordBatch) -> Sequence[object]:

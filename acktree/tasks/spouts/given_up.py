@@ -67,7 +67,9 @@ class GivenUp:
             parts.reporter.count(letter.attempt.stream, "dead_lettered", 1)
         given_up = self._retries.records
         chunks = self._retries.record()
-        self.mark_settled([attempt.message_id for attempt, _, _ in given_up], now_ms)
+        message_ids = [attempt.message_id for attempt, _, _ in given_up]
+        self.mark_settled(message_ids, now_ms)
+        parts.host.keys.give_up(message_ids)
         failures = [
             (id_of(p.message_id), f) for p, f, _ in given_up if not isinstance(p.message_id, Redriven)
         ]

@@ -35,6 +35,7 @@ class HandOver:
         self._spout, self._component, self._task = parts.spout, parts.component, parts.task
         self._host, self._chunks, self._retries = parts.host, parts.chunks, parts.retries
         self._hooks, self._reporter = parts.task_hooks, parts.reporter
+        self._roots_of = parts.recovery.roots_of
         self._next_sequence = first_sequence
         self._reserved = parts.host.reserve(first_sequence)
         self._marks = TraceMarks(
@@ -76,7 +77,10 @@ class HandOver:
         if not runs:
             return False
         chunks = [self._chunk_of(run, position, now_ms) for run in runs]
-        self._chunks.announce([chunk for run, chunk in zip(runs, chunks, strict=True) if run.is_tracked])
+        tracked = [
+            (chunk, run.message_ids) for run, chunk in zip(runs, chunks, strict=True) if run.is_tracked
+        ]
+        self._announce(tracked)
         number = self._host.inbox.append(chunks)
         for offset, (run, chunk) in enumerate(zip(runs, chunks, strict=True)):
             if run.is_tracked:
@@ -92,7 +96,7 @@ class HandOver:
         for stream, attempts in due.items():
             parts = list(self._retries.payloads_of(attempts, self._host.inbox.read))
             chunks = [self._next_attempts(stream, part, now_ms) for part in parts]
-            self._chunks.announce(chunks)
+            self._announce([(chunk, part.message_ids) for chunk, part in zip(chunks, parts, strict=True)])
             # All or none: the chunks that are released below may hold messages of each.
             number = self._host.inbox.append(chunks)
             earlier = {attempt.chunk for attempt in attempts}
@@ -108,6 +112,12 @@ class HandOver:
             self._reporter.count(stream, "retried", sum(attempt.attempt > 0 for attempt in attempts))
             self._hooks.emitted(chunks)
         return bool(due)
+
+    def _announce(self, chunks: Sequence[tuple[Chunk, MessageIds]]) -> None:
+        """Before chunks of tracked messages are handed over."""
+        self._chunks.announce([chunk for chunk, _ in chunks])
+        for chunk, message_ids in chunks if self._host.keys.is_used else ():
+            self._host.keys.sent(self._roots_of(chunk.sequences), message_ids)
 
     def _chunk_of(self, run: Run, position: bytes, now_ms: int) -> Chunk:
         first, attempts = self.sequences(len(run)), run.attempts

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from acktree.core.spouts.pending import MessageIds
 from acktree.core.stats.numbers import Outage
 from acktree.core.tracking.verdicts import Failure
 from acktree.tasks.chunk import Chunk
+from acktree.tasks.spouts.keys import Keys
 from acktree.tasks.spouts.retries import GivenUpRecord
 from acktree.tasks.spouts.watched_ids import WatchedNames
 
@@ -98,6 +99,7 @@ class SpoutHost:
         max_retries_traced_per_sec: How many attempts after the first of a spout task are traced in a second;
             None: no limit.
         watched: Returns the messages that operators watch; None for none.
+        keys: The keys of messages, of all spout tasks.
     """
 
     inbox: Inbox
@@ -117,3 +119,4 @@ class SpoutHost:
     max_traces_per_sec: float | None = None
     max_retries_traced_per_sec: float | None = None
     watched: Callable[[], WatchedNames | None] = _none_watched
+    keys: Keys = field(default_factory=Keys)

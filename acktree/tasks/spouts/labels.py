@@ -1,10 +1,10 @@
-"""Labels: what people call a message, such as ``order-17``.
+"""Labels and keys: what people call a message, such as ``order-17``, and what its source calls it.
 
 Rules of this file
 ------------------
-1. A labelled message has a :class:`Labelled` in the place of its id, from the collector to its verdict. So
-   the inbox keeps the label where it keeps the id, and a queue that delivers a message again labels it again.
-   A message without a label has none of this, and costs nothing.
+1. A message with a label or a key has a :class:`Labelled` in the place of its id, from the collector to its
+   verdict. So the inbox keeps both where it keeps the id, and a queue that delivers a message again gives
+   both again. A message without them has none of this, and costs nothing.
 2. User code is given ids alone: :func:`id_of`.
 3. A label is one printable line of at most :data:`MOST_LABEL` characters, whatever its queue has sent.
 """
@@ -32,14 +32,15 @@ class HasLabel:
 
 @dataclass(frozen=True)
 class Labelled(HasLabel):
-    """A message id as the spout gave it, with the label of its message."""
+    """A message id as the spout gave it, with the label of its message, and the digest of its key."""
 
     message_id: object
     label: str
+    key: bytes = b""
 
-    def __reduce__(self) -> tuple[type[Labelled], tuple[object, str]]:
+    def __reduce__(self) -> tuple[type[Labelled], tuple[object, ...]]:
         """What the inbox keeps of it: no attribute's name."""
-        return Labelled, (self.message_id, self.label)
+        return Labelled, (self.message_id, self.label, *([self.key] if self.key else []))
 
 
 def id_of(message_id: object) -> object:

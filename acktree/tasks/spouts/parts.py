@@ -71,7 +71,7 @@ class SpoutParts:
         retries = Retries(component.retry)
         chunks = OpenChunks(host.inbox, retries.needs)
         roots_of = partial(root_ids, plan.run_salt, task)
-        recovery = Recovery(chunks, retries, roots_of, host.letters_among, dispatch)
+        recovery = Recovery(chunks, retries, roots_of, host.letters_among, dispatch, keys=host.keys)
         return cls(
             spout, component, task, plan, host, reporter,
             Hooks(spout, reporter.error, partial(host.note_recovered, component.id, task)),

@@ -21,6 +21,8 @@ from acktree.core.ids import Int64s
 from acktree.core.spouts.pending import Closed
 from acktree.core.tracking.verdicts import Failure
 from acktree.tasks.chunk import Chunk
+from acktree.tasks.spouts.dependencies import dependency_of
+from acktree.tasks.spouts.keys import Keys
 from acktree.tasks.spouts.open_chunks import OpenChunks
 from acktree.tasks.spouts.retries import Retries, redriven_ids
 from acktree.tasks.spouts.stored_ids import ids_from_bytes
@@ -41,6 +43,8 @@ class Recovery:
         roots_of: Callable[[Int64s], Int64s],
         letters_among: Callable[[Sequence[int]], frozenset[int]],
         dispatch: Callable[[VerdictBatch], None],
+        *,
+        keys: Keys,
     ) -> None:
         """Start with nothing recovered.
 
@@ -50,8 +54,9 @@ class Recovery:
             roots_of: Returns the roots of the given sequences of the task.
             letters_among: Returns those of the given roots that are dead letters.
             dispatch: Queues a verdict batch for the task's next step.
+            keys: Where recovered messages claim their keys.
         """
-        self._chunks, self._retries = chunks, retries
+        self._chunks, self._retries, self._keys = chunks, retries, keys
         self.roots_of, self._letters_among, self._dispatch = roots_of, letters_among, dispatch
         # Sequence of a retried message -> the later chunk that holds its next attempt.
         self._tried_again: dict[int, int] = {}
@@ -64,6 +69,7 @@ class Recovery:
         self._chunks.add(number, chunk, message_ids)
         if isinstance(message_ids, list):  # an array holds integers alone
             self.letters.update(redriven_ids(message_ids))
+            self._keys.reopened(self.roots_of(chunk.sequences), message_ids)
         if chunk.retry_of is not None:
             self._tried_again |= dict.fromkeys(chunk.retry_of.tolist(), number)
 
@@ -88,6 +94,9 @@ class Recovery:
         """
         failed = [self.roots_of(sequences) for sequences, _ in verdict_batch.failed]
         failed += [roots for roots, _ in verdict_batch.failed_rows]
+        if self._keys.is_used:
+            no_roots = self.roots_of(verdict_batch.acked[:0])
+            self._keys.settle(self.roots_of(verdict_batch.acked), np.concatenate([no_roots, *failed]))
         if failed:
             self._roots_of_letters |= self._letters_among(np.concatenate(failed).tolist())
         if not were_delivered:
@@ -118,8 +127,11 @@ class Recovery:
                 continue
             if root in but:
                 self.letters.difference_update(redriven_ids([attempt.message_id]))
+                self._keys.give_up([attempt.message_id])
                 continue
             mine = replace(failure, attempt=attempt.attempt)
+            if self._retries.policy is None and dependency_of(mine) is None:
+                self._keys.give_up([attempt.message_id])
             self._retries.decide(attempt, mine, root, now_ms, is_over=self.is_dead_letter(root))
 
     def run_again(self, lost_through: int, now_ms: int) -> None:

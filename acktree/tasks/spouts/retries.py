@@ -133,6 +133,7 @@ class Retries:
         self.dependencies: Dependencies[Attempt] = Dependencies()
         self.records: list[tuple[Attempt, Failure, int]] = []
         self._waiting: list[tuple[int, int, Attempt]] = []
+        self._with_open_key: list[Attempt] = []
         self._needed: Counter[int] = Counter()
         self._made = 0
         self._clock_ms = 0
@@ -144,12 +145,13 @@ class Retries:
     @property
     def awaiting_count(self) -> int:
         """How many attempts wait until they are due. Any thread may ask."""
-        return len(self._waiting) + len(self.dependencies)
+        return len(self._waiting) + len(self.dependencies) + len(self._with_open_key)
 
     def _awaiting(self) -> Iterator[Attempt]:
         """Those attempts, in no order."""
         yield from (attempt for _, _, attempt in tuple(self._waiting))
         yield from self.dependencies
+        yield from tuple(self._with_open_key)
 
     @property
     def has_records(self) -> bool:
@@ -174,6 +176,21 @@ class Retries:
         waiting = replace(attempt, attempt=attempt.attempt - 1, dependency=name)
         self.dependencies.hold(name, waiting, now_ms)
         self._need(attempt)
+
+    def wait_for_key(self, attempt: Attempt) -> None:
+        """Let a message wait for the verdict on another one with its key."""
+        self._with_open_key.append(attempt)
+
+    def take_waiting_for_keys(self) -> list[Attempt]:
+        """Take out what waits for the verdicts on others, in the order in which it came."""
+        taken, self._with_open_key = self._with_open_key, []
+        return taken
+
+    def between_attempts(self) -> Iterator[Attempt]:
+        """The attempts that are over, and are neither recorded nor tried again yet."""
+        yield from (attempt for _, _, attempt in self._waiting)
+        yield from self.dependencies
+        yield from (attempt for attempt, _, _ in self.records)
 
     def _need(self, attempt: Attempt) -> None:
         if attempt.letter is None:
@@ -283,6 +300,7 @@ class Retries:
         gone = [attempt for attempt in waiting if attempt.letter is None]
         gone += [attempt for attempt, _, _ in self.records if is_lost(attempt.message_id)]
         self._waiting = [each for each in self._waiting if not is_lost(each[2].message_id)]
+        self._with_open_key = [each for each in self._with_open_key if not is_lost(each.message_id)]
         heapq.heapify(self._waiting)
         self.records = [each for each in self.records if not is_lost(each[0].message_id)]
         for attempt in gone:

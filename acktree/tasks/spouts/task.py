@@ -42,6 +42,7 @@ from acktree.tasks.spouts.dependencies import Change
 from acktree.tasks.spouts.given_up import GivenUp
 from acktree.tasks.spouts.hand_over import HandOver
 from acktree.tasks.spouts.host import SpoutHost
+from acktree.tasks.spouts.keyed_messages import KeyedMessages
 from acktree.tasks.spouts.labels import id_of
 from acktree.tasks.spouts.open_listing import OpenListing, OpenMessage
 from acktree.tasks.spouts.opening import Opening, opening_error
@@ -109,6 +110,7 @@ class SpoutTask:
             component, task, plan, lambda: self.open_count, self._report, self._lose,
             partial(spout_host.wake, task), keeps_ids=not spout.redelivers,
         )  # fmt: skip
+        self._keyed = KeyedMessages(parts)
         self._opening = Opening(parts, self._collector, self._limit)
         self._hand_over = HandOver(parts, first_sequence)
         self._given_up = GivenUp(parts, self._hand_over)
@@ -194,7 +196,7 @@ class SpoutTask:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is open, and nothing waits to be handed over or delivered."""
-        undelivered = self._verdict_batches or self._hooks.has_undelivered
+        undelivered = self._verdict_batches or self._hooks.has_undelivered or self._keyed.has_repeated
         return not (self.open_count or self.buffered_count or undelivered)
 
     @property
@@ -234,6 +236,8 @@ class SpoutTask:
         """
         if not self.is_open:
             return None
+        if self._keyed.has_repeated:
+            return self._clock_ms
         due_ms = self._retries.due_ms()
         if not self._is_pausing:
             return due_ms
@@ -267,7 +271,8 @@ class SpoutTask:
         self._clock_ms = now_ms
         before = self._collector.row_count
         self._keep_up(now_ms)
-        moved = self._hooks.try_again() | self._take_verdicts(now_ms) | self._hand_over.due_attempts(now_ms)
+        moved = self._hooks.try_again() | self._take_verdicts(now_ms) | self._keyed.look_again(now_ms)
+        moved |= self._hand_over.due_attempts(now_ms)
         self._note_changes(self._retries.dependencies.settle(), now_ms)
         if self.may_emit():
             moved |= self._ask(enough, until)
@@ -324,7 +329,9 @@ class SpoutTask:
             return not isinstance(message_id, Redriven) and (lost is None or id_of(message_id) in lost)
 
         with self._gate:
-            gone = [sequence for sequence, message_id in self._pending.items() if is_lost(message_id)]
+            lost_now = [each for each in self._pending.items() if is_lost(each[1])]
+            self._keyed.lose(is_lost, lost_now)
+            gone = [sequence for sequence, _ in lost_now]
             self._pending.close(np.array(gone, dtype=np.int64))
             self._hooks.lose(is_lost)
             self._chunks.release_unneeded(self._retries.lose(is_lost, gone))
@@ -441,8 +448,10 @@ class SpoutTask:
             return self._hand_over.emitted(self._taken(now_ms), b"", now_ms)
 
     def _taken(self, now_ms: int) -> list[Run]:
-        """What was emitted, without what has used up its attempts."""
+        """What was emitted, without what waits for its key or has used up its attempts."""
         taken = self._collector.take_runs()
+        if self._collector.has_keys:
+            taken = self._keyed.admitted(taken, now_ms)
         if self.component.retry is None or not self.spout.redelivers:
             return taken
         return without_spent(taken, self.component.retry.max_attempts, partial(self._given_up.spend, now_ms))

@@ -26,13 +26,24 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from acktree import BasicBolt, Bolt, Config, IterableSpout, Retry, Spout, Topology, TopologyBuilder
+from acktree import (
+    BasicBolt,
+    Bolt,
+    Config,
+    EndOfStream,
+    IterableSpout,
+    Retry,
+    Spout,
+    Topology,
+    TopologyBuilder,
+)
 from acktree.checkpoint.acker_log import DurableAcker
 from acktree.checkpoint.commit_log import CommitLog
 from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.gate_log import GateLog, gate_log_of
 from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.inbox_files import ChunkKind, read_chunk
+from acktree.checkpoint.key_log import KeyLog
 from acktree.checkpoint.memory_log import MemoryOfBatch
 from acktree.checkpoint.migrated_state import SeededStore
 from acktree.core.state.store import MemoryStore, StateStore
@@ -56,6 +67,7 @@ from acktree.spark.resume import ordering, recover, redrive_ordered, send
 from acktree.tasks.bolts.level import run_level
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.host import SpoutHost
+from acktree.tasks.spouts.labels import id_of
 from acktree.tasks.spouts.retries import GivenUpRecord
 from acktree.tasks.spouts.task import SpoutTask
 from acktree.topology.gates import GateSpout
@@ -91,6 +103,7 @@ class World:
         self.build: Callable[[str, Spout, Retry | None], Topology] = _topology
         self.memory: dict[tuple[str, int], dict[int, int]] = {}  # of bolts that write it here in flush()
         self.spark: Path | None = None  # where Spark's part is, if it is not in the checkpoint's folder
+        self.has_keys = False  # the queue's messages have keys, and each is delivered twice
 
     def lives_until(self, *points: str) -> None:
         """Die at these points, one after the other; ``"delivered*3"`` is the third time that it is passed."""
@@ -194,6 +207,27 @@ class Range(_NotesVerdicts, IterableSpout):
         self.world = name
 
 
+class KeyedRange(_NotesVerdicts, Spout):
+    """A spout that replays by position, and emits each number twice, with its key."""
+
+    outputs = ["n"]
+    redelivers = False
+    remembers = ["position"]
+
+    def __init__(self, name: str):
+        self.world, self.position = name, 0
+
+    def open(self, config, context, collector):
+        self.collector, self.count = collector, _worlds[self.world].count
+
+    def next_tuple(self):
+        if self.position == 2 * self.count:
+            raise EndOfStream
+        number = self.position // 2
+        self.collector.emit([number], message_id=number, key=f"key {number}")
+        self.position += 1
+
+
 class Queue(_NotesVerdicts, Spout):
     """A spout whose queue brings back messages without a verdict."""
 
@@ -204,12 +238,15 @@ class Queue(_NotesVerdicts, Spout):
 
     def open(self, config, context, collector):
         self.collector = collector
-        self.ready = sorted(_worlds[self.world].queue, reverse=True)
+        world = _worlds[self.world]
+        self.ready = sorted([*world.queue] * (1 + world.has_keys), reverse=True)
+        self.ready = self.ready[::2] + self.ready[1::2] if world.has_keys else self.ready
 
     def next_tuple(self):
         if self.ready:
             number = self.ready.pop()
-            self.collector.emit([number], message_id=number)
+            key = f"key {number}" if _worlds[self.world].has_keys else None
+            self.collector.emit([number], message_id=number, key=key)
 
     def again(self, message_id):
         if message_id in _worlds[self.world].queue:
@@ -284,7 +321,9 @@ class Driver:
         self.world, self.name, self.is_open = world, name, False
         self.must_stop = False
         world.run += 1
-        spout = Queue(name) if world.redelivers else Range(world, name)
+        spout = (
+            Queue(name) if world.redelivers else (KeyedRange(name) if world.has_keys else Range(world, name))
+        )
         topology = world.build(name, spout, world.retry)
         config = Config(
             max_spout_pending=7,
@@ -319,7 +358,7 @@ class Driver:
             results=BatchResults(self.plan, acker, errors, self.journal), threads=self.threads,
             dead_letters=self.letters, errors=errors, change=Event(), ended=Event(),
             stop_session=lambda: None, log=RunLog(topology.name), journal=self.journal,
-            gates=gate_log_of(self.plan, acker.still_open),
+            keys=(keys := KeyLog(self.plan)), gates=gate_log_of(self.plan, acker.still_open, keys),
         )  # fmt: skip
         commits = recovered_log(self.held, run, acker)
         commits.__class__, commits.world = DyingLog, world
@@ -330,7 +369,7 @@ class Driver:
         self.supervisor = Supervisor(run, ENDED_QUERY)
         spout_host = SpoutHost(
             self.inbox, self.record, lambda *_: None, self.held.reserve,
-            letters_among=self.recorder.letters_among, mark_settled=self.settle,
+            letters_among=self.recorder.letters_among, mark_settled=self.settle, keys=keys.keys,
         )  # fmt: skip
         [task_id] = topology.components["numbers"].task_ids
         bare = self.plan.topology.components["numbers"]
@@ -413,7 +452,7 @@ class Driver:
     def record(self, records: Sequence[GivenUpRecord]) -> None:
         self.recorder.record(records)
         for record in records:
-            message_id = record.attempt.message_id
+            message_id = id_of(record.attempt.message_id)
             assert isinstance(message_id, int)
             self.world.letters[record.root] = message_id
         self.world.passed("recorded")

@@ -252,6 +252,62 @@ def test_what_cannot_be_exactly_once_is_refused():
     refused(builder, "not by a grouping to one task", "one fate for each reader")
 
 
+@pytest.mark.parametrize(
+    ("method", "argument"),
+    [
+        ("shuffle_grouping", ()),
+        ("local_or_shuffle_grouping", ()),
+        ("none_grouping", ()),
+        ("global_grouping", ()),
+        ("all_grouping", ()),
+        ("direct_grouping", ()),
+        ("fields_grouping", (["line"],)),
+        ("partial_key_grouping", (["line"],)),
+        ("custom_grouping", (ByLength(),)),
+    ],
+)
+def test_an_input_of_an_exactly_once_bolt_may_have_no_gate_by_any_grouping(method, argument):
+    builder = lines()
+    getattr(builder.set_bolt("ask", Split(), exactly_once=True), method)("lines", *argument, gate=False)
+    topology = builder.create_topology()
+    assert [spout.id for spout in topology.spouts] == ["lines"]
+    builder = lines()
+    getattr(builder.set_bolt("split", Split()), method)("lines", *argument, gate=False)
+    refused(builder, "is not exactly-once", "leave gate out", "gate=False")
+
+
+def test_a_gate_that_cannot_be_chosen_is_refused():
+    builder = lines()
+    builder.set_bolt("split", Split()).shuffle_grouping("lines", gate=True)
+    refused(builder, "gate=True, and is not exactly-once", "set_bolt(..., exactly_once=True)")
+    builder = lines()
+    builder.set_bolt("split", Split(), exactly_once=True).shuffle_grouping("lines", gate=0)
+    refused(builder, "gate of bolt 'split' (Split) is 0", "give True or False")
+    builder = lines()
+    builder.set_sink("rows", Rows()).shuffle_grouping("lines", gate=False)
+    refused(builder, "a sink writes each tuple once", "leave gate out")
+
+
+def test_answers_go_to_each_reader_beside_its_gate_if_that_is_not_exactly_once():
+    builder = lines()
+    builder.set_spout("questions", Lines())
+    ask = builder.set_bolt("ask", Split(), exactly_once=True)
+    ask.shuffle_grouping("lines").shuffle_grouping("questions", gate=False)
+    builder.set_bolt("plain", Split()).shuffle_grouping("ask")
+    builder.set_bolt("exact", Split(), exactly_once=True).shuffle_grouping("ask")
+    builder.set_bolt("asked", Split(), exactly_once=True).shuffle_grouping("ask", gate=False)
+    topology = builder.create_topology()
+    sources = {bolt.id: [edge.source for edge in bolt.inputs] for bolt in topology.bolts}
+    assert sources == {
+        "ask": ["__gate/ask/lines/default", "questions"],
+        "asked": ["ask"],
+        "exact": ["__gate/exact/ask/default"],
+        "plain": ["__gate/plain/ask/default", "ask"],
+    }
+    assert topology.gates("ask", "default") == ("__gate/exact/ask/default", "__gate/plain/ask/default")
+    assert topology.gates_of_answers("ask", "default") == ("__gate/exact/ask/default",)
+
+
 def test_each_input_and_each_output_of_an_exactly_once_bolt_has_a_gate_of_its_own():
     builder = lines()
     for name in ("a", "a/lines", "a%2Flines"):

@@ -18,6 +18,7 @@ from acktree.checkpoint.commit_log import Commit, Outcome
 from acktree.checkpoint.files import FOLDER, Files
 from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.inbox import FileInbox
+from acktree.checkpoint.key_log import KeyLog
 from acktree.core.data.frames import Kind, WireRow
 from acktree.core.data.instruments import Increment
 from acktree.core.micro_batch import MicroBatch
@@ -140,7 +141,7 @@ class Started:
             threads=threads, dead_letters=self.letters, errors=errors, change=change, ended=Event(),
             stop_session=lambda: None, recorder=recorder,
             close_door=self.door.close, leave_door=self.door.leave,
-            described=numbered.describe(2), log=RunLog(name), traces=traces,
+            described=numbered.describe(2), log=RunLog(name), keys=KeyLog(plan), traces=traces,
         )  # fmt: skip
         host = SpoutHost(
             inbox,

@@ -42,9 +42,9 @@ def looking() -> Iterator[Seen]:
             seen.pairs += frame.lineage.anchors(row).items()
         send(self, partition, frame)
 
-    def making(component: Any, task: int, outputs: Outputs, store: Any) -> Any:
+    def making(component: Any, task: int, outputs: Outputs, store: Any, **more: Any) -> Any:
         seen.hosts.add((task, outputs.partition))
-        return make(component, task, outputs, store)
+        return make(component, task, outputs, store, **more)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Outputs, "frame", sending)

@@ -1,0 +1,105 @@
+"""The messages of a spout task that came with a key: which go on, which wait, which are ACKED already."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+
+from acktree.core.tracking.attempts import number_of
+from acktree.tasks.spouts.keys import Fate, keys_of
+from acktree.tasks.spouts.labels import id_of
+from acktree.tasks.spouts.parts import SpoutParts
+from acktree.tasks.spouts.retries import NO_CHUNK, Attempt, RedrivenLetter
+from acktree.tasks.spouts.runs import Run
+
+__all__ = ["KeyedMessages"]
+
+
+class KeyedMessages:
+    """Applies the rules of ``keys.py`` to what one spout task emits, before it is handed over."""
+
+    def __init__(self, parts: SpoutParts) -> None:
+        """No message waits."""
+        self._parts, self._keys = parts, parts.host.keys
+        self._seen = self._keys.changes
+        self._repeated: list[tuple[str, object]] = []  # stream and id of messages to be acked at once
+
+    @property
+    def has_repeated(self) -> bool:
+        """Whether messages are to be acked by the next step. Any thread may ask."""
+        return bool(self._repeated)
+
+    def admitted(self, runs: Iterable[Run], now_ms: int) -> list[Run]:
+        """The messages that go on now. Others wait for the verdict on their key, or will be acked."""
+        admitted: list[Run] = []
+        for run in runs:
+            fates = self._keys.claim(keys_of(run.message_ids)) if run.is_tracked else ()
+            if all(fate is Fate.RUNS for fate in fates):
+                admitted.append(run)
+                continue
+            does_run = np.array([fate is Fate.RUNS or self._does_not_wait(fate) for fate in fates])
+            for row in np.flatnonzero(~does_run).tolist():
+                if fates[row] is Fate.ACKED:
+                    self._repeated.append((run.stream, run.message_ids[row]))
+                else:
+                    self._parts.retries.wait_for_key(_waiting(run, row, now_ms))
+            if does_run.any():
+                admitted.append(run.those(does_run))
+        return admitted
+
+    def _does_not_wait(self, fate: Fate) -> bool:
+        # Its position may be saved with a later message: if it waited here, a crash would lose it.
+        return fate is Fate.WAITS and not self._parts.spout.redelivers
+
+    def look_again(self, now_ms: int) -> bool:
+        """Let the messages go on whose keys are decided or free now, and ack repeated ones. True if any."""
+        if self._seen != self._keys.changes:
+            self._seen = self._keys.changes
+            waiting = self._parts.retries.take_waiting_for_keys()
+            fates = self._keys.claim(keys_of(each.message_id for each in waiting))
+            for attempt, fate in zip(waiting, fates, strict=True):
+                if fate is Fate.RUNS:
+                    self._parts.retries.add(now_ms, attempt)
+                elif fate is Fate.ACKED:
+                    self._repeated.append((attempt.stream, attempt.message_id))
+                else:
+                    self._parts.retries.wait_for_key(attempt)
+        return self._ack_repeated(now_ms)
+
+    def _ack_repeated(self, now_ms: int) -> bool:
+        repeated, self._repeated = self._repeated, []
+        by_stream: dict[str, list[object]] = {}
+        for stream, message_id in repeated:
+            by_stream.setdefault(stream, []).append(id_of(message_id))
+        parts = self._parts
+        for stream, message_ids in by_stream.items():
+            parts.reporter.count(stream, "emitted", len(message_ids))
+            parts.reporter.count_verdicts(stream, "acked", len(message_ids))
+            parts.host.note_acked(parts.component.id, len(message_ids), now_ms)
+            parts.hooks.ack(message_ids)
+            parts.task_hooks.acked_untracked(message_ids)
+        return bool(repeated)
+
+    def lose(self, is_lost: Callable[[object], bool], gone: Sequence[tuple[int, object]]) -> None:
+        """Forget messages that the queue brings back; call before the retries forget them.
+
+        Args:
+            is_lost: Whether a message id is among theirs.
+            gone: Sequence and id of those that were open.
+        """
+        self._repeated = [each for each in self._repeated if not is_lost(each[1])]
+        if self._keys.is_used:
+            sequences = np.array([sequence for sequence, _ in gone], dtype=np.int64)
+            roots = self._parts.recovery.roots_of(sequences)
+            self._keys.lose(roots, [message_id for _, message_id in gone])
+            between = self._parts.retries.between_attempts()
+            self._keys.give_up(each.message_id for each in between if is_lost(each.message_id))
+
+
+def _waiting(run: Run, row: int, now_ms: int) -> Attempt:
+    """A message as an attempt that is to come, with its values in memory: its queue delivers it again."""
+    attempt = 1 if run.attempts is None else int(number_of(run.attempts[row : row + 1])[0])
+    target = None if run.tasks is None else int(run.tasks[row])
+    letter = RedrivenLetter(NO_CHUNK, run.stream, run.values.slice(row, 1), target)
+    return Attempt(run.message_ids[row], NO_CHUNK, 0, -1, attempt - 1, now_ms, run.stream, letter)
