@@ -48,7 +48,7 @@ class FeederSpout(Spout):
         }
         self.acked: list[Any] = []
         self.failed: list[tuple[Any, Failure]] = []
-        self._fed: deque[tuple[list[Any], Any, str]] = deque()
+        self._fed: deque[tuple[list[Any], Any, str, str | None]] = deque()
         self._ending: list[bool] = []
 
     def __repr__(self) -> str:
@@ -57,8 +57,21 @@ class FeederSpout(Spout):
     def __deepcopy__(self, memo: dict[int, object]) -> Self:
         return copy.copy(self)
 
-    def feed(self, values: Sequence[Any], message_id: Any = None, stream: str = "default") -> None:  # noqa: ANN401
+    def feed(
+        self,
+        values: Sequence[Any],
+        message_id: Any = None,  # noqa: ANN401
+        stream: str = "default",
+        *,
+        label: str | None = None,
+    ) -> None:
         """Emit these values next; without a message id they are untracked.
+
+        Args:
+            values: One for each field of the stream.
+            message_id: Any id.
+            stream: A stream of ``outputs``.
+            label: What people call the message, as in ``emit``.
 
         Raises:
             MisuseError: There is no such stream, or it has another number of fields; or it has ended.
@@ -72,7 +85,7 @@ class FeederSpout(Spout):
         if self._ending:
             what = f"fed {values!r:.80} after end()"
             raise MisuseError(what, "FeederSpout.feed()", "call end() last")
-        self._fed.append((list(values), message_id, stream))
+        self._fed.append((list(values), message_id, stream, label))
 
     def end(self) -> None:
         """Raise EndOfStream once everything fed was emitted."""
@@ -86,12 +99,12 @@ class FeederSpout(Spout):
 
     def next_tuple(self) -> None:
         try:
-            values, message_id, stream = self._fed.popleft()
+            values, message_id, stream, label = self._fed.popleft()
         except IndexError:
             if self._ending:
                 raise EndOfStream from None
             return
-        self._collector.emit(values, message_id=message_id, stream=stream)
+        self._collector.emit(values, message_id=message_id, stream=stream, label=label)
 
     def ack(self, message_id: Any) -> None:  # noqa: ANN401  # whatever was fed
         self.acked.append(message_id)

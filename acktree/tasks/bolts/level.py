@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from time import perf_counter
 from typing import Any, Final
 
 import numpy as np
@@ -83,7 +82,7 @@ def run_level(
     mine = sorted(rows, key=lambda row: (row.source, row.sequence, row.head))
     if not mine:
         return
-    began, clock_ms = perf_counter(), mine[0].clock_ms
+    clock_ms = mine[0].clock_ms
     broadcast = Broadcast.of(mine)
     begun = partial(
         _begun, plan, observe, broadcast.order,
@@ -117,8 +116,6 @@ def run_level(
         is_whole = component.exactly_once and not component.is_sink  # a sink fails rows, and writes once
         run = partial(_run_whole, begun) if is_whole else partial(_run_part, outputs)
         wholes += run(component, given, _tick_secs(broadcast, bolt, plan), store)
-    if outputs.counters:  # a level without tuples says nothing
-        outputs.counters.add_level_time(perf_counter() - began)
     yield from outputs.wire_rows()
     yield from wholes
 

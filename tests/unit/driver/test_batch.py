@@ -13,7 +13,7 @@ from acktree.driver.error_log import ErrorLog
 
 
 def statistics(level: int, *counts: tuple[str, float, int], secs: float = 0.0) -> WireRow:
-    """A row of statistics of a level: how long the tuples of each bolt took in all, and how many; its time."""
+    """A row of statistics of a level: what the tuples of each bolt took in all, and how many; its time."""
     counters = Counters()
     for bolt, total_ms, count in counts:
         counters.add(bolt, 1, "s:default", "executed", count)
