@@ -29,14 +29,21 @@ class MessageLabel:
         label: ``"header:NAME"``, ``"body:FIELD"``, one of ``properties``, or a function of the values.
         where: The spout, for errors.
         properties: What its queue's messages have beside values.
+        body: The field that ``"body:FIELD"`` reads.
 
     Raises:
         ConfigError: It is none of these.
     """
 
     def __init__(
-        self, label: str | Callable[[Mapping[str, Any]], object], where: str, properties: Sequence[str] = ()
+        self,
+        label: str | Callable[[Mapping[str, Any]], object],
+        where: str,
+        properties: Sequence[str] = (),
+        *,
+        body: str = "body",
     ) -> None:
+        self._body = body
         self._call = label if callable(label) else None
         self._place, _, self._name = (label if isinstance(label, str) else "").partition(":")
         is_named = self._place in (_HEADER, _BODY) and bool(self._name)
@@ -53,7 +60,7 @@ class MessageLabel:
         """The label of one message; None for none.
 
         Args:
-            values: What is emitted for it, by field: with ``body`` and ``headers`` where these are read.
+            values: What is emitted for it, by field: with the body and ``headers`` where these are read.
             properties: What it has beside them.
             report: Given what the function raised.
         """
@@ -71,7 +78,7 @@ class MessageLabel:
         if self._place != _BODY:
             return properties.get(self._place)
         try:
-            body = json.loads(values["body"])
+            body = json.loads(values[self._body])
         except (ValueError, RecursionError):
             return None
         return body.get(self._name) if isinstance(body, dict) else None
