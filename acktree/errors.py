@@ -177,7 +177,7 @@ class Unavailable(ConnectorError):  # noqa: N818  # says what is, and may be ret
     name of the bolt.
 
     Args:
-        name: What is away, as operators know it.
+        name: What is away, as operators know it. Line breaks and the like are escaped.
         retry_after_secs: When to try again; None: after pauses that double from 0.5 s to 30 s.
 
     >>> Unavailable("prices", retry_after_secs=5)
@@ -199,6 +199,7 @@ class Unavailable(ConnectorError):  # noqa: N818  # says what is, and may be ret
                 f"raise Unavailable({name!r}, ...)",
                 f"give seconds from 0 to {_MOST_RETRY_AFTER_SECS:,}, or None",
             )
+        name = name if name.isprintable() else repr(name)[1:-1]  # it is shown in lines
         fix = f"see whether {name} runs and can be reached; messages wait, and are tried again until then"
         super().__init__(f"{name} is not available", "a bolt or sink", fix, can_retry=True)
         self.name, self.retry_after_secs = name, retry_after_secs

@@ -13,12 +13,17 @@ import reprlib
 from hashlib import blake2b
 from typing import Final
 
-__all__ = ["MOST_REASON", "MOST_TRACEBACK", "bounded", "error_text", "printable", "printable_lines"]
+__all__ = [
+    "MOST_LABEL", "MOST_REASON", "MOST_TRACEBACK", "bounded", "error_text", "kept_label", "printable",
+    "printable_lines",
+]  # fmt: skip
 
 MOST_REASON: Final = 4_096
 """The approximate maximum length of a reason, in characters."""
 MOST_TRACEBACK: Final = 32_768
 """The approximate maximum length of a traceback, in characters."""
+MOST_LABEL: Final = 200
+"""The most characters of a label."""
 
 
 _REPR: Final = reprlib.Repr()
@@ -96,3 +101,21 @@ def searched_id(message_id: object) -> str:
         return shown
     whole_bytes = str.encode(whole, "utf-8", "surrogatepass")  # a repr may be a subclass of str
     return f"{shown} {blake2b(whole_bytes, digest_size=6).hexdigest()}"
+
+
+def kept_label(label: str) -> str:
+    r"""A label as it is kept and searched: on one line, a long one cut, with a digest of the whole behind it.
+
+    >>> kept_label("order\n17"), len(kept_label("x" * 999)), kept_label("x" * 999)[-17:]
+    ('order\\n17', 200, 'x... 1fa7022978ec')
+
+    What is kept is found by the label and by what is shown of it:
+
+    >>> kept_label(kept_label("x" * 999)) == kept_label("x" * 999)
+    True
+    """
+    shown = printable(label)
+    if len(shown) <= MOST_LABEL:
+        return shown
+    digest = blake2b(label.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+    return f"{shown[: MOST_LABEL - len(digest) - 4]}... {digest}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
@@ -28,6 +29,7 @@ from acktree.ui.snapshot import RECENT, STORM_WINDOWS, Snapshot
 
 __all__ = ["add_to"]
 
+_WORD: Final = re.compile(r"[\w./:-]+")
 _OLD_SECS: Final = 10.0
 _LONG: Final = STORM_WINDOWS[0]
 _MANY: Final = 100
@@ -113,16 +115,21 @@ def _checks_of(door: DoorClient) -> Iterator[Check]:
 
 def _connection(snapshot: Snapshot, spout: str) -> Check:
     """Whether what a spout calls, such as its queue, answers, and what the bolts behind it need."""
-    name, outage = f"calls of spout {spout}", snapshot.outages.get(spout)
+    name, outage = f"calls of spout {_named(spout)}", snapshot.outages.get(spout)
     if outage is None:
         return Check(name, is_ok=True, found="none waits to be made again")
     if outage.dependency:
-        name = f"dependency {outage.dependency} of spout {spout}"
+        name = f"dependency {_named(outage.dependency)} of spout {_named(spout)}"
     secs = max(0.0, (snapshot.taken_ms - outage.since_ms) / 1000)
     since = f"{datetime.fromtimestamp(outage.since_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
     tried = f"tried {outage.tries:,} time{'s' * (outage.tries != 1)} " if outage.tries else ""
     found = f"{tried}since {since}, for {secs:.1f} s: {outage.reason}"
     return Check(name, is_ok=False, found=found, fix=outage.fix or "see the driver's log")
+
+
+def _named(name: str) -> str:
+    """A name of a user, in quotes if it would not be read as one word."""
+    return name if _WORD.fullmatch(name) else repr(name)
 
 
 def _undone(snapshot: Snapshot) -> Iterator[Check]:
@@ -132,7 +139,7 @@ def _undone(snapshot: Snapshot) -> Iterator[Check]:
     for spout in snapshot.spouts:
         acked, failed = _lately(snapshot, spout, ("acked", "failed", "timed_out"))
         yield Check(
-            f"verdicts of spout {spout}", not failed or bool(acked),
+            f"verdicts of spout {_named(spout)}", not failed or bool(acked),
             f"{acked:,} acked, {failed:,} attempts failed lately",
             f"nothing is done: see the errors in `acktree stats {snapshot.topology}`, and stop it with "
             "`acktree deactivate` before the queue becomes dead letters",
@@ -142,7 +149,7 @@ def _undone(snapshot: Snapshot) -> Iterator[Check]:
         if failed and failed >= executed:
             last = [error.reason for error in snapshot.errors if error.component == bolt]
             found = f"all of the last {failed:,} tuples failed" + (f": {last[-1]}" if last else "")
-            yield Check(f"bolt {bolt}", is_ok=False, found=found, fix="correct what the error says")
+            yield Check(f"bolt {_named(bolt)}", is_ok=False, found=found, fix="correct what the error says")
 
 
 def _lately(snapshot: Snapshot, component: str, whats: tuple[str, ...]) -> tuple[int, int]:
@@ -186,7 +193,7 @@ def _stuck(snapshot: Snapshot) -> Iterator[Check]:
         run_secs = min(oldest_secs, snapshot.uptime_secs)  # the time in which nobody ran it does not count
         limit_secs = _longest_open_secs(snapshot.graph["components"][spout], default_secs)
         yield Check(
-            f"spout {spout}", limit_secs is None or run_secs <= limit_secs,
+            f"spout {_named(spout)}", limit_secs is None or run_secs <= limit_secs,
             f"oldest open message {oldest_secs:.1f} s",
             f"see `acktree open`: no message should be open for more than {limit_secs or 0:,.0f} s, which is "
             "twice the message timeout for each attempt, and the pauses of its retries",

@@ -103,7 +103,7 @@ class BatchSink(Bolt, Generic[Entry]):
                     if refusal is None:
                         self._collector.ack(tuples[index])
                     else:
-                        self._collector.fail(tuples[index], str(refusal))
+                        self._refuse(tuples[index], refusal)
         except ConnectorError as error:
             self._outage = error  # flush raises it, and the engine fails what is open
         except BaseException as error:
@@ -114,6 +114,10 @@ class BatchSink(Bolt, Generic[Entry]):
             if self._outage is None:
                 for index in sorted(waiting):
                     self._collector.fail(tuples[index], reason)
+
+    def _refuse(self, tup: Tuple, refusal: ConnectorError) -> None:
+        """Fail a tuple with what ``Retry(final=...)`` reads, unless trying again can help."""
+        self._collector.fail(tup, str(refusal), exception=None if refusal.can_retry else refusal)
 
 
 def writer_of(context: TaskContext) -> str:

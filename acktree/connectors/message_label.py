@@ -31,6 +31,7 @@ class MessageLabel:
         where: The spout, for errors.
         properties: What its queue's messages have beside values.
         what: The name of the argument, for errors.
+        body: The field that ``"body:FIELD"`` reads.
 
     Raises:
         ConfigError: It is none of these.
@@ -42,7 +43,10 @@ class MessageLabel:
         where: str,
         properties: Sequence[str] = (),
         what: str = "label",
+        *,
+        body: str = "body",
     ) -> None:
+        self._body = body
         self._call = label if callable(label) else None
         self._place, _, self._name = (label if isinstance(label, str) else "").partition(":")
         is_named = self._place in (_HEADER, _BODY) and bool(self._name)
@@ -61,7 +65,7 @@ class MessageLabel:
         """The label of one message; None for none.
 
         Args:
-            values: What is emitted for it, by field: with ``body`` and ``headers`` where these are read.
+            values: What is emitted for it, by field: with the body and ``headers`` where these are read.
             properties: What it has beside them.
             report: Given what the function raised.
         """
@@ -99,7 +103,7 @@ class MessageLabel:
         if self._place != _BODY:
             return properties.get(self._place)
         try:
-            body = json.loads(values["body"])
+            body = json.loads(values[self._body])
         except (ValueError, RecursionError):
             return None
         return body.get(self._name) if isinstance(body, dict) else None

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final, Literal, NamedTuple
 
@@ -26,6 +26,7 @@ from acktree import (  # isort: skip
     TaskContext, Tuple,
 )  # fmt: skip
 from acktree.connectors.batch_sink import BatchSink, Outcome, as_bytes, as_id, as_text, headers_of
+from acktree.connectors.message_label import MessageLabel
 from acktree.connectors.nats_client import (
     LOST,
     NAK,
@@ -72,6 +73,8 @@ class JetStreamSpout(Spout):
             letter is the copy, and the message is acknowledged. ``"reject"``: it is terminated, which
             JetStream publishes as an advisory, and acktree writes no dead letter.
         nak_delay_secs: Without a ``Retry``: how long JetStream waits before it sends a failed message again.
+        label: What people call a message, as of a ``RabbitMQSpout``: ``"header:order"``, ``"body:order"`` of
+            a JSON object, or a function of ``{"subject", "data", "headers"}``.
 
     ``headers`` is a dict of strings, or None where they cannot be read; that is reported.
     ``tup.attempt`` follows JetStream's count of deliveries. ``ack_wait`` is
@@ -91,6 +94,7 @@ class JetStreamSpout(Spout):
         max_ack_pending: int | None = _ACK_PENDING,
         given_up: Literal["dead_letter", "reject"] = "dead_letter",
         nak_delay_secs: float = 0.0,
+        label: str | Callable[[Mapping[str, Any]], str | None] | None = None,
     ) -> None:
         where = f"JetStreamSpout(..., {stream!r}, {consumer!r})"
         if given_up not in ("dead_letter", "reject"):
@@ -101,6 +105,7 @@ class JetStreamSpout(Spout):
         if given is not None and not (type(given) is int and given > 0):
             raise ConfigError(f"max_ack_pending is {given!r}", where, "give a whole number above 0, or None")
         self._where = f"stream {stream!r}, consumer {consumer!r} at {hosts_of(url, where)}"
+        self._label = None if label is None else MessageLabel(label, where, body="data")
         self._url, self.stream, self.consumer, self.max_ack_pending = url, stream, consumer, max_ack_pending
         self.own_dead_letters = given_up == "reject"
         self._nak = NAK
@@ -139,7 +144,11 @@ class JetStreamSpout(Spout):
             if message.headers is None:
                 self._collector.report_error(self._unreadable(sequence))
             # A message that cannot be emitted is delivered again after its ack_wait.
-            self._collector.emit(values, message_id=(sequence, reply), attempt=attempt)
+            label = None
+            if self._label is not None:
+                named = {"subject": message.subject, "data": message.data, "headers": message.headers}
+                label = self._label.of(named, {}, self._collector.report_error)
+            self._collector.emit(values, message_id=(sequence, reply), attempt=attempt, label=label)
             self._replies[sequence] = reply
 
     def keep_alive(self, open_messages: OpenMessages) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, Protocol, TypedDict
 from acktree.core.tracking.verdicts import FailureCause, FailureKind
 from acktree.dead_letters.letter import DeadLetter
 from acktree.errors import MisuseError
+from acktree.texts import kept_label
 
 __all__ = [
     "COLUMNS",
@@ -115,9 +116,11 @@ class Which:
         found = [] if scope is None else [Condition("topology", "=", scope)]
         found += [
             Condition(name, "=", str(value))
-            for name in ("topology", "spout", "component", "kind", "cause", "label")
+            for name in ("topology", "spout", "component", "kind", "cause")
             if (value := filters.get(name)) is not None
         ]
+        if filters.get("label") is not None:
+            found.append(Condition("label", "=", kept_label(str(filters["label"]))))
         if filters.get("reason") is not None:
             found.append(Condition("reason", "contains", str(filters["reason"])))
         if filters.get("exception") is not None:

@@ -26,6 +26,7 @@ from acktree.core.stats.counters import (
     ACKER_ACK,
     ACKER_FAIL,
     ACKER_TASK,
+    LEVEL_TIME,
     NO_STREAM,
     PHASE,
     SUMS,
@@ -262,14 +263,14 @@ class BatchResults:
 
     def note(self, rows: RowsByKind, now_ms: int) -> None:
         """Add a micro-batch's counters, report its errors and log its tuples."""
-        busiest_us: dict[str, int] = {}  # of each level the time in execute of its busiest partition
+        slowest_us: dict[str, int] = {}  # of each level the time on the clock of its slowest partition
         for row in rows.get(Kind.STATISTICS, ()):
             counters = Counters.from_bytes(row.body)
             self._count(counters)
-            level, busy_us = f"level_{row.sequence}", counters.total(SUMS["execute_ms"])
-            busiest_us[level] = max(busy_us, busiest_us.get(level, 0))
+            level, took_us = f"level_{row.sequence}", counters.total(LEVEL_TIME)
+            slowest_us[level] = max(took_us, slowest_us.get(level, 0))
         self.holders.note(rows.get(Kind.STATISTICS, ()))
-        self.note_parts(busiest_us)
+        self.note_parts(slowest_us)
         for row in list(rows.get(Kind.BROADCAST, ()))[:1]:
             took_us = max(0, now_ms - row.clock_ms) * 1000
             self._count_for_acker(("batch_us", took_us), (spread_key("batch", took_us, 1), 1))

@@ -5,18 +5,22 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Final, Self
 
+from acktree.bolt import AnyBolt
 from acktree.config import Config
 from acktree.core.data.context import TaskContext
 from acktree.core.stats.statistics import Stats
 from acktree.core.tracking.verdicts import Failure, Verdict
 from acktree.dead_letters.letter import DeadLetter
 from acktree.errors import AcktreeError, MisuseError
+from acktree.sink import Sink
 from acktree.spout import EndOfStream, Spout, SpoutOutputCollector
 from acktree.testing.local_cluster import LocalCluster
 from acktree.testing.local_topology import LocalTopology
 from acktree.topology.model import Topology
+from acktree.topology.validate import with_bolt
 
 Fixed = Sequence[Sequence[Any]] | Mapping[str, Sequence[Sequence[Any]]]
 """Tuples of the default stream, or of each stream."""
@@ -81,16 +85,23 @@ class CompletedTopology:
 
 
 def complete_topology(
-    topology: Topology, spouts: Mapping[str, Fixed], config: Config | None = None
+    topology: Topology,
+    spouts: Mapping[str, Fixed],
+    config: Config | None = None,
+    *,
+    bolts: Mapping[str, AnyBolt | Sink] = MappingProxyType({}),
 ) -> CompletedTopology:
     """Replace spouts by fixed tuples and run until every one has its verdict.
 
     Args:
-        topology: Run as it is, but for the spouts named.
+        topology: Run as it is, but for the spouts and bolts named.
         spouts: The tuples of each spout, as lists of values; each is a message, its position the message id.
+        bolts: What runs in the place of a bolt or sink, by its id; with the same outputs.
 
     Raises:
-        MisuseError: A name that is no spout, or a spout left out; a tuple that does not fit its stream.
+        MisuseError: A name that is no spout or no bolt, or a spout left out; a tuple that does not fit its
+            stream.
+        TopologyError: What replaces a bolt is none, or has other outputs.
     """
     wanted = {spout.id for spout in topology.spouts if spout.gated is None}
     if wanted != spouts.keys():
@@ -99,13 +110,20 @@ def complete_topology(
             f"complete_topology({topology.name!r})",
             "give a list of tuples for each spout, an empty one if it shall emit nothing",
         )
+    unknown = bolts.keys() - {bolt.id for bolt in topology.bolts}
+    if unknown:
+        raise MisuseError(
+            f"bolts for {sorted(unknown)}, which are not among the bolts",
+            f"complete_topology({topology.name!r})",
+            f"name some of {sorted(bolt.id for bolt in topology.bolts)}",
+        )
     outcome = _Outcome()
-    components = {
-        name: replace(component, user_object=_FixedSpout(name, spouts[name], outcome))
-        if name in spouts
-        else component
-        for name, component in topology.components.items()
+    fixed = {
+        name: replace(topology.components[name], user_object=_FixedSpout(name, tuples, outcome))
+        for name, tuples in spouts.items()
     }
+    others = {name: with_bolt(topology.components[name], bolt) for name, bolt in bolts.items()}
+    components = {**topology.components, **fixed, **others}
     config = config or Config()
     with LocalCluster() as cluster:
         running = cluster.submit(replace(topology, components=components), config=config)

@@ -48,7 +48,7 @@ class FeederSpout(Spout):
         }
         self.acked: list[Any] = []
         self.failed: list[tuple[Any, Failure]] = []
-        self._fed: deque[tuple[list[Any], Any, str, str | bytes | int | None]] = deque()
+        self._fed: deque[tuple[list[Any], Any, str, str | bytes | int | None, str | None]] = deque()
         self._ending: list[bool] = []
 
     def __repr__(self) -> str:
@@ -64,8 +64,16 @@ class FeederSpout(Spout):
         stream: str = "default",
         *,
         key: str | bytes | int | None = None,
+        label: str | None = None,
     ) -> None:
-        """Emit these values next; without a message id they are untracked. ``key`` is that of ``emit``.
+        """Emit these values next; without a message id they are untracked.
+
+        Args:
+            values: One for each field of the stream.
+            message_id: Any id.
+            stream: A stream of ``outputs``.
+            key: The message's identity, as in ``emit``.
+            label: What people call the message, as in ``emit``.
 
         Raises:
             MisuseError: There is no such stream, or it has another number of fields; or it has ended.
@@ -79,7 +87,7 @@ class FeederSpout(Spout):
         if self._ending:
             what = f"fed {values!r:.80} after end()"
             raise MisuseError(what, "FeederSpout.feed()", "call end() last")
-        self._fed.append((list(values), message_id, stream, key))
+        self._fed.append((list(values), message_id, stream, key, label))
 
     def end(self) -> None:
         """Raise EndOfStream once everything fed was emitted."""
@@ -93,12 +101,12 @@ class FeederSpout(Spout):
 
     def next_tuple(self) -> None:
         try:
-            values, message_id, stream, key = self._fed.popleft()
+            values, message_id, stream, key, label = self._fed.popleft()
         except IndexError:
             if self._ending:
                 raise EndOfStream from None
             return
-        self._collector.emit(values, message_id=message_id, stream=stream, key=key)
+        self._collector.emit(values, message_id=message_id, stream=stream, key=key, label=label)
 
     def ack(self, message_id: Any) -> None:  # noqa: ANN401  # whatever was fed
         self.acked.append(message_id)

@@ -17,7 +17,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
-from typing import Final
+from typing import Final, Literal
 
 from acktree.bolt import AnyBolt, Bolt
 from acktree.core.data import groupings
@@ -40,7 +40,7 @@ from acktree.topology.user_objects import (
     checked_tick_secs,
 )
 
-__all__ = ["checked_components"]
+__all__ = ["checked_components", "with_bolt"]
 
 _WITHOUT_ARGUMENT: Final[Mapping[str, Grouping]] = {
     "shuffle_grouping": groupings.Shuffle(),
@@ -160,6 +160,28 @@ def _component(each_id: str, each: Declared) -> Component:
         exactly_once=exactly_once,
         is_sink=each.method == "set_sink",
     )
+
+
+def with_bolt(component: Component, bolt: object) -> Component:
+    """A bolt or sink of a topology with another object in its place, which must have the same outputs.
+
+    Raises:
+        TopologyError: The object is no bolt or sink, or has other outputs.
+    """
+    method: Literal["set_bolt", "set_sink"] = "set_sink" if component.is_sink else "set_bolt"
+    declared = Declared(method, component.id, bolt, component.parallelism)
+    if not component.is_sink:
+        declared.settings["exactly_once"] = component.exactly_once
+    other = _component(component.id, declared)
+    fields, others = ({s.name: s.fields for s in one.streams.values()} for one in (component, other))
+    if others != fields:
+        what = f"{declared.owner} has the outputs {others}, and what it replaces has {fields}"
+        raise declared.mistake(what, f"give it outputs = {fields}")
+    check_travels(bolt, declared.owner, str(declared))
+    return replace(
+        component, user_object=bolt, streams=other.streams, remembers=other.remembers,
+        tick_secs=other.tick_secs, max_concurrency=other.max_concurrency, threads=other.threads,
+    )  # fmt: skip
 
 
 def _checked_exactly_once(each: Declared, user_object: object) -> bool:

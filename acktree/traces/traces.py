@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 from acktree.core.tracking.verdicts import Verdict
 from acktree.errors import CheckpointError, MisuseError
 from acktree.tasks.spouts.watched_ids import WATCH_SECS
-from acktree.texts import searched_id
+from acktree.texts import kept_label, searched_id
 from acktree.traces.packs import tuples_of
 from acktree.traces.store import IN_MEMORY, TraceStore
 from acktree.traces.trace import Trace, TracedMessage, TracedTuple, in_order
@@ -227,7 +227,7 @@ def _tests(
     if component is not None:
         found.append((_IS_ON_THE_WAY, [component] * 4))
     simple = {
-        "label = ?": label,
+        "label = ?": None if label is None else kept_label(label),
         "instr(lower(m.reason), lower(?)) > 0": reason,
         "emitted_ms >= ?": since_ms,
         "emitted_ms < ?": before_ms,

@@ -248,7 +248,7 @@ class ScriptedSpout(FeederSpout):
         if not self._fed or self._fed[0][2] != "direct":
             super().next_tuple()
             return
-        values, message_id, _ = self._fed.popleft()
+        values, message_id, *_ = self._fed.popleft()
         bolt, index = self.part.emit(values[0], 0).target
         task = self.context.task_ids(bolt)[index]
         self._collector.emit_direct(task, values, message_id=message_id, stream="direct")

@@ -351,6 +351,28 @@ def test_no_header_keeps_a_message_or_the_next_one_from_coming(stream: Stream, n
     assert stream.count() == 0
 
 
+@pytest.mark.parametrize(
+    ("label", "expected"),
+    [
+        ("header:order", ["A-17", None]), ("body:n", ["1", None]),
+        (lambda message: message["subject"], [SUBJECT, SUBJECT]),
+    ],
+)  # fmt: skip
+def test_a_message_is_labelled_from_where_the_spout_says_or_goes_on_without(
+    stream: Stream, label: object, expected: list[object]
+) -> None:
+    stream.clear()
+    publish_raw(stream, b"NATS/1.0\r\norder: A-17\r\n\r\n", b'{"n": 1}')
+    stream.put([b"no JSON"])
+    spout = stream.make_spout()
+    labelled = JetStreamSpout(spout._url, spout.stream, spout.consumer, label=label)
+    with SpoutHarness(labelled) as harness:
+        harness.until(lambda: len(harness.arrived) == 2, 10, "they come")
+        assert [each.label for each in harness.arrived] == expected
+        harness.ack(harness.arrived)
+    assert stream.count() == 0
+
+
 def test_what_cannot_be_emitted_goes_back(stream: Stream) -> None:
     check_that_what_cannot_be_emitted_goes_back(stream)
 

@@ -117,7 +117,7 @@ class KafkaSink(Bolt):
             if refusal.can_retry:
                 self._outage = refusal  # flush raises it: the messages of what is open wait
             else:
-                self._collector.fail(tup, str(refusal))
+                self._collector.fail(tup, str(refusal), exception=refusal)
 
 
 def refusal_of(error: KafkaError, where: str) -> ConnectorError:

@@ -39,6 +39,7 @@ __all__ = [
     "ACKER_TASK",
     "FAILED_BY",
     "LATENCIES",
+    "LEVEL_TIME",
     "NOT_ASKED",
     "NO_STREAM",
     "PHASE",
@@ -75,6 +76,8 @@ SYSTEM: Final = "__system"
 SYSTEM_TASK: Final = -1
 """Storm's number of its task."""
 WORKERS_LOST: Final = "workers_lost"
+LEVEL_TIME: Final = "level_us"
+"""For how long levels ran on the clock, in microseconds: the sum of all partitions."""
 FAILED_BY: Final = "failed_by_"
 """How the keys begin that say how many of the failed messages of a spout failed of which cause."""
 NOT_ASKED: Final = "not_asked_us_"
@@ -181,6 +184,10 @@ class Counters(Mapping[Key, int]):
     def add_not_asked(self, component: str, task: int, why: str, secs: float) -> None:
         """Add the time for which a spout was not asked for messages, for one reason."""
         self._grow((component, int(task), NO_STREAM, f"{NOT_ASKED}{why}"), round(secs * 1_000_000))
+
+    def add_level_time(self, secs: float) -> None:
+        """Add the time for which a level ran in one partition, on the clock."""
+        self._grow((SYSTEM, SYSTEM_TASK, NO_STREAM, LEVEL_TIME), round(secs * 1_000_000))
 
     def _grow(self, key: Key, n: int) -> None:
         if n < 0:

@@ -204,7 +204,7 @@ class AckerNumbers:
         received: What it was sent, by ``component:stream``.
         phase_secs: Where the time of micro-batches went, all in all. Spark's phases have Spark's names, but
             for "admission" and "commit"; they are known when the next micro-batch runs. "addBatch" contains
-            those of acktree: "level_0" and so on, the time in ``execute`` of a level's busiest partition;
+            those of acktree: "level_0" and so on, the time on the clock of a level's slowest partition;
             "acker", as ``settle_ms``; and "log", the writing of the commit log.
     """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -64,7 +65,7 @@ class Outputs:
         self.monitor = monitor or ExecutionMonitor()
         self.plan, self.partition, self.level, self.clock_ms = plan, partition, level, clock_ms
         self.batch_id = batch_id
-        self.counters = Counters()
+        self.counters, self._began = Counters(), perf_counter()
         self.local: dict[str, list[Frame]] = {}
         self._frames: dict[tuple[int, int], list[Frame]] = {}
         self._errors: dict[str, list[dict[str, object]]] = {}
@@ -224,7 +225,9 @@ class Outputs:
             kept.append({"task": task, "reason": failure.reason, "traceback": failure.traceback})
 
     def wire_rows(self) -> Iterator[WireRow]:
-        """All outputs as wire rows, addressed to other levels or to the driver."""
+        """All outputs as wire rows, addressed to other levels or to the driver. The level has run."""
+        if self.counters:  # one without tuples says nothing
+            self.counters.add_level_time(perf_counter() - self._began)
         for (partition, level), frames in self._frames.items():
             for frame in self._in_few(frames):
                 yield WireRow(

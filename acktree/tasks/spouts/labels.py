@@ -6,21 +6,17 @@ Rules of this file
    verdict. So the inbox keeps both where it keeps the id, and a queue that delivers a message again gives
    both again. A message without them has none of this, and costs nothing.
 2. User code is given ids alone: :func:`id_of`.
-3. A label is one printable line of at most :data:`MOST_LABEL` characters, whatever its queue has sent.
+3. A label is one printable line of at most ``MOST_LABEL`` characters, whatever its queue has sent.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from acktree.errors import MisuseError
-from acktree.texts import printable
+from acktree.texts import kept_label
 
-__all__ = ["MOST_LABEL", "HasLabel", "Labelled", "checked_label", "id_of", "label_of"]
-
-MOST_LABEL: Final = 200
-"""The most characters of a label."""
+__all__ = ["HasLabel", "Labelled", "checked_label", "id_of", "label_of"]
 
 
 class HasLabel:
@@ -54,10 +50,7 @@ def label_of(message_id: object) -> str | None:
 
 
 def checked_label(label: object, where: str) -> str:
-    r"""A label as it is kept: escaped where it is not printable, and cut where it is too long.
-
-    >>> checked_label("order\n17", ""), len(checked_label("x" * 999, ""))
-    ('order\\n17', 200)
+    """A label as it is kept: see ``kept_label``.
 
     Raises:
         MisuseError: It is no text.
@@ -66,5 +59,4 @@ def checked_label(label: object, where: str) -> str:
         raise MisuseError(
             f"the label {label!r:.60} is {type(label).__name__}, and no text", where, "give str(...) of it"
         )
-    shown = printable(label[:MOST_LABEL])
-    return shown if len(label) <= MOST_LABEL >= len(shown) else f"{shown[: MOST_LABEL - 3]}..."
+    return kept_label(label)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from acktree.core.spouts.pending import MessageIds
 from acktree.errors import MisuseError
 from acktree.tasks.spouts.labels import HasLabel, id_of, label_of
-from acktree.texts import searched_id, short_repr
+from acktree.texts import kept_label, searched_id, short_repr
 
 __all__ = ["MOST_WATCHED", "MOST_WATCH_SECS", "WATCH_SECS", "WatchedIds", "WatchedNames"]
 
@@ -71,7 +71,7 @@ class WatchedNames:
         if type(message_id) in _PLAIN:
             self._values.add(message_id)
         if isinstance(message_id, str):  # maybe what `acktree open` shows
-            self._texts.add(message_id)
+            self._texts |= {message_id, kept_label(message_id)}
             self._values |= _shown_as(message_id)
             # It may be the text of an id of a plain type that was shortened, or whose blanks were.
             is_quoted = message_id.startswith(_QUOTES)

@@ -169,6 +169,11 @@ AWAY = {"reason": "no", "fix": "start it", "since_ms": 1, "tries": 2, "dependenc
         ("600", source(failed=10), ["verdicts of spout source"]),
         ("600", source(failed=9), []),
         ("600", source(failed=10) | {"outage": AWAY}, ["dependency prices of spout source"]),
+        (
+            "600",
+            source(failed=10) | {"outage": AWAY | {"dependency": "the prices"}},
+            ["dependency 'the prices' of spout source"],
+        ),
         ("10", {"components": {"double": {"executed": 100, "failed": 100}}}, ["bolt double"]),
         ("10", {"components": {"double": {"executed": 101, "failed": 100}}}, []),
         ("600", source(dead_lettered=10, acked=989), ["dead letters"]),

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from acktree import ConnectorError, TopologyBuilder, Tuple
+from acktree import ConnectorError, Retry, TopologyBuilder, Tuple
 from acktree.connectors.batch_sink import BatchSink, Outcome, as_bytes, as_id, as_text
-from acktree.testing import FeederSpout, LocalCluster
+from acktree.testing import FeederSpout, LocalCluster, complete_topology
 from tests.drawn import drawn
 
 KINDS = ["good", "misfit", "raises", "refused", "forgotten", "bug", "outage"]
@@ -139,3 +139,13 @@ def test_what_names_a_message_has_one_text(value: object) -> None:
 def test_a_text_is_not_bytes() -> None:
     with pytest.raises(ConnectorError, match="of type bytes, which cannot be sent"):
         as_text("'body'", b"order", "")
+
+
+@pytest.mark.parametrize(("kind", "attempts"), [("misfit", 1), ("refused", 1), ("bug", 3)])
+def test_a_row_that_a_sink_refuses_is_not_tried_again_if_final_says_so(kind: str, attempts: int) -> None:
+    builder = TopologyBuilder("t")
+    policy = Retry(3, (1, 1), final=(ConnectorError,))
+    builder.set_spout("numbers", FeederSpout(["n", "kind"]), retry=policy)
+    builder.set_bolt("sink", Scripted(None)).shuffle_grouping("numbers")
+    (letter,) = complete_topology(builder.create_topology(), {"numbers": [[1, kind]]}).dead_letters
+    assert letter.attempts == attempts

@@ -12,12 +12,13 @@ from acktree.driver.batch import BatchResults, rows_by_kind, source_work_ms
 from acktree.driver.error_log import ErrorLog
 
 
-def statistics(level: int, *counts: tuple[str, float, int]) -> WireRow:
-    """A row of statistics of a level: for each bolt how long its tuples took in all, and how many."""
+def statistics(level: int, *counts: tuple[str, float, int], secs: float = 0.0) -> WireRow:
+    """A row of statistics of a level: what the tuples of each bolt took in all, and how many; its time."""
     counters = Counters()
     for bolt, total_ms, count in counts:
         counters.add(bolt, 1, "s:default", "executed", count)
         counters.add_latency(bolt, 1, "s:default", "execute_ms", total_ms, count)
+    counters.add_level_time(secs)
     return WireRow(0, SINK_LEVEL, Kind.STATISTICS, 0, level, 0, b"", counters.to_bytes())
 
 
@@ -29,14 +30,14 @@ def test_the_work_of_a_message_is_that_of_all_bolts_of_the_source_level_in_all_p
     assert source_work_ms(rows_by_kind([*rows, statistics(1, ("c", 9000.0, 20))])) == 25.0
 
 
-def test_the_time_of_a_level_is_that_of_its_busiest_partition_and_phases_add_up():
+def test_the_time_of_a_level_is_that_of_its_slowest_partition_on_the_clock_and_phases_add_up():
     """The partitions of a level run at the same time."""
     topology = SimpleNamespace(components={})
     results = BatchResults(SimpleNamespace(topology=topology), None, ErrorLog(Config()))
     rows = [
-        statistics(0, ("a", 100.0, 10), ("b", 50.0, 10)),
-        statistics(0, ("a", 300.0, 10)),
-        statistics(1, ("c", 9000.0, 20)),
+        statistics(0, ("a", 100.0, 10), ("b", 50.0, 10), secs=0.2),
+        statistics(0, ("a", 300.0, 10), secs=0.3),
+        statistics(1, ("c", 28_000.0, 20), secs=9.0),
     ]
     for _ in range(2):
         results.note(rows_by_kind(rows), 0)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from acktree import Config, Retry, TopologyBuilder
+from acktree import Config, Retry, TopologyBuilder, bolt
 from acktree.core.tracking.verdicts import Verdict
-from acktree.errors import MisuseError
+from acktree.errors import MisuseError, TopologyError
 from acktree.testing import FeederSpout, complete_topology
 from tests.unit.tasks.bolts.bolt_harness import Calls, CallsByHand, in_a_row
 from tests.unit.tasks.bolts.test_task import TicksByHand
@@ -116,3 +116,35 @@ def test_ticks_come_while_a_message_is_open():
     for config in (Config(), Config(enable_message_timeouts=False)):
         topology = in_a_row(FeederSpout(["value"]), AcksWhenItTicks())
         assert complete_topology(topology, {"source": [["x"]]}, config).verdicts.of("source") == ["ACKED"]
+
+
+def test_a_bolt_is_replaced_by_another_with_the_same_outputs():
+    topology = in_a_row(FeederSpout(["value"]), Calls(lambda *_: 1 / 0))
+    emits = Calls(lambda bolt, tup, collector: collector.emit([tup["value"] + 1]))
+    results = complete_topology(topology, {"source": [[1]]}, bolts={"b0": emits})
+    assert results.verdicts.of("source") == [Verdict.ACKED]
+    assert results.tuples("b0") == [[2]]
+    assert complete_topology(topology, {"source": [[1]]}).verdicts.of("source") == [Verdict.FAILED]
+
+
+@pytest.mark.parametrize("at_once", [None, 4])
+def test_what_replaces_a_bolt_brings_how_many_tuples_it_executes_at_once(at_once):
+    @bolt(outputs=["value"], threads=at_once)
+    def doubles(tup):
+        yield [2 * tup["value"]]
+
+    topology = in_a_row(FeederSpout(["value"]), Calls(lambda *_: 1 / 0))
+    results = complete_topology(topology, {"source": [[1], [2]]}, bolts={"b0": doubles})
+    assert results.tuples("b0") == [[2], [4]]
+
+
+def test_what_replaces_a_bolt_must_be_one_and_have_its_outputs():
+    topology = in_a_row(FeederSpout(["value"]), Calls(lambda *_: None))
+    with pytest.raises(MisuseError, match=r"\['b9'\], which are not among the bolts"):
+        complete_topology(topology, {"source": []}, bolts={"b9": Calls(lambda *_: None)})
+    with pytest.raises(TopologyError, match="is a spout"):
+        complete_topology(topology, {"source": []}, bolts={"b0": FeederSpout(["value"])})
+    other = Calls(lambda *_: None)
+    other.outputs = ["word"]
+    with pytest.raises(TopologyError, match="has the outputs"):
+        complete_topology(topology, {"source": []}, bolts={"b0": other})

@@ -6,10 +6,10 @@ import copy
 
 import pytest
 
-from acktree import Config
+from acktree import Config, Retry
 from acktree.errors import MisuseError, TopologyError
-from acktree.testing import FeederSpout
-from tests.unit.tasks.bolts.bolt_harness import Calls, bench
+from acktree.testing import FeederSpout, LocalCluster
+from tests.unit.tasks.bolts.bolt_harness import Calls, bench, in_a_row
 
 
 def test_copies_share_what_is_fed_and_their_verdicts():
@@ -73,3 +73,12 @@ def test_verdicts_are_recorded_in_the_order_of_their_delivery():
             (1, "ValueError: 1"),
             (3, "ValueError: 3"),
         ]
+
+
+def test_a_label_is_fed_with_its_message():
+    feeder = FeederSpout(["value"])
+    with LocalCluster() as cluster:
+        running = cluster.submit(in_a_row(feeder, Calls(lambda *_: 1 / 0), retry=Retry(max_attempts=1)))
+        feeder.feed([1], message_id=1, label="order-17")
+        cluster.advance()
+        assert [letter.label for letter in running.dead_letters] == ["order-17"]

@@ -209,7 +209,7 @@ function topologyView(found, detail) {
         chart((spanOf(found) === LIVE ? state.history[id] : state.past[id]?.series) || [], narrow ? 340 : 560, SPANS[spanOf(found)][1], found.taken_ms, found.is_running),
         h("p", { class: "small soft" }, "solid: emitted, dashed: acked, dotted: failed and timed out")),
       h("section", {}, h("h2", {}, "Where the last micro-batch's time went"),
-        Object.keys(detail.batch_ms).length ? [phases(phasesOf(detail.batch_ms)), h("p", { class: "small soft" }, "A level: in execute, of its busiest partition. Exchange and tasks: tuples between levels, and the start of Spark's tasks.")]
+        Object.keys(detail.batch_ms).length ? [phases(phasesOf(detail.batch_ms)), h("p", { class: "small soft" }, "A level: its time on the clock, in its slowest partition. Exchange and tasks: tuples between levels, and the start of Spark's tasks.")]
           : h("p", { class: "soft" }, "Not known."),
         h("p", { class: "small soft" }, `Inbox: ${count(detail.inbox.messages)} messages wait, ${count(Math.round(detail.inbox.bytes / 1024))} of ${count(Math.round(detail.inbox.limit_bytes / 1024))} kB. Acker: ${count(detail.acker.open_roots)} open roots.`))),
     h("section", {}, h("h2", {}, "Components"), table("Components",

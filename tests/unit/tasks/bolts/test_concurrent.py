@@ -135,6 +135,22 @@ def test_a_second_run_that_ends_in_another_order_makes_the_same_edges(kind, part
         )
 
 
+class AtTheSameTime(BasicBolt):
+    """All of its tuples are executed at once."""
+
+    outputs = ["value"]
+
+    async def execute(self, tup, collector):
+        await asyncio.sleep(0.02)
+
+
+def test_the_time_of_a_level_is_on_the_clock_and_not_the_sum_of_calls_at_once():
+    with bench(AtTheSameTime()) as running:
+        running.feed(*range(50))
+        stats = running.running.stats()
+        assert stats.acker.phase_secs["level_0"] < 50 * stats["b0"].total.execute_ms / 1000
+
+
 def test_what_is_emitted_comes_in_the_order_of_the_rows_whatever_ends_first():
     @bolt(outputs=["value"], max_concurrency=10)
     async def late_first(tup):

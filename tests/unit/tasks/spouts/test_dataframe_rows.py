@@ -375,6 +375,21 @@ def test_a_failure_of_many_rows_is_reported_of_each():
     assert len(line.letters) == 5
 
 
+@pytest.mark.parametrize("policy", [None, Retry(max_attempts=1)])
+def test_a_wrong_configuration_stops_the_topology_without_a_letter_for_any_row(policy):
+    wrong = failure_of(ConfigError("no table", "here", "create it"), "judge", in_hook=True)
+    values = encode_rows(["value", "key"], [[1, "k1"], [2, "k2"]])
+    roots = np.array([11, 12])
+    line = Line(CallsByHand(judges), policy)
+    line.task.open(0)
+    line.task.dispatch(
+        VerdictBatch(failed_rows=[(roots, wrong)], payloads=[(roots, values)] if policy else [])
+    )
+    with pytest.raises(ConnectorError, match="no table"):
+        line.task.step(0)
+    assert line.letters == []
+
+
 def test_a_wrong_configuration_that_an_earlier_run_met_does_not_stop_a_later_one():
     wrong = failure_of(ConfigError("no table", "here", "create it"), "judge", in_hook=True)
     roots, values = np.array([11]), encode_rows(["value", "key"], [[1, "k1"]])

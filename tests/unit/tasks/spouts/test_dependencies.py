@@ -336,6 +336,15 @@ def test_what_is_away_has_a_name(name):
         Unavailable(name)
 
 
+def test_the_name_of_what_is_away_is_one_printable_line_wherever_it_is_shown():
+    error = pickle.loads(pickle.dumps(Unavailable("prices\nof\x1b[2J today")))
+    assert error.name == r"prices\nof\x1b[2J today"
+    assert dependency_of(failure_of(error, "lookup")) == error.name
+    for text in (error.what, error.fix):
+        assert error.name in text
+        assert text.isprintable()
+
+
 def test_what_is_lost_waits_no_more():
     sender = away(7)
     sender.next_tick()

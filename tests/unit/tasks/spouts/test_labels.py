@@ -8,12 +8,14 @@ from hypothesis import strategies as st
 
 from acktree import BasicBolt, Config, EndOfStream, MisuseError, Retry, Spout, TaskHook, TopologyBuilder
 from acktree.connectors.message_label import MessageLabel
+from acktree.dead_letters.table import Which
 from acktree.driver.run_log import RunLog
 from acktree.errors import ConfigError
-from acktree.tasks.spouts.labels import MOST_LABEL, Labelled, checked_label
+from acktree.tasks.spouts.labels import Labelled, checked_label
 from acktree.tasks.spouts.retries import Redriven
 from acktree.tasks.spouts.watched_ids import WatchedIds
 from acktree.testing import LocalCluster
+from acktree.texts import MOST_LABEL
 from tests.unit.tasks.spouts.spout_harness import BROKEN, Harness, Source, emits
 
 LABELS = st.none() | st.text(max_size=5) | st.just("x" * 300)
@@ -28,6 +30,12 @@ def test_a_label_is_one_printable_line_of_bounded_length_and_stays_what_it_is(te
     assert checked_label(label, "") == label
     if text.isprintable() and len(text) <= MOST_LABEL:
         assert label == text
+
+
+@given(st.text(max_size=MOST_LABEL), st.text(max_size=MOST_LABEL))
+def test_long_labels_that_differ_at_their_end_are_not_one(one, other):
+    start = "x" * 300
+    assert (checked_label(start + one, "") == checked_label(start + other, "")) == (one == other)
 
 
 SEEN = []
@@ -106,6 +114,8 @@ def test_letters_and_traces_have_the_label_of_their_message_and_spouts_and_hooks
                 each for each in dead.values() if each == label
             ]
             assert {each.label for each in running.traces.find(label=label)} == {label}
+        for label in {*labels} - {None, ""}:  # as the spout gave it
+            assert {each.label for each in running.traces.find(label=label)} == {checked_label(label, "")}
 
 
 def test_a_letter_that_is_sent_again_and_dies_again_keeps_its_label():
@@ -232,3 +242,14 @@ def test_a_place_that_there_is_not_is_refused_with_those_that_there_are(label):
     with pytest.raises(ConfigError, match="label is") as refused:
         MessageLabel(label, "spout", ("message_id",))
     assert refused.value.fix == 'give "header:NAME", "body:FIELD", "message_id", or a function of the message'
+
+
+@pytest.mark.parametrize("label", ["x" * 300, "order\n17"])
+def test_a_label_is_found_by_its_whole_text_and_by_what_is_shown_of_it(label):
+    shown = checked_label(label, "")
+    for text in (label, shown):
+        (condition,) = Which.of({"label": text}, None).conditions
+        assert condition.value == shown
+        watched = WatchedIds(lambda: 0)
+        watched.add([text], 60)
+        assert watched.names.among([Labelled(1, shown), Labelled(2, "other")]).tolist() == [True, False]
