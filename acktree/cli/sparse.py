@@ -6,7 +6,6 @@ from argparse import REMAINDER, Namespace
 from typing import Any
 
 from acktree.cli.answers import Answer, Commands
-from acktree.streamparse.cli import sparse
 
 __all__ = ["add_to"]
 
@@ -24,5 +23,7 @@ def add_to(commands: Commands) -> None:
 
 
 def _run(given: Namespace) -> Answer:
+    from acktree.streamparse.cli import sparse  # noqa: PLC0415  # other commands do not need it
+
     sparse.main(given.arguments)
     return Answer(None, "")

@@ -16,9 +16,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from acktree import flux, streamparse
 from acktree.cli.answers import UsageError
 from acktree.config import Config, dotted_key
 from acktree.core.programs import run_module
@@ -27,6 +26,9 @@ from acktree.errors import AcktreeError, ConfigError, nearest
 from acktree.private_urls import masked_text
 from acktree.stopped_by import StoppedBySignal
 from acktree.topology import Topology, TopologyBuilder
+
+if TYPE_CHECKING:
+    from acktree.multilang.loaded import LoadedTopology
 
 __all__ = [
     "YAML",
@@ -102,13 +104,17 @@ def load_target(given: Namespace) -> tuple[Config, Topology]:
     return config_of(settings, loaded.config), loaded.topology
 
 
-def _from_streamparse(given: Namespace) -> streamparse.LoadedTopology:
+def _from_streamparse(given: Namespace) -> LoadedTopology:
+    from acktree import streamparse  # noqa: PLC0415  # other targets do not need it
+
     options = dict(map(parsed, given.options))
     with importing(given.target), _users_errors(f"{given.target} cannot be loaded", given.target):
         return streamparse.load(given.target, name=given.name, environment=given.environment, options=options)
 
 
-def _from_flux(given: Namespace) -> flux.LoadedTopology:
+def _from_flux(given: Namespace) -> LoadedTopology:
+    from acktree import flux  # noqa: PLC0415  # other targets do not need it
+
     pairs = [each.partition("=") for each in given.classes]
     if not all(java and python for java, _, python in pairs):
         given.usage_error("--class needs JAVA=MODULE:CLASS")

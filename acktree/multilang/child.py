@@ -206,10 +206,11 @@ class Child:
         """
         rest = base64.b64encode(self._frames.rest).decode()
         self._send({"version": version, "rest": rest})
+        deadline = time.monotonic() + keeper.ANSWER_SECS
         while not any("given_back" in about for about in self._told):
-            if self._end is not None:
-                self._die("ended")
-            self._hear(self._timeout_secs)
+            if self._end is not None or time.monotonic() > deadline:
+                self._die("ended" if self._end is not None else "was ended: its keeper does not answer")
+            self._hear(_SLICE_SECS)
         self._finish()
 
     def close(self, grace_secs: float = keeper.GRACE_SECS) -> None:
@@ -221,6 +222,7 @@ class Child:
         self._stdin = -1
         self._send({"secs": grace_secs})
         self._await_end(3 * grace_secs)
+        self._kill_if_not_ended()
         self._finish()
 
     def abandon(self) -> None:
@@ -273,8 +275,7 @@ class Child:
             if "ended" in about or "taken" in about:
                 self._end = about
         if not data and self._end is None:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, signal.SIGKILL)
+            self._kill_if_not_ended()
             self._end = {"lost": True}
         if self._end is not None:
             with suppress(KeyError):
@@ -352,6 +353,12 @@ class Child:
         while self._end is None and time.monotonic() < deadline:
             self._hear(_SLICE_SECS)
 
+    def _kill_if_not_ended(self) -> None:
+        """Kill the child if its keeper has not told of its end: the keeper is gone, or stopped."""
+        if self._end is None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+
     def _die(self, what: str) -> None:
         """End the process, and raise why; the same error at each later call."""
         if self._error is not None:
@@ -360,6 +367,7 @@ class Child:
         if not was_ended:
             self._send({"secs": 0})
             self._await_end(keeper.GRACE_SECS)
+            self._kill_if_not_ended()
         end = self._end or {}
         unfinished = f"; unfinished output: {self._frames.text}" if self._frames.text else ""
         if "lost" in end:
@@ -389,23 +397,28 @@ class Child:
 def _asked(request: Mapping[str, Any], tries: int = 3) -> tuple[socket.socket, dict[str, Any], list[int]]:
     """The keeper's reply to a request for a child, and the descriptors that come with it.
 
-    A keeper that ends in this moment is replaced.
+    A keeper that ends in this moment is replaced, and one that does not answer is killed and replaced.
     """
-    connection = None
+    connection, owner = None, lasting_process()
+    process = keeper.running(owner)
     try:
-        connection = keeper.connect(lasting_process())
+        connection = keeper.connect(owner)
+        connection.settimeout(keeper.ANSWER_SECS)
         connection.sendall(json.dumps(request).encode() + b"\n")
         data, descriptors, _, _ = socket.recv_fds(connection, _CHUNK, 2)
         while data and not data.endswith(b"\n"):
             data += connection.recv(_CHUNK)
         if not data:
             raise ConnectionResetError("it has just ended")
-    except OSError:
+    except OSError as error:
         if connection is not None:
             connection.close()
+        if isinstance(error, TimeoutError):
+            keeper.kill_stopped(owner, process)
         if tries <= 1:
             raise
         return _asked(request, tries - 1)
+    connection.settimeout(None)
     for number in descriptors:
         os.set_inheritable(number, False)  # noqa: FBT003
     return connection, json.loads(data), descriptors

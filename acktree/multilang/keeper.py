@@ -13,6 +13,7 @@ Rules of this file
    there is a new child, and the old one is killed.
 4. Messages on the socket are JSON, one a line. Its folder is the user's alone, and so is each peer.
 5. No child is left when the owner ends. When the keeper is killed, Linux kills its children.
+6. A keeper that does not answer is killed by whoever notices it, and the next request starts a new one.
 """
 
 from __future__ import annotations
@@ -38,8 +39,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Final
 
-__all__ = ["connect"]
+__all__ = ["connect", "kill_stopped", "running"]
 
+ANSWER_SECS: Final = 15
+"""How long a keeper has to answer. One that is stopped, as by SIGSTOP, does not."""
 GRACE_SECS: Final = 5
 """How long a child has to end after its input was closed, and after SIGTERM."""
 _IDLE_SECS: Final = 600
@@ -66,15 +69,7 @@ def connect(owner: int) -> socket.socket:
     Raises:
         OSError: There is no private folder for its socket.
     """
-    name = f"acktree-keeper-{os.getuid()}-{owner}"
-    folder = Path(tempfile.gettempdir(), name)
-    if len(os.fsencode(folder)) > _LONGEST_FOLDER:
-        folder = Path("/tmp", name)  # noqa: S108  # it is checked below
-    with suppress(FileExistsError):
-        folder.mkdir(0o700)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise PermissionError(f"{folder} is not a folder that only this user can access: delete it")
+    folder = _private_folder(owner)
     with suppress(OSError):
         return _connected(folder / "socket")
     lock = os.open(folder, os.O_RDONLY)
@@ -86,6 +81,40 @@ def connect(owner: int) -> socket.socket:
         return _connected(folder / "socket")
     finally:
         os.close(lock)
+
+
+def running(owner: int) -> int:
+    """The process of an owner's keeper; 0 if none was started."""
+    try:
+        return int((_private_folder(owner) / "pid").read_text())
+    except (OSError, ValueError):
+        return 0
+
+
+def kill_stopped(owner: int, process: int) -> None:
+    """Kill a keeper that did not answer, if no other one was started meanwhile.
+
+    Args:
+        owner: The process that it belongs to.
+        process: What ``running`` said before the connection to it was made.
+    """
+    if process and running(owner) == process:
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+
+
+def _private_folder(owner: int) -> Path:
+    """The folder of an owner's keeper, which only this user can access."""
+    name = f"acktree-keeper-{os.getuid()}-{owner}"
+    folder = Path(tempfile.gettempdir(), name)
+    if len(os.fsencode(folder)) > _LONGEST_FOLDER:
+        folder = Path("/tmp", name)  # noqa: S108  # it is checked below
+    with suppress(FileExistsError):
+        folder.mkdir(0o700)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise PermissionError(f"{folder} is not a folder that only this user can access: delete it")
+    return folder
 
 
 def _connected(path: Path) -> socket.socket:
@@ -108,7 +137,9 @@ def _start(folder: Path, owner: int) -> None:
         number = listener.fileno()
         duplicates = [(os.POSIX_SPAWN_DUP2, number, 0), (os.POSIX_SPAWN_DUP2, nothing.fileno(), 1)]
         _reap()
-        _started.append(os.posix_spawn(sys.executable, command, os.environ, file_actions=duplicates))
+        process = os.posix_spawn(sys.executable, command, os.environ, file_actions=duplicates)
+        _started.append(process)
+        (folder / "pid").write_text(str(process))
 
 
 def _script() -> list[str]:

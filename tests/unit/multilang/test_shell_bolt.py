@@ -11,7 +11,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -383,6 +383,53 @@ def test_a_killed_keeper_leaves_no_child_and_a_new_one_is_started(is_lent):
     another = lent(name="four", version="v1")
     assert another.is_new
     another.close()
+
+
+@pytest.fixture
+def stopped_keeper(monkeypatch):
+    """Stops the keeper of a child; it is noticed after 2 s."""
+    monkeypatch.setattr(keeper, "ANSWER_SECS", 2)
+    monkeypatch.setattr(keeper, "GRACE_SECS", 0.2)
+    stopped: list[int] = []
+
+    def stop(child: Child) -> int:
+        stopped.append(keeper_of(child.pid))
+        os.kill(stopped[-1], signal.SIGSTOP)
+        return stopped[-1]
+
+    yield stop
+    for process in stopped:
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGCONT)
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="Linux alone kills the children of a killed keeper")
+def test_a_stopped_keeper_is_killed_with_its_children_and_a_new_one_is_started(stopped_keeper):
+    child = Child(["sleep", "1000"], "component 'shell', task 1", 60, name="six")
+    child.give_back("v1")
+    stopped = stopped_keeper(child)
+    another = lent(name="six", version="v1")
+    assert another.is_new
+    assert keeper_of(another.pid) != stopped
+    await_end(child.pid)
+    another.close()
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds the keeper in /proc")
+def test_a_child_cannot_be_given_back_to_a_stopped_keeper_and_is_killed(stopped_keeper):
+    child = lent()
+    stopped_keeper(child)
+    with pytest.raises(SubprocessError, match="its keeper does not answer"):
+        child.give_back("v1")
+    await_end(child.pid)
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds the keeper in /proc")
+def test_a_child_that_is_closed_ends_also_while_its_keeper_is_stopped(stopped_keeper):
+    child = lent()
+    stopped_keeper(child)
+    child.close(0.1)
+    await_end(child.pid)
 
 
 def test_tuples_of_a_killed_keeper_fail_and_the_next_ones_are_served(tmp_path):

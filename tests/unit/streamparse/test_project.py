@@ -131,6 +131,14 @@ def test_importing_it_imports_no_pyspark_pyarrow_yaml_or_msgpack(tmp_path):
     assert python(tmp_path, "-c", code).stdout == "set()\n"
 
 
+def test_other_commands_import_no_programs_of_others(tmp_path):
+    code = """
+import sys, acktree.cli.main
+print([name for name in ("flux", "streamparse", "pystorm", "multilang") if f"acktree.{name}" in sys.modules])
+"""
+    assert python(tmp_path, "-c", code).stdout == "[]\n"
+
+
 def test_install_gives_the_same_modules_under_both_names(tmp_path):
     code = """
 import acktree.streamparse, acktree.pystorm.component
