@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from acktree.errors import MisuseError
-from acktree.texts import printable
+from acktree.texts import MOST_REASON, bounded, printable
 
-__all__ = ["MOST_LABEL", "HasLabel", "Labelled", "checked_label", "id_of", "label_of"]
+__all__ = ["MOST_LABEL", "HasLabel", "Labelled", "checked_label", "id_of", "label_of", "shown_id"]
 
 MOST_LABEL: Final = 200
 """The most characters of a label."""
@@ -45,6 +45,15 @@ class Labelled(HasLabel):
 def id_of(message_id: object) -> object:
     """The message id as the spout gave it."""
     return message_id.message_id if isinstance(message_id, Labelled) else message_id
+
+
+def shown_id(message_id: object) -> str:
+    """The bounded ``repr`` of the message id that the spout gave. Never raises: it is user code."""
+    given = id_of(message_id)
+    try:
+        return bounded(repr(given), MOST_REASON)
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # user code
+        return f"<{type(given).__name__}, whose repr raises {type(error).__name__}>"
 
 
 def label_of(message_id: object) -> str | None:

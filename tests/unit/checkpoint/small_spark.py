@@ -319,7 +319,7 @@ class Driver:
             results=BatchResults(self.plan, acker, errors, self.journal), threads=self.threads,
             dead_letters=self.letters, errors=errors, change=Event(), ended=Event(),
             stop_session=lambda: None, log=RunLog(topology.name), journal=self.journal,
-            gates=gate_log_of(self.plan, acker.still_open),
+            gates=gate_log_of(self.plan, acker.still_open, self.threads.ids_at),
         )  # fmt: skip
         commits = recovered_log(self.held, run, acker)
         commits.__class__, commits.world = DyingLog, world
