@@ -104,6 +104,7 @@ if TYPE_CHECKING:
     )
     from acktree.core.stats.statistics import Stats
     from acktree.core.stats.user_metrics import UserMetric
+    from acktree.core.tracking.origins import Origin
     from acktree.dead_letters.letter import DeadLetter
     from acktree.dead_letters.store import DeadLetters
     from acktree.dead_letters.summary import LetterGroup
@@ -125,6 +126,7 @@ _LAZY: Final = {
     "ComponentStats": "acktree.core.stats.statistics",
     "DeadLetter": "acktree.dead_letters.letter",
     "DeadLetters": "acktree.dead_letters.store",
+    "Origin": "acktree.core.tracking.origins",
     "LetterGroup": "acktree.dead_letters.summary",
     "Event": "acktree.traces.events",
     "EventLogger": "acktree.traces.events",
@@ -210,6 +212,7 @@ __all__ = [
     "MisuseError",
     "Numbers",
     "OpenMessages",
+    "Origin",
     "OtlpMetricsConsumer",
     "Outage",
     "OutputCollector",

@@ -4,6 +4,9 @@ The sink lets the acker judge a micro-batch, and then the gates decide: see ``co
 decided counts with the commit of the micro-batch. From then on the spout of a gate hands it to the inbox, and
 remembers with its messages how far it came. A restart continues there.
 
+With its values a frame has the *origins* of its rows for dead letters: the messages of users' spouts that
+they hang on. They are looked up while these are open, and kept until the messages of the gate have verdicts.
+
 A section of the commit log has the values that a micro-batch staged, and what it decided. From time to time
 one has everything that is staged or not handed over, and supersedes those before: when they have grown as
 large, so each value is written about twice, however long it waits.
@@ -12,7 +15,7 @@ large, so each value is written about twice, however long it waits.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from threading import Lock
@@ -27,11 +30,15 @@ from acktree.checkpoint.key_log import KeyLog
 from acktree.core.data.frames import Kind, WireRow
 from acktree.core.data.values import batch_from_bytes
 from acktree.core.gate import Gate, Passage, Staged
-from acktree.core.ids import Int64s, root_ids
+from acktree.core.ids import Int64s, UInt64s, root_ids, sequence_names, tasks_and_sequences
 from acktree.core.packing import Buffer, int64s, pack, unpack
+from acktree.core.tracking.origins import FrameOrigins, Origin, Origins
 from acktree.tasks.acker import Verdicts
 from acktree.tasks.plan import Plan
+from acktree.tasks.spouts.labels import label_of, shown_id
+from acktree.tasks.spouts.retries import Redriven
 from acktree.topology.gates import Passed
+from acktree.topology.model import Component
 
 __all__ = ["GateLog", "gate_log_of", "waiting_gates"]
 
@@ -40,16 +47,24 @@ _FRAMES: Final = 1 << 24
 _MOST_CHANGES: Final = 256
 """After this number of sections one with everything is written in any case: a restart reads them all."""
 _GROUP_BYTES: Final = 28
+_ROW: Final = "a row"
+
+
+IdsAt = Callable[[int, Int64s], Sequence[object]]
+"""Returns the ids of open messages by spout task and sequences; None for one that is not there."""
 
 
 def _no_roots() -> Int64s:
     return np.zeros(0, dtype=np.int64)
 
 
-def gate_log_of(plan: Plan, still_open: Callable[[Int64s], Int64s], keys: KeyLog) -> GateLog | None:
+def gate_log_of(
+    plan: Plan, still_open: Callable[[Int64s], Int64s], keys: KeyLog, ids_at: IdsAt
+) -> GateLog | None:
     """The gates of a topology; None if it has none."""
-    names = [spout.id for spout in plan.topology.spouts if spout.gated is not None]
-    return GateLog(names, plan.run_salt, still_open, lambda: keys.repeated) if names else None
+    spouts = plan.topology.spouts
+    names = [spout.id for spout in spouts if spout.gated is not None]
+    return GateLog(names, plan.run_salt, still_open, spouts, ids_at, lambda: keys.repeated) if names else None
 
 
 def waiting_gates(checkpoint: Path, last_committed: int, files: Files) -> frozenset[str]:
@@ -68,6 +83,8 @@ class GateLog(Participant, Passed):
         names: Sequence[str],
         run_salt: int,
         still_open: Callable[[Int64s], Int64s],
+        spouts: Sequence[Component],
+        ids_at: IdsAt,
         repeated: Callable[[], Int64s] = _no_roots,
     ) -> None:
         """Begin with nothing staged, until :meth:`recover`.
@@ -75,8 +92,14 @@ class GateLog(Participant, Passed):
         Args:
             names: The ids of the gates.
             still_open: Returns the open ones of some roots, ascending.
+            spouts: All spouts, gates included.
+            ids_at: Returns the ids of open messages.
             repeated: Returns the roots that the micro-batch ACKED after another with the same key.
         """
+        self._spouts = {task: spout.id for spout in spouts for task in spout.task_ids}
+        self._ids_at = ids_at
+        # The driver does not know the ids of a DataFrame's rows, and their roots do not name the task.
+        self._rows: Origins = tuple(Origin(spout.id, _ROW) for spout in spouts if spout.is_dataframe)
         self._gates = {name: _Frames() for name in names}
         self._salt, self._still_open, self._repeated = run_salt, still_open, repeated
         self._lock = Lock()
@@ -97,6 +120,17 @@ class GateLog(Participant, Passed):
     def handed_over(self, gate: str, end: int) -> None:
         with self._lock:
             self._gates[gate].hand_over(end)
+
+    def settled(self, gate: str, end: int) -> None:
+        with self._lock:
+            self._gates[gate].settle(end)
+
+    def origins_of(self, spout: str, message_id: object) -> Origins:
+        """The messages of users' spouts that a message of a gate hung on; none for one of another spout."""
+        if spout not in self._gates:
+            return ()
+        with self._lock:
+            return self._origins(spout, [message_id])[0]
 
     def waiting(self, gate: str) -> int:
         with self._lock:
@@ -130,7 +164,9 @@ class GateLog(Participant, Passed):
             self._publish()  # the micro-batch before this one is committed
             self._decided = commit.number
             decided = {
-                name: frames.decide(commit.number, staged.get(name, ()), acked, self._still_open)
+                name: frames.decide(
+                    commit.number, staged.get(name, ()), acked, self._still_open, self._frame_origins
+                )
                 for name, frames in self._gates.items()
             }
             return self._section({name: change for name, change in decided.items() if change})
@@ -156,6 +192,35 @@ class GateLog(Participant, Passed):
         self._was_empty = all(frames.is_empty for frames in self._gates.values())
         parts = (frames.to_bytes() for frames in self._gates.values())
         return Section(pack(json.dumps(list(self._gates)).encode(), *parts), is_whole=True)
+
+    def _frame_origins(self, degrees: Int64s, roots: Int64s) -> FrameOrigins:
+        return FrameOrigins.of(degrees, sequence_names(self._salt, roots), self._look_up)
+
+    def _look_up(self, names: UInt64s) -> list[Origins]:
+        """The origins of each of some roots, none where they are not known."""
+        found: list[Origins] = [self._rows if len(self._rows) == 1 else ()] * len(names)
+        tasks, sequences = tasks_and_sequences(names)
+        for task, spout in self._spouts.items():
+            places = np.flatnonzero(tasks == task)
+            if len(places):
+                origins = self._origins(spout, self._ids_at(task, sequences[places]))
+                for place, each in zip(places.tolist(), origins, strict=True):
+                    found[place] = each
+        return found
+
+    def _origins(self, spout: str, message_ids: Sequence[object]) -> list[Origins]:
+        """The origins of messages of one spout; through gates, if it is one."""
+        frames = self._gates.get(spout)
+        return [
+            ()
+            if message_id is None
+            else tuple(Origin(*each) for each in message_id.origins)
+            if isinstance(message_id, Redriven) and message_id.origins
+            else frames.origins_of(message_id)
+            if frames is not None and isinstance(message_id, int)
+            else (Origin(spout, shown_id(message_id), label_of(message_id)),)
+            for message_id in message_ids
+        ]
 
     def _acked(self, verdicts: Verdicts | None) -> Int64s:
         if verdicts is None:
@@ -188,19 +253,37 @@ class _Frames:
 
     def __init__(self, whole: Buffer | None = None) -> None:
         self.gate, self.visible = Gate(), 0
+        self._open: list[Passage] = []  # those of which messages may have no verdict
         self._values: dict[int, bytes] = {}  # by number of the frame
+        self._origins: dict[int, FrameOrigins] = {}  # likewise
         if whole is not None:
-            gate, numbers, *values = unpack(whole)
+            gate, passages, *frames = unpack(whole)
             self.gate = Gate(gate)
-            self._values = dict(zip(int64s(numbers).tolist(), map(bytes, values), strict=True))
+            self._open = [Passage.from_bytes(each) for each in unpack(passages)]
+            self._read(frames)
+            self._forget()
 
     def to_bytes(self) -> bytes:
-        return pack(self.gate.to_bytes(), *_packed_values(self._values))
+        passages = pack(*(each.to_bytes() for each in self._open))
+        return pack(self.gate.to_bytes(), passages, *self._packed(self._origins))
+
+    def _packed(self, frames: Iterable[int]) -> tuple[bytes, ...]:
+        """The numbers of frames, and the values and origins of each."""
+        parts = ((self._values.get(frame, b""), self._origins[frame].blob) for frame in frames)
+        return np.array(list(frames), dtype=np.int64).tobytes(), *(pack(*each) for each in parts)
+
+    def _read(self, packed: Sequence[Buffer]) -> None:
+        """Add what :meth:`_packed` wrote."""
+        numbers, *frames = packed
+        for frame, blob in zip(int64s(numbers).tolist(), frames, strict=True):
+            values, origins = unpack(blob)
+            self._values[frame], self._origins[frame] = bytes(values), FrameOrigins(origins)
 
     @property
     def size(self) -> int:
         """About the length of :meth:`to_bytes`."""
-        return sum(map(len, self._values.values())) + _GROUP_BYTES * self.gate.waiting
+        origins = sum(len(each.blob) for each in self._origins.values())
+        return sum(map(len, self._values.values())) + origins + _GROUP_BYTES * self.gate.waiting
 
     @property
     def is_empty(self) -> bool:
@@ -211,26 +294,50 @@ class _Frames:
         return self.gate.waiting + sum(each.end - each.first for each in self.gate.passages)
 
     def decide(
-        self, number: int, rows: Sequence[WireRow], acked: Int64s, still_open: Callable[[Int64s], Int64s]
+        self,
+        number: int,
+        rows: Sequence[WireRow],
+        acked: Int64s,
+        still_open: Callable[[Int64s], Int64s],
+        origins_of: Callable[[Int64s, Int64s], FrameOrigins],
     ) -> bytes:
         """Decide for a micro-batch; returns what :meth:`replay` takes, empty if nothing changed."""
-        staged, values = [], dict[int, bytes]()
+        staged, roots_of = [], dict[int, tuple[Int64s, Int64s]]()
         for frame, row in enumerate(rows, number * _FRAMES):
-            degrees, roots, values_of_rows = unpack(row.body)
-            staged.append(_staged(frame, int64s(degrees), int64s(roots)))
-            values[frame] = bytes(values_of_rows)
-        self._values |= values
-        change = self.gate.decide(Staged.joined(staged), acked, still_open).change
-        self._forget()
-        kept = {frame: values[frame] for frame in values.keys() & self._values.keys()}
-        return pack(change, *_packed_values(kept)) if change else b""
+            degrees, roots, values = unpack(row.body)
+            roots_of[frame] = int64s(degrees), int64s(roots)
+            staged.append(_staged(frame, *roots_of[frame]))
+            self._values[frame] = bytes(values)
+        decision = self.gate.decide(Staged.joined(staged), acked, still_open)
+        self._opened(decision.passage)
+        kept = sorted(roots_of.keys() & self._values.keys())
+        self._origins |= {frame: origins_of(*roots_of[frame]) for frame in kept}
+        return pack(decision.change, *self._packed(kept)) if decision.change else b""
 
     def replay(self, change: Buffer) -> None:
         """Apply what :meth:`decide` returned in an earlier run."""
-        of_gate, numbers, *values = unpack(change)
-        self._values |= dict(zip(int64s(numbers).tolist(), map(bytes, values), strict=True))
+        of_gate, *frames = unpack(change)
+        self._read(frames)
+        end = self.gate.end
         self.gate.replay(of_gate)
+        self._opened(*(each for each in self.gate.passages if each.end > end))
+
+    def _opened(self, *passages: Passage) -> None:
+        self._open += (each for each in passages if len(each.frames))
         self._forget()
+
+    def settle(self, end: int) -> None:
+        """The messages before this number have their verdicts."""
+        self._open = [each for each in self._open if each.end > end]
+        self._forget()
+
+    def origins_of(self, number: int) -> Origins:
+        """The origins of a message."""
+        for passage in self._open:
+            if passage.first <= number < passage.end:
+                frame, row = passage.row_of(number)
+                return self._origins[frame].of_row(row)
+        return ()
 
     def after(self, start: int) -> Sequence[tuple[int, pa.RecordBatch]]:
         passages = (each for each in self.gate.passages if start < each.end <= self.visible)
@@ -248,6 +355,8 @@ class _Frames:
     def _forget(self) -> None:
         needed = set(self.gate.frames.tolist())
         self._values = {frame: values for frame, values in self._values.items() if frame in needed}
+        needed.update(*(passage.frames.tolist() for passage in self._open))
+        self._origins = {frame: origins for frame, origins in self._origins.items() if frame in needed}
 
     def _batches(self, passage: Passage) -> list[tuple[int, pa.RecordBatch]]:
         batches, first = [], passage.first
@@ -258,10 +367,6 @@ class _Frames:
             batches.append((first, batch_from_bytes(self._values[frame]).take(pa.array(rows))))
             first += len(rows)
         return batches
-
-
-def _packed_values(values: Mapping[int, bytes]) -> tuple[bytes, ...]:
-    return np.array(list(values), dtype=np.int64).tobytes(), *values.values()
 
 
 def _staged(frame: int, degrees: Int64s, roots: Int64s) -> Staged:

@@ -156,7 +156,7 @@ def _list(given: Namespace) -> Answer:
     rows = [
         (
             str(letter["id"]), _utc(letter["dead_ms"]), letter["spout"],
-            _short(named(letter["message_id_repr"], letter)), letter["attempts"], letter["cause"],
+            _short(_message(letter)), letter["attempts"], letter["cause"],
             letter["component"], _short(letter["reason"]), _outcome(letter),
         )
         for letter in page["letters"]
@@ -165,6 +165,16 @@ def _list(given: Namespace) -> Answer:
     more = f"; further ones: --after {page['after']}" if page["after"] is not None else ""
     _hint(given, page)
     return Answer(page, f"{shown}{page['count']:,} match{more}{_ordered_line(given)}")
+
+
+def _message(letter: Mapping[str, Any]) -> str:
+    """The message of a letter; of a gate's the messages that it hung on."""
+    origins = letter.get("origins")  # an older driver does not say
+    return ", ".join(map(_origin, origins)) if origins else named(letter["message_id_repr"], letter)
+
+
+def _origin(origin: Mapping[str, Any]) -> str:
+    return f"{named(origin['message_id_repr'], origin)} of {origin['spout']}"
 
 
 def _outcome(letter: Mapping[str, Any]) -> str:
@@ -226,8 +236,9 @@ def _show(given: Namespace) -> Answer:
     lines = [
         f"{name:<16} {_moment(value) if name.endswith('_ms') and value is not None else value}"
         for name, value in letter.items()
-        if name not in ("values", "texts", "traceback")
+        if name not in ("values", "texts", "traceback", "origins")
     ]
+    lines += [f"{'origin':<16} {_origin(each)}" for each in letter.get("origins", ())]
     texts = letter.get("texts", {})
     for name, value in letter["values"].items():
         lines += f"{'value':<16} {name} = {texts.get(name) or _value(value)}".splitlines()

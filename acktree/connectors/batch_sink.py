@@ -22,8 +22,8 @@ import pyarrow as pa
 from acktree import Bolt, Config, ConnectorError, OutputCollector, TaskContext, Tuple
 
 __all__ = [
-    "BatchSink", "Outcome", "as_bytes", "as_id", "as_text", "headers_of", "misfit", "otherwise_marked",
-    "refusals_of", "rows_of", "writer_of",
+    "BatchSink", "Outcome", "as_bytes", "as_id", "as_text", "headers_in", "headers_of", "misfit",
+    "otherwise_marked", "refusals_of", "rows_of", "writer_of",
 ]  # fmt: skip
 
 Entry = TypeVar("Entry")
@@ -191,7 +191,11 @@ def as_id(name: str, value: object, where: str) -> str:
 
 def headers_of(tup: Tuple, field: str, where: str) -> Mapping[str, Any]:
     """A tuple's field of headers or the like; empty where it has none or None. Raises ConnectorError."""
-    value = tup[field] if field in tup.fields else None
+    return headers_in(tup[field] if field in tup.fields else None, field, where)
+
+
+def headers_in(value: object, field: str, where: str) -> Mapping[str, Any]:
+    """As :func:`headers_of`, of the field's value."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):

@@ -168,6 +168,16 @@ class Passage:
         slices = zip(self.frames.tolist(), self.firsts.tolist(), self.counts.tolist(), strict=True)
         return [(frame, row) for frame, first, count in slices for row in range(first, first + count)]
 
+    def row_of(self, number: int) -> tuple[int, int]:
+        """The frame and the row of one message."""
+        at = int(np.searchsorted(self._ends, number, side="right"))
+        return int(self.frames[at]), int(self.firsts[at] + self.counts[at] - self._ends[at]) + number
+
+    @cached_property
+    def _ends(self) -> Int64s:
+        """The number of the message after each slice."""
+        return self.first + np.cumsum(self.counts)
+
     def to_bytes(self) -> bytes:
         """16 bytes for each slice."""
         small = (column.astype(np.int32) for column in (self.firsts, self.counts))

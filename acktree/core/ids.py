@@ -89,10 +89,12 @@ def root_ids(run_salt: int, spout_task: int, sequences: Int64s) -> Int64s:
 
 def sequences_of(run_salt: int, roots: Int64s) -> tuple[Int64s, Int64s]:
     """The inverse of :func:`root_ids`: the spout task and the sequence of each root, both shape (n,)."""
-    named = sequence_names(run_salt, roots)
-    tasks = named >> np.uint64(SEQUENCE_BITS)
-    named &= SEQUENCE_MASK
-    return tasks.view(np.int64), named.view(np.int64)
+    return tasks_and_sequences(sequence_names(run_salt, roots))
+
+
+def tasks_and_sequences(names: UInt64s) -> tuple[Int64s, Int64s]:
+    """The spout task and the sequence of each of what :func:`sequence_names` returns, both shape (n,)."""
+    return (names >> np.uint64(SEQUENCE_BITS)).view(np.int64), (names & SEQUENCE_MASK).view(np.int64)
 
 
 def sequence_names(run_salt: int, roots: Int64s) -> UInt64s:

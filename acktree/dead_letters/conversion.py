@@ -6,19 +6,21 @@ from collections.abc import Sequence
 from typing import Final
 
 from acktree.core.data.values import batch_from_bytes, batch_to_bytes
+from acktree.core.tracking.origins import Origins
 from acktree.dead_letters.letter import DeadLetter
 from acktree.errors import MisuseError, ProtocolError
-from acktree.tasks.spouts.labels import id_of, label_of
+from acktree.tasks.spouts.labels import label_of, shown_id
 from acktree.tasks.spouts.retries import GivenUpRecord, RedrivenLetter
-from acktree.texts import MOST_REASON, bounded
 from acktree.topology.model import Topology
 
 _TARGET: Final = b"acktree.target"
 """Metadata key in the schema of a payload that was emitted with ``emit_direct``: the target task."""
 
 
-def letter_of(record: GivenUpRecord, topology: Topology, letter_id: int | None = None) -> DeadLetter:
-    """The dead letter of a message that was given up."""
+def letter_of(
+    record: GivenUpRecord, topology: Topology, letter_id: int | None = None, origins: Origins = ()
+) -> DeadLetter:
+    """The dead letter of a message that was given up; behind a gate, with its origins."""
     failure, attempt, values = record.failure, record.attempt, record.values
     if record.target is not None:
         metadata = {**(values.schema.metadata or {}), _TARGET: str(record.target).encode()}
@@ -30,7 +32,7 @@ def letter_of(record: GivenUpRecord, topology: Topology, letter_id: int | None =
         task_id=record.task,
         stream=attempt.stream,
         root=record.root,
-        message_id_repr=_shown(id_of(attempt.message_id)),
+        message_id_repr=shown_id(attempt.message_id),
         fields=topology.components[record.component].streams[attempt.stream].fields,
         payload=batch_to_bytes(values),
         reason=failure.reason,
@@ -42,16 +44,9 @@ def letter_of(record: GivenUpRecord, topology: Topology, letter_id: int | None =
         attempts=attempt.attempt,
         first_emitted_ms=attempt.first_emitted_ms,
         dead_ms=record.dead_ms,
-        label=label_of(attempt.message_id),
+        label=label_of(attempt.message_id) or next((each.label for each in origins if each.label), None),
+        origins=origins,
     )
-
-
-def _shown(message_id: object) -> str:
-    """The bounded ``repr`` of a message id. Never raises: the verdict could not be dispatched."""
-    try:
-        return bounded(repr(message_id), MOST_REASON)
-    except (Exception, SystemExit) as error:  # noqa: BLE001  # user code
-        return f"<{type(message_id).__name__}, whose repr raises {type(error).__name__}>"
 
 
 def refuse_foreign_letters(letters: Sequence[DeadLetter], topology: Topology, *, is_running: bool) -> None:
@@ -91,7 +86,7 @@ def redriven_letter(letter: DeadLetter) -> RedrivenLetter:
     values = batch_from_bytes(letter.payload)
     metadata = dict(values.schema.metadata or {})
     target = metadata.pop(_TARGET, None)
-    if target is None:
-        return RedrivenLetter(letter.id, letter.stream, values, label=letter.label or "")
-    values = values.replace_schema_metadata(metadata or None)
-    return RedrivenLetter(letter.id, letter.stream, values, int(target), letter.label or "")
+    if target is not None:
+        values = values.replace_schema_metadata(metadata or None)
+    task = None if target is None else int(target)
+    return RedrivenLetter(letter.id, letter.stream, values, task, letter.label or "", letter.origins)

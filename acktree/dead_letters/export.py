@@ -107,6 +107,8 @@ def _write_parquet(file: BinaryIO, letters: Iterator[DeadLetter]) -> int:
 def _cell(letter: DeadLetter, name: str) -> object:
     if name == "values":
         return json.dumps(plain_value(letter.plain_values))
+    if name == "origins":
+        return json.dumps(letter.plain_origins) if letter.origins else None
     part: object = getattr(letter, name if name in COLUMNS else f"{name}_ms")
     return part
 
@@ -115,6 +117,7 @@ def _write_jsonl(file: BinaryIO, letters: Iterator[DeadLetter]) -> int:
     count = 0
     for letter in letters:
         parts = {name: getattr(letter, name) for name in COLUMNS}
+        parts["origins"] = letter.plain_origins
         parts["payload"] = base64.b64encode(letter.payload).decode()
         parts["values"] = plain_value(letter.plain_values)
         parts["texts"] = texts_of(letter, most=None)

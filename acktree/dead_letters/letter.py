@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from acktree.core.data.reading import PartlyReadable, columns_of, decoded
 from acktree.core.data.values import batch_from_bytes, decode_rows, pickled_fields
+from acktree.core.tracking.origins import Origin
 from acktree.core.tracking.verdicts import FailureCause, FailureKind
 from acktree.texts import printable
 
@@ -67,7 +68,10 @@ class DeadLetter:
     """When the message that it was sent again as got its final verdict: acked, or given up again, as another
     letter. None until then. If its driver dies before, the next run sends the letter again."""
     label: str | None = None
-    """What people call the message: the ``label`` that its spout gave; None if it gave none."""
+    """What people call the message: the ``label`` that its spout gave; None if it gave none. Behind a gate
+    the first label of its origins."""
+    origins: tuple[Origin, ...] = ()
+    """Behind a gate: the messages of spouts that the tuple hung on, through all gates that it has passed."""
 
     @property
     def values(self) -> list[object]:
@@ -97,6 +101,11 @@ class DeadLetter:
             for name in self.fields
         }
 
+    @property
+    def plain_origins(self) -> list[dict[str, str | None]]:
+        """The origins as JSON has them."""
+        return [each._asdict() for each in self.origins]
+
     def __repr__(self) -> str:
         """One line; of the payload the size only: it may be large, and from an unknown sender."""
         message = f"{self.spout!r:.15}, message={self.message_id_repr:.15}, {self.reason!r:.30}"
@@ -116,6 +125,7 @@ class DeadLetter:
             f"dead letter {self.id} of topology {self.topology!r}",
             *([f"  label     {self.label}"] if self.label else []),
             f"  message   {self.message_id_repr} of {self.spout!r}, task {self.task_id}",
+            *(f"  origin    {each.message_id_repr} of {each.spout!r}" for each in self.origins),
             f"  stream    {self.stream!r}",
             f"  emitted   {_utc(self.first_emitted_ms)}",
             f"  given up  {_utc(self.dead_ms)}, {after}",

@@ -7,7 +7,9 @@ from threading import Lock
 from typing import Final
 
 from acktree.config import Config
+from acktree.core.tracking.origins import Origins
 from acktree.dead_letters.conversion import letter_of
+from acktree.dead_letters.letter import DeadLetter
 from acktree.dead_letters.limit import LetterLimit
 from acktree.dead_letters.store import DeadLetters
 from acktree.errors import DeadLetterLimitError
@@ -29,6 +31,7 @@ class DeadLetterRecorder:
         topology: Topology,
         config: Config,
         on_limit: Callable[[], None] = lambda: None,
+        origins_of: Callable[[str, object], Origins] | None = None,
     ) -> None:
         """Start with an empty count: letters of earlier runs do not count against the limit.
 
@@ -37,8 +40,9 @@ class DeadLetterRecorder:
             topology: The topology whose messages are recorded.
             config: Holds the limit.
             on_limit: Called once, when the limit is reached.
+            origins_of: The origins of a message of a gate, by the gate and the id; None without gates.
         """
-        self._on_limit = on_limit
+        self._on_limit, self._origins_of = on_limit, origins_of
         self._letters, self._topology, self._config = letters, topology, config
         self._lock = Lock()
         self._limits: dict[str, LetterLimit] = {}
@@ -77,7 +81,7 @@ class DeadLetterRecorder:
         fresh = self._fresh(records, recorded)
         limit, admitted = self._admit(fresh, records[-1].component, recorded)
         try:
-            self._letters.put(letter_of(record, self._topology) for record in records)
+            self._letters.put(map(self._letter_of, records))
         except BaseException:
             if limit is not None and admitted is not None:
                 with self._lock:
@@ -86,6 +90,11 @@ class DeadLetterRecorder:
             raise
         with self._lock:
             self._in_doubt.difference_update(record.root for record in records)
+
+    def _letter_of(self, record: GivenUpRecord) -> DeadLetter:
+        of_gate = self._origins_of
+        origins = () if of_gate is None else of_gate(record.component, record.attempt.message_id)
+        return letter_of(record, self._topology, origins=origins)
 
     def letters_among(self, roots: Sequence[int]) -> frozenset[int]:
         """The roots among these that have a dead letter of this topology."""

@@ -90,12 +90,15 @@ _LETTERS: Final = sa.Table(
     sa.Column("redriven_ms", sa.BigInteger),
     sa.Column("settled_ms", sa.BigInteger),
     sa.Column("label", sa.String(255)),
+    sa.Column("origins", _text()),  # a JSON list
     sa.UniqueConstraint("topology", "root", name="acktree_dead_letters_once"),
     sqlite_autoincrement=True,  # an id is never reused
 )
 _ALL: Final = [_LETTERS.c[name] for name in COLUMNS]
 
-_ADD_LABEL: Final = sa.text("ALTER TABLE acktree_dead_letters ADD COLUMN label VARCHAR(255)")
+_OLDEST: Final = 2
+_ADDED: Final[Mapping[int, str]] = {3: "label VARCHAR(255)", 4: "origins TEXT"}
+"""The column that each version has added."""
 _SYNCED: Final = sa.text(
     "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
 )
@@ -269,8 +272,11 @@ class SqlTable(Table):
             versions = list(connection.execute(sa.select(_VERSIONS.c.version)).scalars())
             if not versions:
                 connection.execute(sa.insert(_VERSIONS), [{"version": VERSION}])
-            if versions == [2]:
-                connection.execute(_ADD_LABEL)
+            is_older = bool(versions) and versions[0] >= _OLDEST
+            added = [column for since, column in _ADDED.items() if is_older and versions[0] < since]
+            for column in added:
+                connection.execute(sa.text(f"ALTER TABLE {_LETTERS.name} ADD COLUMN {column}"))
+            if added:
                 connection.execute(sa.update(_VERSIONS).values(version=VERSION))
                 return [VERSION]
             return versions or [VERSION]

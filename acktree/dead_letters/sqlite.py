@@ -64,6 +64,7 @@ CREATE TABLE dead_letters (
     redriven_ms      INTEGER,
     settled_ms       INTEGER, -- since version 2
     label            TEXT, -- since version 3
+    origins          TEXT, -- a JSON list; since version 4
     UNIQUE (topology, root) -- two topologies that share a file and a run salt do have equal roots
 );
 """
@@ -261,6 +262,9 @@ class SqliteTable(Table):
             if self._versions() == [2]:
                 connection.execute("ALTER TABLE dead_letters ADD COLUMN label TEXT")
                 connection.execute("UPDATE acktree_dead_letters_version SET version = 3")
+            if self._versions() == [3]:
+                connection.execute("ALTER TABLE dead_letters ADD COLUMN origins TEXT")
+                connection.execute("UPDATE acktree_dead_letters_version SET version = 4")
             versions = self._versions()
         if versions != [VERSION]:
             raise CheckpointError(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, Final, Literal, Protocol, TypedDict
 
+from acktree.core.tracking.origins import Origin
 from acktree.core.tracking.verdicts import FailureCause, FailureKind
 from acktree.dead_letters.letter import DeadLetter
 from acktree.errors import MisuseError
@@ -29,7 +30,7 @@ __all__ = [
     "row_of",
 ]
 
-VERSION: Final = 3
+VERSION: Final = 4
 """The version of the columns. Raise it with each change of them, and convert older stores."""
 
 COLUMNS: Final = tuple(field.name for field in fields(DeadLetter))
@@ -38,7 +39,7 @@ MOST_IDS: Final = 500
 """The most ids in one statement: databases limit the number of values."""
 
 Row = tuple[Any, ...]
-"""A letter as columns: the attributes of a ``DeadLetter`` in their order, ``fields`` as a JSON list."""
+"""A letter as columns: a ``DeadLetter``'s attributes in their order, ``fields`` and ``origins`` as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,13 +203,15 @@ def row_of(letter: DeadLetter) -> Row:
     parts: dict[str, Any] = {name: getattr(letter, name) for name in COLUMNS}
     # A reason may contain a file name that is not UTF-8, or a NUL, which some databases refuse.
     row = {name: _storable(part) if isinstance(part, str) else part for name, part in parts.items()}
-    return tuple((row | {"id": None, "fields": json.dumps(letter.fields)}).values())
+    origins = json.dumps(letter.plain_origins) if letter.origins else None
+    return tuple((row | {"id": None, "fields": json.dumps(letter.fields), "origins": origins}).values())
 
 
 def letter_of_row(row: Row) -> DeadLetter:
     """The inverse of :func:`row_of`."""
     parts: dict[str, Any] = dict(zip(COLUMNS, row, strict=True))
     parts["fields"] = tuple(json.loads(parts["fields"]))
+    parts["origins"] = tuple(Origin(**each) for each in json.loads(parts["origins"] or "[]"))
     parts["kind"] = FailureKind(parts["kind"])
     parts["cause"] = FailureCause(parts["cause"])
     parts["payload"] = bytes(parts["payload"])

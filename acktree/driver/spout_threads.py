@@ -16,6 +16,7 @@ from threading import Event, Lock, Thread, current_thread
 from typing import Final
 
 from acktree.config import Config
+from acktree.core.ids import Int64s
 from acktree.core.stats.counters import Counters
 from acktree.core.stats.histograms import Histogram
 from acktree.core.stats.numbers import Lag, Outage, SpoutNumbers, added_lags, longest_outage
@@ -375,6 +376,11 @@ class Threads:
         awaiting = sum(thread.task.awaiting_count for thread in mine)
         lag, by_partition = added_lags(each.lag for each in numbers)
         return SpoutNumbers(count, oldest_secs, lag, complete_ms, outage, awaiting, by_partition)
+
+    def ids_at(self, task: int, sequences: Int64s) -> list[object]:
+        """The ids of open messages of a task by their sequences; None for one that is not there."""
+        thread = self.by_task.get(task)
+        return [None] * len(sequences) if thread is None else thread.task.ids_at(sequences)
 
     def wake_task(self, task: int) -> None:
         """Let one of them be asked again at once."""

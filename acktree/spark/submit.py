@@ -264,14 +264,17 @@ def _start(
     if plan.is_tracking:  # else no verdict would ever end the order
         given["ordering"] = partial(ordering, topology, threads, ended, held)
     letters = _letters(held, config, topology, partial(send, topology, threads, ended), **given)
-    recorder = DeadLetterRecorder(letters, topology, config, on_limit=change.set)
     replays = any(not spout.user_object.redelivers for spout in topology.spouts)
     journal = journal_of(held, inbox, threads) if replays else None
     acker = DurableAcker(plan, held.folder, held.acker_from, held.files) if plan.is_tracking else None
+    keys = KeyLog(plan)
+    gates = None if acker is None else gate_log_of(plan, acker.still_open, keys, threads.ids_at)
+    recorder = DeadLetterRecorder(
+        letters, topology, config, change.set, None if gates is None else gates.origins_of
+    )
     door = _door(held) if config.control else None
     traces = _traces(held, plan, config)
     events = EventLog(event_logger or _event_files(held), topology.name)
-    keys = KeyLog(plan)
     run = Run(
         plan=plan,
         checkpoint=held,
@@ -293,7 +296,7 @@ def _start(
         consumers=Consumers(config, topology.name, errors),
         events=events,
         traces=traces,
-        gates=None if acker is None else gate_log_of(plan, acker.still_open, keys),
+        gates=gates,
     )
     commits = recovered_log(held, run, acker)
     add_spouts(topology, run, recorder)

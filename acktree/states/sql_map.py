@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, TypeVar
 
-from acktree.connectors.sql import dialect_of, engine_of, explained, upsert  # isort: skip  # names the extra
+from acktree.connectors.sql import dialect_of, explained  # isort: skip  # names the extra
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
+from acktree.connectors.sql_table import engine_of, upsert
 from acktree.private_urls import masked_url
 from acktree.states.map_state import MapBacking
 

@@ -102,7 +102,6 @@ class LocalTopology(RunningTopology):
         self._dead_letters = DeadLetters(
             IN_MEMORY, self._send_again, is_open=self._has_open_letter, now_ms=now_ms
         )
-        self._recorder = DeadLetterRecorder(self._dead_letters, topology, config)
         self._now_ms, self._advance_until = now_ms, advance_until
         self._recorded = TraceRecorder(
             TraceStore(IN_MEMORY), self.plan.trace_rate, self.plan.run_salt, is_threaded=False
@@ -113,7 +112,12 @@ class LocalTopology(RunningTopology):
         self._events = EventLog(event_logger, self.plan.topology.name, is_threaded=False)
         acker = Acker(self.plan)
         self._keys = KeyLog(self.plan)
-        self._gates = gate_log_of(self.plan, acker.ledger.still_open, self._keys)
+        self._gates = gate_log_of(
+            self.plan, acker.ledger.still_open, self._keys,
+            lambda task, sequences: self._tasks[task].ids_at(sequences),
+        )  # fmt: skip
+        origins_of = None if self._gates is None else self._gates.origins_of
+        self._recorder = DeadLetterRecorder(self._dead_letters, topology, config, origins_of=origins_of)
         self._results = BatchResults(
             self.plan,
             MemoryAcker(acker),

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from acktree.config import Config
     from acktree.core.data.context import TaskContext
+    from acktree.core.spouts.open_messages import OpenMessages
 
 __all__ = ["GATE", "GateSpout", "Passed", "with_gates"]
 
@@ -41,6 +42,9 @@ class Passed(Protocol):
     def handed_over(self, gate: str, end: int) -> None:
         """Be told that the inbox has the messages of a gate before a number."""
 
+    def settled(self, gate: str, end: int) -> None:
+        """Be told that the messages of a gate before a number have their last verdicts."""
+
     def waiting(self, gate: str) -> int:
         """The tuples that wait for a verdict, or to be taken."""
 
@@ -57,6 +61,7 @@ class GateSpout(Spout):
 
     redelivers = False
     remembers = ("end",)
+    keep_alive_secs = 5.0
 
     def __init__(self, stream: str) -> None:
         """A spout for the messages of one stream, not connected to its gate."""
@@ -80,6 +85,10 @@ class GateSpout(Spout):
             end = first + batch.num_rows
             self._collector.emit_encoded(batch, list(range(first, end)), self._stream)
             self.end = end
+
+    def keep_alive(self, open_messages: OpenMessages) -> None:
+        numbers = cast("Sequence[int]", open_messages.older_than(0))
+        self._passed.settled(self._gate, min(numbers, default=self.end))
 
     def lag(self) -> int:
         return self._passed.waiting(self._gate)

@@ -113,7 +113,7 @@ def shown(letter: DeadLetter, again: Mapping[int, int] = MappingProxyType({})) -
     values = {name: _short(plain_value(value)) for name, value in letter.plain_values.items()}
     more = {
         "root": str(letter.root), "values": values, "texts": texts_of(letter, _MOST_VALUE),
-        "dead_again_id": again.get(letter.id or 0),
+        "origins": letter.plain_origins, "dead_again_id": again.get(letter.id or 0),
     }  # fmt: skip
     shown_parts: dict[str, Any] = exact(plain(parts | more))
     return shown_parts

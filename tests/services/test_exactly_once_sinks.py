@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+from contextlib import closing
 from functools import partial
 from uuid import uuid4
 
@@ -10,11 +14,14 @@ import pyarrow.parquet as pq
 import pytest
 import redis as redis_client
 import sqlalchemy as sa
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acktree import Config, ConnectorError, TaskContext, TopologyBuilder
 from acktree.connectors.files import ParquetSink
+from acktree.connectors.kafka import KafkaSink
 from acktree.connectors.redis import RedisSink
 from acktree.connectors.sql import SqlSink
 from acktree.testing import SINK_CHECKS, FeederSpout, LocalCluster, check_sink
@@ -81,6 +88,75 @@ def test_redis_sink_writes_each_row_once(redis, check):
             ]
 
         check_sink(partial(RedisSink, redis.url, prefix), read_rows, refused=REFUSED, only=[check])
+
+
+def committed(kafka, topic):
+    """What a consumer with read_committed reads of a topic of one partition, up to its end."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": kafka.bootstrap,
+            "group.id": "reads",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
+    )
+    with closing(consumer):
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        rows = []
+        while True:
+            message = consumer.poll(60)
+            if message.error() is not None:
+                assert message.error().code() == KafkaError._PARTITION_EOF
+                return rows
+            rows.append({"key": message.key().decode(), "value": message.value().decode()})
+
+
+@pytest.fixture
+def topic(kafka):
+    name = f"t{uuid4().hex}"
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    settings = {"max.message.bytes": "20000"}
+    admin.create_topics([NewTopic(name, 1, 1, config=settings)])[name].result()
+    return name
+
+
+@pytest.mark.parametrize("check", SINK_CHECKS)
+def test_kafka_sink_writes_each_row_once(kafka, topic, check):
+    refused = {"key": "refused", "value": "".join(map(chr, range(0x4E00, 0x4E00 + 20_000)))}
+    make = partial(KafkaSink, kafka.bootstrap, topic)
+    check_sink(make, partial(committed, kafka, topic), refused=refused, only=[check])
+
+
+DIES = """
+import os, sys
+import pyarrow as pa
+from acktree import Config, TaskContext
+from acktree.connectors.kafka import KafkaSink, transactions
+
+class Dies(transactions.Producer):
+    def commit_transaction(self, *timeout):
+        if sys.argv[3] == "after":
+            super().commit_transaction(*timeout)
+        os.kill(os.getpid(), 9)
+
+transactions.Producer = Dies
+sink = KafkaSink(sys.argv[1], sys.argv[2])
+sink.open(Config(), TaskContext("t", "sink", 1, 0, {"sink": (1,)}, checkpoint_id="c"))
+sink.last_mark()
+sink.write(pa.record_batch({"key": ["a", "b"], "value": ["1", "2"]}), b"first")
+"""
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_kafka_sink_killed_around_its_commit_writes_the_batch_once(kafka, topic, when):
+    done = subprocess.run([sys.executable, "-c", DIES, kafka.bootstrap, topic, when], check=False)
+    assert done.returncode == -signal.SIGKILL
+    sink = KafkaSink(kafka.bootstrap, topic)
+    sink.open(Config(), TaskContext("t", "sink", 1, 0, {"sink": (1,)}, checkpoint_id="c"))
+    assert sink.last_mark() == (None if when == "before" else b"first")
+    rows = [{"key": "a", "value": "1"}, {"key": "b", "value": "2"}]
+    assert not sink.write(pa.RecordBatch.from_pylist(rows), b"first")
+    assert committed(kafka, topic) == rows
 
 
 # --- adding numbers ---------------------------------------------------------------------------------------

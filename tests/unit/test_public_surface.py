@@ -176,8 +176,8 @@ MEMBERS = """
             key keep_alive keep_alive_secs lag next_tuple open outputs own_dead_letters redelivers remembers
     DataPoint: dimensions name value
     DeadLetter: attempts cause component dead_ms exception_type fields first_emitted_ms id kind label
-            message_id_repr payload plain_values reason redriven_ms root settled_ms spout story stream
-            task_id topology traceback values
+            message_id_repr origins payload plain_origins plain_values reason redriven_ms root settled_ms
+            spout story stream task_id topology traceback values
     DeadLetters: close count dead_again export find get known_roots mark_redriven mark_settled page
             place purge put redrive summary
     Description: data mermaid
@@ -215,6 +215,7 @@ MEMBERS = """
     Numbers: acked complete_ms dead_lettered emitted errors execute_ms executed failed process_ms retried
             timed_out transferred
     OpenMessages: count older_than oldest_secs
+    Origin: label message_id_repr spout
     Outage: dependency fix reason since_ms tries
     OutputCollector: ack emit emit_direct fail report_error reset_timeout
     Page: address close

@@ -1,32 +1,32 @@
-"""The sink that produces to a topic, a batch for each micro-batch and task."""
+"""The sink that produces to a topic, a batch for each micro-batch and task.
+
+As a bolt it writes at least once, here; as an ``acktree.Sink`` once, in ``transactions.py``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
+from operator import itemgetter
 from typing import Any, Final
 
+import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from acktree import (  # isort: skip
-    Bolt, Config, ConfigError, ConnectorError, MisuseError, OutputCollector, TaskContext, Tuple,
+    Bolt, Config, ConfigError, ConnectorError, MisuseError, OutputCollector, Sink, TaskContext, Tuple,
 )  # fmt: skip
-from acktree.connectors.batch_sink import as_bytes, headers_of
-from acktree.connectors.kafka.client import client_log, connector_error, is_fatal, settings_of
+from acktree.connectors.batch_sink import as_bytes, headers_in, rows_of, writer_of
+from acktree.connectors.kafka.client import client_log, is_fatal, settings_of
+from acktree.connectors.kafka.transactions import Record, Transactions, refusal_of
 
 _DELIVERY_MS: Final = 30_000
 _FULL_SECS: Final = 0.1
-_OF_THE_RECORD: Final = frozenset(
-    {
-        KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG, KafkaError.INVALID_MSG_SIZE,
-        KafkaError.INVALID_RECORD, KafkaError.INVALID_TIMESTAMP, KafkaError.RECORD_LIST_TOO_LARGE,
-        KafkaError.POLICY_VIOLATION, KafkaError._INVALID_ARG,  # noqa: SLF001
-    }
-)  # fmt: skip
+_FIELDS: Final = ("value", "key", "headers")
 
 
-class KafkaSink(Bolt):
+class KafkaSink(Bolt, Sink):
     """Produces each tuple's ``value`` and acks it when the server has confirmed it. At least once.
 
     Args:
@@ -39,6 +39,11 @@ class KafkaSink(Bolt):
     size or type fails alone. The producer is idempotent: a broken connection writes no record twice, but a
     tuple that is tried again is written again. An unconfirmed record is given up after 30 s
     (``delivery.timeout.ms``); later tuples of the micro-batch then fail without being sent.
+
+    As a sink, a task writes its records of a micro-batch in one transaction: a consumer with
+    ``isolation.level=read_committed`` reads each once. The mark stands beside an offset of a consumer group
+    of the task's own, ``acktree/<checkpoint>/<component>/<task>``, which is its transactional id, too. The
+    user needs the right to WRITE with this transactional id, and to READ with this group.
     """
 
     outputs = []
@@ -58,10 +63,40 @@ class KafkaSink(Bolt):
         self._is_spent = False
         self._outage: ConnectorError | None = None
 
+    def open(self, config: Config, context: TaskContext) -> None:  # noqa: ARG002
+        """Take the producer; it connects at its first use, and stays with the process."""
+        writer, plain = writer_of(context), repr(sorted(self._settings.items(), key=itemgetter(0)))
+        self._transactions = context.cached(
+            ("kafka", self._where, writer, plain),
+            lambda: Transactions(self._settings, self.topic, writer, self._where),
+        )
+        self._seen = b""
+
+    def last_mark(self) -> bytes | None:
+        """The mark beside the offset of the task's group."""
+        self._seen = self._transactions.last()
+        return self._seen or None
+
+    def write(self, batch: pa.RecordBatch, mark: bytes) -> Mapping[int, str]:
+        """Write records and the mark in one transaction."""
+        rows, refused = rows_of(batch)
+        records: dict[int, Record] = {}
+        for index, row in rows.items():
+            try:
+                records[index] = self._record(row)
+            except ConnectorError as error:
+                refused[index] = str(error)
+        told = self._transactions.write(self._seen, mark, records, refused)
+        self._seen = mark
+        return told
+
+    def close(self) -> None:
+        """Do nothing: the producer stays with the process."""
+
     def execute(self, tup: Tuple) -> None:
         """Hand the record to the client."""
         producer = self._kept.producer(self._settings)
-        record = self._record(tup)
+        record = self._record({name: tup[name] for name in _FIELDS if name == "value" or name in tup.fields})
         on_delivery = partial(self._delivered, tup)
         while self._outage is None:
             try:
@@ -74,15 +109,17 @@ class KafkaSink(Bolt):
                 raise refusal_of(error.args[0], self._where) from error
         raise self._outage
 
-    def _record(self, tup: Tuple) -> dict[str, object]:
+    def _record(self, values: Mapping[str, Any]) -> dict[str, object]:
         """What is produced of a tuple. Raises ConnectorError for a value that Kafka cannot hold."""
+        if "value" not in values:
+            raise ConnectorError("the tuple has no field 'value'", self._where, "emit a field of this name")
         record: dict[str, object] = {
-            name: None if tup[name] is None else as_bytes(repr(name), tup[name], self._where)
+            name: None if values[name] is None else as_bytes(repr(name), values[name], self._where)
             for name in ("value", "key")
-            if name == "value" or name in tup.fields
+            if name in values
         }
-        if "headers" in tup.fields:
-            headers = headers_of(tup, "headers", self._where)
+        if "headers" in values:
+            headers = headers_in(values["headers"], "headers", self._where)
             record["headers"] = {
                 name: None if value is None else as_bytes(f"the header {name!r:.60}", value, self._where)
                 for name, value in headers.items()
@@ -118,14 +155,6 @@ class KafkaSink(Bolt):
                 self._outage = refusal  # flush raises it: the messages of what is open wait
             else:
                 self._collector.fail(tup, str(refusal), exception=refusal)
-
-
-def refusal_of(error: KafkaError, where: str) -> ConnectorError:
-    """Why a record was not taken: what Kafka says of the record itself, or that it cannot be used."""
-    if error.code() in _OF_THE_RECORD:
-        fix = "send less, or raise message.max.bytes of config and topic; or correct what Kafka names"
-        return ConnectorError(f"Kafka refused the record: {error.str():.200}", where, fix)
-    return connector_error(error, where)
 
 
 class _Kept:

@@ -319,6 +319,18 @@ class Pending:
             found += segment.oldest(most)
         return nsmallest(most, found, key=itemgetter(0, 1))
 
+    def ids_at(self, sequences: Int64s) -> list[object]:
+        """The message id of each sequence, None where no segment has it. Any thread may call it."""
+        segments = tuple(self._segments)
+        ids: list[object] = []
+        if segments:
+            found = np.searchsorted([segment.start for segment in segments], sequences, side="right") - 1
+            for number, sequence in zip(found.tolist(), sequences.tolist(), strict=True):
+                segment = segments[number]
+                is_there = segment.start <= sequence < segment.end
+                ids.append(segment.message_ids[sequence - segment.start] if is_there else None)
+        return ids or [None] * len(sequences)
+
     def items(self) -> Iterator[tuple[int, object]]:
         """Each open message as (sequence, message id), ascending. Loops over all messages: call it rarely."""
         for segment in self._segments:

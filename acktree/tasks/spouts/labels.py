@@ -14,9 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from acktree.errors import MisuseError
-from acktree.texts import kept_label
+from acktree.texts import MOST_REASON, bounded, kept_label
 
-__all__ = ["HasLabel", "Labelled", "checked_label", "id_of", "label_of"]
+__all__ = ["HasLabel", "Labelled", "checked_label", "id_of", "label_of", "shown_id"]
 
 
 class HasLabel:
@@ -42,6 +42,15 @@ class Labelled(HasLabel):
 def id_of(message_id: object) -> object:
     """The message id as the spout gave it."""
     return message_id.message_id if isinstance(message_id, Labelled) else message_id
+
+
+def shown_id(message_id: object) -> str:
+    """The bounded ``repr`` of the message id that the spout gave. Never raises: it is user code."""
+    given = id_of(message_id)
+    try:
+        return bounded(repr(given), MOST_REASON)
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # user code
+        return f"<{type(given).__name__}, whose repr raises {type(error).__name__}>"
 
 
 def label_of(message_id: object) -> str | None:

@@ -17,6 +17,7 @@ from acktree.core.ids import Int32s
 from acktree.core.spouts.pending import Closed
 from acktree.core.spouts.retry import Retry, RetryAt
 from acktree.core.tracking.attempts import NAMED
+from acktree.core.tracking.origins import Origins
 from acktree.core.tracking.verdicts import Failure
 from acktree.errors import MisuseError, ProtocolError
 from acktree.tasks.chunk import Chunk, in_parts
@@ -37,21 +38,25 @@ class Redriven(HasLabel):
 
     letter_id: int
     label: str = field(default="", repr=False, compare=False)
+    origins: tuple[tuple[str, str, str | None], ...] = field(default=(), repr=False, compare=False)
 
-    def __reduce__(self) -> tuple[type[Redriven], tuple[int] | tuple[int, str]]:
-        """What the inbox keeps of it: no attribute's name."""
-        return Redriven, (self.letter_id, self.label) if self.label else (self.letter_id,)
+    def __reduce__(self) -> tuple[type[Redriven], tuple[object, ...]]:
+        """What the inbox keeps of it: no attribute's name, and no class of an origin."""
+        origins = tuple(map(tuple, self.origins))
+        parts = (self.letter_id, self.label, origins)
+        return Redriven, parts if origins else parts[:2] if self.label else parts[:1]
 
 
 @dataclass(frozen=True, eq=False)
 class RedrivenLetter:
-    """A dead letter on its way back: its stream, its one-row batch, for which task it is, and its label."""
+    """A dead letter on its way back: its stream, its one-row batch, for which task, its label and origins."""
 
     letter_id: int
     stream: str
     values: pa.RecordBatch
     target: int | None = None
     label: str = ""
+    origins: Origins = ()
 
 
 @dataclass(frozen=True)
@@ -198,7 +203,7 @@ class Retries:
 
     def add_redriven(self, letter: RedrivenLetter, now_ms: int) -> None:
         """A dead letter starts anew: due now, as a first attempt."""
-        message_id = Redriven(letter.letter_id, letter.label)
+        message_id = Redriven(letter.letter_id, letter.label, letter.origins)
         self.add(now_ms, Attempt(message_id, NO_CHUNK, 0, -1, 0, now_ms, letter.stream, letter))
 
     def decide(self, attempt: Attempt, failure: Failure, root: int, now_ms: int, *, is_over: bool) -> None:

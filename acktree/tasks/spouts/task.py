@@ -29,6 +29,7 @@ from typing import Final, Literal
 import numpy as np
 
 from acktree.core.data.instruments import Increment
+from acktree.core.ids import Int64s
 from acktree.core.stats.numbers import Lag, Outage
 from acktree.core.tracking.verdicts import FailureCause
 from acktree.errors import AcktreeError, ConnectorError, SpoutError
@@ -317,6 +318,10 @@ class SpoutTask:
             RuntimeError, ValueError, IndexError: The task's own thread changed what was read: call it again.
         """
         return self._open_messages.oldest(most)
+
+    def ids_at(self, sequences: Int64s) -> list[object]:
+        """The ids of open messages by their sequences; None for one that is not there. Any thread may ask."""
+        return self._pending.ids_at(sequences)
 
     def open_ids_by_sequence(self) -> Iterator[tuple[int, object]]:
         """Each message that was handed over and is open, as (sequence, message id)."""

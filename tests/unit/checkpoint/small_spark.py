@@ -358,7 +358,8 @@ class Driver:
             results=BatchResults(self.plan, acker, errors, self.journal), threads=self.threads,
             dead_letters=self.letters, errors=errors, change=Event(), ended=Event(),
             stop_session=lambda: None, log=RunLog(topology.name), journal=self.journal,
-            keys=(keys := KeyLog(self.plan)), gates=gate_log_of(self.plan, acker.still_open, keys),
+            keys=(keys := KeyLog(self.plan)),
+            gates=gate_log_of(self.plan, acker.still_open, keys, self.threads.ids_at),
         )  # fmt: skip
         commits = recovered_log(self.held, run, acker)
         commits.__class__, commits.world = DyingLog, world
@@ -379,10 +380,9 @@ class Driver:
         self.gates = run.gates
         if run.gates is not None:
             self._add_gates(run.gates, spout_host, config)
-        last_sequence = recover(
-            self.plan, self.inbox, self.journal, self.threads, last_committed, self.held.lost_through
+        self.held.refuse_used_sequences(
+            recover(self.plan, self.inbox, self.journal, self.threads, last_committed, self.held.lost_through)
         )
-        self.held.refuse_used_sequences(last_sequence)
         firsts = dict(self.plan.first_sequences)
         acker.forget_before(firsts)
         self.inbox.append_control(ChunkKind.RUN, {"run": self.held.run, "first_sequences": firsts})

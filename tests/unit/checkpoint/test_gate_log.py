@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -15,23 +16,33 @@ from acktree.checkpoint.files import FOLDER
 from acktree.checkpoint.gate_log import GateLog, waiting_gates
 from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
 from acktree.core.data.values import batch_to_bytes
+from acktree.core.ids import Int64s, root_ids
 from acktree.core.packing import pack
 from acktree.core.tracking.ledger import Judged
+from acktree.core.tracking.origins import Origin
 from acktree.tasks.acker import Verdicts
 
 NAMES = ("one", "two")
+SALT, SPOUT = 7, 3
+ROWS = [SimpleNamespace(id="rows", task_ids=(SPOUT,), is_dataframe=False)]
 NONE = np.zeros(0, dtype=np.int64)
 NOBODY = Judged(NONE, NONE.astype(np.int32))
 
 
+def root_of(number: int) -> int:
+    return int(root_ids(SALT, SPOUT, np.array([number]))[0])
+
+
 def staged(gate: str, root: int, values: list[int]) -> WireRow:
-    roots, degrees = np.full(len(values), root), np.ones(len(values), dtype=np.int64)
+    roots, degrees = np.full(len(values), root_of(root)), np.ones(len(values), dtype=np.int64)
     batch = batch_to_bytes(pa.record_batch({"n": values}))
     return WireRow(0, SINK_LEVEL, Kind.STAGED, 0, 0, 0, gate.encode(), pack(degrees, roots, batch))
 
 
 def acked(roots: set[int]) -> Verdicts:
-    judged = Judged(np.array(sorted(roots), dtype=np.int64), np.zeros(len(roots), dtype=np.int32))
+    judged = Judged(
+        np.array(sorted(map(root_of, roots)), dtype=np.int64), np.zeros(len(roots), dtype=np.int32)
+    )
     return Verdicts([], judged, NOBODY, NONE, NONE, NOBODY, (), 0, None)
 
 
@@ -43,25 +54,37 @@ class World:
         self.open: set[int] = set()
         self.waiting: dict[str, list[tuple[int, list[int]]]] = {name: [] for name in NAMES}
         self.passed: dict[str, list[int]] = {name: [] for name in NAMES}
-        self.taken = dict.fromkeys(NAMES, 0)
+        self.origins: dict[str, list[int]] = {name: [] for name in NAMES}  # the root of each that passed
+        self.taken, self.settled = dict.fromkeys(NAMES, 0), dict.fromkeys(NAMES, 0)
+        self.pending: set[int] = set()
         self.written: list[int] = []
         self.restart()
 
     def restart(self) -> None:
-        self.gates = GateLog(NAMES, 7, lambda roots: np.array(sorted(self.open & set(roots.tolist()))))
+        self.gates = GateLog(NAMES, SALT, self.still_open, ROWS, self.ids_at)
         self.log = CommitLog(self.folder, [self.gates])
         self.log.recover(self.number)
         for name in NAMES:  # as the spouts of the gates do when they open
             self.gates.handed_over(name, self.taken[name])
 
+    def still_open(self, roots: Int64s) -> Int64s:
+        return np.array(sorted(set(map(root_of, self.open)) & set(roots.tolist())), dtype=np.int64)
+
+    def ids_at(self, task: int, sequences: Int64s) -> list[object]:
+        assert task == SPOUT
+        return [f"m{number}" if number in self.pending else None for number in sequences.tolist()]
+
     def commit(self, rows: list[tuple[str, int, list[int]]], ended: set[int], good: set[int]) -> None:
         """A micro-batch: rows are staged, some roots end, some of those are ACKED."""
         self.number += 1
-        self.open = (self.open | {root for _, root, _ in rows}) - ended
+        self.pending = self.open | {root for _, root, _ in rows}
+        self.open = self.pending - ended
         for name, root, values in rows:
             self.waiting[name].append((root, values))
         for name, waiting in self.waiting.items():
-            self.passed[name] += [value for root, values in waiting if root in good for value in values]
+            passing = [(value, root) for root, values in waiting if root in good for value in values]
+            self.passed[name] += [value for value, _ in passing]
+            self.origins[name] += [root for _, root in passing]
             self.waiting[name] = [each for each in waiting if each[0] in self.open]
         wire = {Kind.STAGED: [staged(*row) for row in rows]}
         self.log.write(Commit(self.number, 0, -1), Outcome(wire, acked(good)))
@@ -77,6 +100,16 @@ class World:
 
     def note(self, name: str) -> None:
         self.gates.handed_over(name, self.taken[name])
+
+    def settle(self, name: str) -> None:
+        """All messages that the inbox has taken have their verdicts."""
+        self.settled[name] = self.taken[name]
+        self.gates.settled(name, self.taken[name])
+
+    def check_origins(self) -> None:
+        for name, roots in self.origins.items():
+            for number in range(self.settled[name], len(roots)):
+                assert self.gates.origins_of(name, number) == (Origin("rows", f"'m{roots[number]}'"),)
 
     def check_all_passes(self) -> None:
         for name in NAMES:
@@ -96,7 +129,7 @@ STEPS = st.one_of(
         st.sets(st.integers(1, 6)),
         st.sets(st.integers(1, 6)),
     ),
-    st.tuples(st.sampled_from(["take", "note"]), st.sampled_from(NAMES)),
+    st.tuples(st.sampled_from(["take", "note", "settle"]), st.sampled_from(NAMES)),
     st.just(("restart",)),
     st.just(("close",)),
 )
@@ -122,6 +155,7 @@ def test_gates_hand_over_what_a_model_says_however_often_the_driver_starts_again
                 world.restart()
             else:
                 getattr(world, name)(*given_)
+            world.check_origins()
         world.check_all_passes()
         world.commit([], set(), set())  # a run that has committed writes at its end what the inbox has
         world.log.close()
@@ -137,6 +171,7 @@ def test_what_waits_long_is_not_written_with_each_micro_batch(tmp_path):
         world.commit([("one", 2, [number])], {2}, {2})
         world.take("one")
         world.note("one")
+        world.settle("one")
         sizes.append((tmp_path / "commits" / f"{world.number:012d}").stat().st_size)
     assert sum(sizes) / len(sizes) < 2_000  # one whole section has 80,000
     assert len(list((tmp_path / "commits").iterdir())) < 300

@@ -10,6 +10,7 @@ import traceback
 
 import pytest
 
+from acktree.core.tracking.origins import Origin
 from acktree.dead_letters import DeadLetters
 from acktree.errors import CheckpointError, ConfigError, ConnectorError
 from tests.unit.dead_letters.letters import LETTER, letter
@@ -125,22 +126,24 @@ def test_letters_of_a_newer_acktree_are_refused_with_both_versions(url):
     with engine.begin() as connection:
         connection.execute(sa.text("UPDATE acktree_dead_letters_version SET version = 99"))
     engine.dispose()
-    with pytest.raises(CheckpointError, match=r"version \[99\].*version 3"):
+    with pytest.raises(CheckpointError, match=r"version \[99\].*version 4"):
         DeadLetters(url, create=True)
 
 
-def test_tables_of_version_2_get_labels_and_nothing_in_them_is_lost(url):
+def test_tables_of_version_2_get_labels_and_origins_and_nothing_in_them_is_lost(url):
     with DeadLetters(url, create=True) as store:
         store.put([letter(1)])
     engine = sa.create_engine(url)
     with engine.begin() as connection:
-        connection.execute(sa.text("ALTER TABLE acktree_dead_letters DROP COLUMN label"))
+        for column in ("label", "origins"):
+            connection.execute(sa.text(f"ALTER TABLE acktree_dead_letters DROP COLUMN {column}"))
         connection.execute(sa.text("UPDATE acktree_dead_letters_version SET version = 2"))
     engine.dispose()
     for _ in range(2):
         with DeadLetters(url, create=True) as store:
-            store.put([letter(2, label="order-17")])
-            assert [each.label for each in store] == [None, "order-17"]
+            origins = (Origin("orders", "17", "order-17"), Origin("prices", "'a'"))
+            store.put([letter(2, label="order-17", origins=origins)])
+            assert [(each.label, each.origins) for each in store] == [(None, ()), ("order-17", origins)]
             assert [each.root for each in store.find(label="order-17")] == [2]
 
 

@@ -97,6 +97,7 @@ def test_a_file_of_version_1_is_converted_and_nothing_in_it_is_lost(store, path)
     old = sqlite3.connect(path)
     old.execute("ALTER TABLE dead_letters DROP COLUMN settled_ms")
     old.execute("ALTER TABLE dead_letters DROP COLUMN label")
+    old.execute("ALTER TABLE dead_letters DROP COLUMN origins")
     old.execute("UPDATE acktree_dead_letters_version SET version = 1")
     old.commit()
     old.close()
@@ -156,7 +157,7 @@ def test_letters_of_a_newer_acktree_are_refused_with_both_versions(path):
     newer.execute("UPDATE acktree_dead_letters_version SET version = 99")
     newer.commit()
     newer.close()
-    with pytest.raises(CheckpointError, match=r"version \[99\].*version 3") as refused:
+    with pytest.raises(CheckpointError, match=r"version \[99\].*version 4") as refused:
         DeadLetters(path, create=True)
     assert str(path) in str(refused.value)
 

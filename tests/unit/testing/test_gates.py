@@ -8,7 +8,8 @@ from itertools import accumulate
 
 import pytest
 
-from acktree import BasicBolt, Bolt, Config, Retry, TopologyBuilder
+from acktree import BasicBolt, Bolt, Config, Retry, Spout, TopologyBuilder
+from acktree.core.tracking.origins import Origin
 from acktree.testing import FeederSpout, LocalCluster
 
 QUICK = Retry(max_attempts=2, backoff_secs=(0.01, 0.01))
@@ -179,3 +180,102 @@ def test_a_value_that_cannot_be_unpickled_fails_its_own_tuple_and_stops_no_gate(
         assert sorted(n for [n] in running.tuples("sees")) == [0, 1, 3, 4]
         [letter] = running.dead_letters
         assert letter.component == "sees"
+
+
+# --- dead letters of gates name the messages of spouts ----------------------------------------------------
+
+
+class Labels(Spout):
+    """Emits rows with labels."""
+
+    outputs = ["name", "fate"]
+
+    def __init__(self, rows):
+        self.rows = list(rows)
+
+    def open(self, config, context, collector):
+        self.collector = collector
+
+    def next_tuple(self):
+        if self.rows:
+            name = self.rows.pop(0)
+            self.collector.emit([name, "ack"], message_id=f"id-{name}", label=f"order-{name}")
+
+
+class Refuses(BasicBolt):
+    """Raises for one pair, until it is mended."""
+
+    outputs = ["pair"]
+    wrong = {"ab"}
+
+    def execute(self, tup, collector):
+        if tup["pair"] in self.wrong:
+            raise ValueError("not this pair")
+        collector.emit([tup["pair"]])
+
+
+def chain_of_gates(spout, pairs):
+    builder = TopologyBuilder("chain")
+    builder.set_spout("rows", spout)
+    builder.set_bolt("pairs", pairs).global_grouping("rows")
+    builder.set_bolt("first", Passes(), exactly_once=True, retry=QUICK).global_grouping("pairs")
+    builder.set_bolt("second", Refuses(), exactly_once=True, retry=QUICK).global_grouping("first")
+    return builder.create_topology()
+
+
+A, B = Origin("rows", "'id-a'", "order-a"), Origin("rows", "'id-b'", "order-b")
+
+
+def test_a_letter_of_a_gate_names_the_messages_of_spouts_through_all_gates_before_it():
+    with LocalCluster() as cluster:
+        running = cluster.submit(chain_of_gates(Labels("cdabef"), Pairs()))
+        cluster.advance(secs=60)
+        assert sorted(pair for [pair] in running.tuples("second")) == ["cd", "ef"]
+        [letter] = running.dead_letters.find(label="order-a")
+        assert letter.spout == "__gate/second/first/default"
+        assert letter.origins == (A, B)
+        assert "'id-a' of 'rows'" in letter.story()
+
+
+def test_a_letter_of_a_gate_is_sent_again_behind_the_gate_and_the_next_names_the_same(monkeypatch):
+    with LocalCluster() as cluster:
+        running = cluster.submit(chain_of_gates(Labels("ab"), Pairs()))
+        cluster.advance(secs=60)
+        [letter] = running.dead_letters
+        for _ in range(2):
+            assert running.dead_letters.redrive([letter.id]) == 1
+            cluster.advance(secs=60)
+            before, letter = letter, list(running.dead_letters)[-1]
+            assert running.dead_letters.dead_again([*running.dead_letters][:-1])[before.id] == letter.id
+            assert (letter.origins, letter.label) == ((A, B), "order-a")
+        assert running.tuples("pairs") == [["ab"]]  # the messages of the spout do not run again
+        monkeypatch.setattr(Refuses, "wrong", set())
+        running.dead_letters.redrive([letter.id])
+        cluster.advance(secs=60)
+        assert running.tuples("second") == [["ab"]]
+
+
+class Mended(BasicBolt):
+    outputs = ["pair"]
+    is_broken = True
+
+    def execute(self, tup, collector):
+        if self.is_broken:
+            raise ValueError("broken")
+        collector.emit(["ab"])
+
+
+def test_a_message_of_a_spout_that_is_sent_again_is_the_origin_of_what_it_leads_to(monkeypatch):
+    builder = TopologyBuilder("again")
+    builder.set_spout("rows", Labels("a"), retry=QUICK)
+    builder.set_bolt("once", Mended()).global_grouping("rows")
+    builder.set_bolt("second", Refuses(), exactly_once=True, retry=QUICK).global_grouping("once")
+    with LocalCluster() as cluster:
+        running = cluster.submit(builder.create_topology())
+        cluster.advance(secs=60)
+        [first] = running.dead_letters
+        monkeypatch.setattr(Mended, "is_broken", False)
+        running.dead_letters.redrive([first.id])
+        cluster.advance(secs=60)
+        _, letter = running.dead_letters
+        assert letter.origins == (Origin("rows", f"Redriven(letter_id={first.id})", "order-a"),)
