@@ -44,7 +44,7 @@ from acktree.driver.signals import signals_wait
 from acktree.driver.spout_threads import Threads, now_ms
 from acktree.driver.supervisor import Supervisor
 from acktree.driver.total_counts import TotalCounts
-from acktree.errors import naming_keywords
+from acktree.errors import ConfigError, naming_keywords
 from acktree.logs import logger, print_by_default
 from acktree.spark.hadoop import HadoopFolder, refuse_unseen
 from acktree.spark.query.handle import SparkQuery
@@ -157,18 +157,29 @@ def _submit_in(
         if held.is_over:
             running = _ended(topology, held, config, _nothing)
         else:
-            starting = _real_time_start(topology, held, config) if config.real_time else None
-            session, give_back = _session(topology, spark, starting=starting)
+            session, give_back = _session_in(topology, held, spark, config)
             given_up.callback(give_back)
             running = _start(session, give_back, topology, held, config, began, event_logger)
         given_up.pop_all()
         return running
 
 
-def _real_time_start(topology: Topology, held: Checkpoint, config: Config) -> Callable[[str], SparkSession]:
-    """Starts a session in which all tasks of the topology run at once."""
+def _session_in(
+    topology: Topology, held: Checkpoint, spark: SparkSession | None, config: Config
+) -> tuple[SparkSession, Callable[[], None]]:
+    """The session of a run on a folder; in real time one in which all tasks of the topology run at once."""
+    if not config.real_time:
+        return _session(topology, spark)
     partitions = partitions_of(topology, config) if held.shape is None else held.partitions
-    return partial(start_realtime_session, slots=len(topology.levels(partitions)) * partitions)
+    levels = len(topology.levels(partitions))
+    start = partial(start_realtime_session, slots=levels * partitions)
+    session, give_back = _session(topology, spark, starting=start)
+    try:
+        refuse_too_few_slots(session, levels, partitions)
+    except ConfigError:
+        give_back()
+        raise
+    return session, give_back
 
 
 def _submit_at(
@@ -382,7 +393,6 @@ def _query(session: SparkSession, topology: Topology, run: Run, commits: CommitL
         plan.has_payloads,
     )
     if plan.config.real_time:
-        refuse_too_few_slots(session, len(plan.levels), plan.partitions)
         resident = ResidentQuery(session, plan, shared, places, held.last_committed())
         drive = Drive(resident, held, plan.partitions, sink.take, run.change.set)
         drive.begin()

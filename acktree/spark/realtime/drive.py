@@ -177,6 +177,7 @@ class Drive(Query):
             return False
         cut = _Cut(self._next, end, time.time_ns() // 1_000_000)
         if not self._under_way:
+            self._checkpoint.sync(self._checkpoint.first_batch + cut.number - 1)  # before the levels run
             self._log_offsets(cut)
         self._send(cut)
         return True

@@ -11,7 +11,8 @@ barriers.
 
 Rules of this file
 ------------------
-1. Epochs are committed in order, each once, and at most :data:`MOST_UNDER_WAY` are cut and not committed.
+1. Epochs are committed in order, each once. At most :data:`MOST_UNDER_WAY` are cut and not committed; one
+   where a sink writes, because its mark names the last epoch only.
 2. A start of the query is an *incarnation*. Reports of an earlier one do not count. Epochs that were under
    way run again in the next one, as they were cut.
 3. Nothing here knows Spark, sockets or time.
@@ -91,14 +92,17 @@ class Epochs(Generic[ContentT, ReportT]):
         incarnation: The number of the query's last start.
     """
 
-    def __init__(self, places: Collection[Place], last_committed: int = -1) -> None:
+    def __init__(
+        self, places: Collection[Place], last_committed: int = -1, most: int = MOST_UNDER_WAY
+    ) -> None:
         """Begin after the last commit.
 
         Args:
             places: Who reports each epoch.
             last_committed: The number of the last commit; epochs continue its numbers.
+            most: How many epochs may be under way.
         """
-        self._places = frozenset(places)
+        self._places, self._most = frozenset(places), most
         self._committed = last_committed
         self._under_way: dict[int, _Epoch[ContentT, ReportT]] = {}
         self.incarnation = 0
@@ -116,7 +120,7 @@ class Epochs(Generic[ContentT, ReportT]):
     @property
     def can_cut(self) -> bool:
         """Whether another epoch may be cut."""
-        return self.under_way < MOST_UNDER_WAY
+        return self.under_way < self._most
 
     def cut(self, content: ContentT) -> int:
         """Cut the next epoch; returns its number. Send it to all partitions of the first level.

@@ -21,7 +21,7 @@ from acktree.spark.realtime.connections import (
     Connections,
     Peer,
 )
-from acktree.spark.realtime.epochs import Epochs
+from acktree.spark.realtime.epochs import MOST_UNDER_WAY, Epochs
 from acktree.spark.realtime.frames import FRAME_DDL, Frame, frames_of, unpacked
 from acktree.spark.realtime.level import DRIVER, resident_level
 from acktree.spark.realtime.session import SOURCE, query_settings
@@ -47,7 +47,7 @@ class ResidentQuery:
     """A query that stays, and runs the epochs of a topology.
 
     One thread calls it. An epoch is cut by :meth:`send`, whole when :meth:`take` returns it, and over when
-    :meth:`committed` is called; at most two are between.
+    :meth:`committed` is called. At most two are under way, or one where a sink writes.
     """
 
     def __init__(
@@ -64,7 +64,9 @@ class ResidentQuery:
         """
         self._session, self._plan, self._shared, self._places = session, plan, shared, places
         whole = [(level, part) for level in range(len(plan.levels)) for part in range(plan.partitions)]
-        self._epochs: Epochs[_Content, Buffer] = Epochs(whole, last_committed)
+        has_sink = any(each.is_sink for each in plan.topology.components.values())
+        most = 1 if has_sink else MOST_UNDER_WAY
+        self._epochs: Epochs[_Content, Buffer] = Epochs(whole, last_committed, most)
         self._connections = Connections(plan.partitions, self._note_report)
         self._query: StreamingQuery | None = None
         self._checkpoint: Path | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,8 +19,11 @@ from acktree.driver.handle import SubmittedTopology
 from acktree.errors import AcktreeError, ConfigError
 from acktree.spark import submit as submitting
 from acktree.spark.realtime import drive
+from acktree.spark.realtime.connections import ConnectionLostError
+from acktree.spark.realtime.session import refuse_unfit
 from acktree.spark.worker.isolation import UNGUARDED
 from acktree.testing import FeederSpout
+from tests.spark import test_exactly_once as exactly_once
 from tests.spark.realtime_driver import Cluster, await_verdicts, line_of, settled, word_count
 from tests.unit.spark.realtime.resident import ThreadedQuery
 
@@ -37,6 +41,11 @@ class ThreadedRun:
         self.queries.append(ThreadedQuery(*args))
         return self.queries[-1]
 
+    def submit_exact(self) -> SubmittedTopology:
+        """The topology of the exactly-once tests: gates, a bolt behind one, a sink."""
+        folder = self.checkpoint.parent
+        return submit_topology(exactly_once.topology(folder), checkpoint=self.checkpoint, config=CONFIG)
+
     def submit(self) -> tuple[SubmittedTopology, FeederSpout]:
         topology, lines = word_count()
         return submit_topology(topology, checkpoint=self.checkpoint, config=CONFIG), lines
@@ -49,10 +58,10 @@ class ThreadedRun:
         }
 
 
-def session() -> SimpleNamespace:
+def session(slots: int = 32, shuffle: str = "acktree.realtime.ClosedShuffle") -> SimpleNamespace:
     """What ``submit`` asks a session for."""
-    context = SimpleNamespace(master="local[8]", defaultParallelism=8, environment={})
-    settings = {"spark.shuffle.manager.incremental": "acktree.realtime.ClosedShuffle"}
+    context = SimpleNamespace(master=f"local[{slots}]", defaultParallelism=slots, environment={})
+    settings = {"spark.shuffle.manager.incremental": shuffle}
     return SimpleNamespace(sparkContext=context, conf=SimpleNamespace(get=settings.get))
 
 
@@ -189,6 +198,40 @@ def test_an_epoch_that_was_logged_and_not_committed_runs_again_as_it_was(run, mo
     assert run.logged["offsets"][-1] == run.logged["commits"][-1]
 
 
+def test_exactly_once_bolts_and_sinks_count_each_message_once_though_the_query_fails_again_and_again(
+    run, monkeypatch
+):
+    """A sink's mark names the last epoch that it wrote, so one epoch is under way."""
+    take, under_way, taken = ThreadedQuery.take, set(), count(1)
+
+    def dying(self: ThreadedQuery) -> tuple[int, list[WireRow]]:
+        under_way.add(self.under_way)
+        found = take(self)
+        if next(taken) % 4 == 0:  # its tasks have run, and run again
+            self._query.die()
+            raise ConnectionLostError("a worker died")
+        return found
+
+    monkeypatch.setattr(ThreadedQuery, "take", dying)
+    running = run.submit_exact()
+    assert running.await_termination(timeout_secs=120), running.stats().table()
+    exactly_once.check(run.checkpoint.parent)
+    assert under_way == {1}
+
+
+def test_a_task_whose_first_epoch_has_no_rows_for_it_knows_what_was_remembered(run):
+    """Of the first epoch after a failure all rows go to one partition; both know the counts before it."""
+    running, lines = run.submit()
+    with running:
+        feed(running, lines, range(10))
+        run.queries[0]._query.die()
+        for n in range(10, 30):
+            feed(running, lines, range(n, n + 1))
+    model = Cluster()
+    model.feed(range(30), together=True)
+    assert sorted(moons(lines)) == sorted(moons(model.lines))
+
+
 @pytest.mark.parametrize(
     ("checkpoint", "version", "what"),
     [("hdfs://names/orders", "4.3.0", "in a folder"), ("/tmp/there", "4.2.1", "PySpark 4.3.x alone")],
@@ -200,3 +243,27 @@ def test_what_real_time_cannot_run_is_refused_before_anything_starts(monkeypatch
     topology, _ = word_count()
     with pytest.raises(ConfigError, match=what):
         submit_topology(topology, checkpoint=checkpoint, config=CONFIG)
+
+
+def test_rows_of_a_dataframe_are_refused():
+    spout = SimpleNamespace(id="orders", is_dataframe=True)
+    with pytest.raises(ConfigError, match="'orders'") as refusal:
+        refuse_unfit(SimpleNamespace(spouts=[spout]), is_folder=True)
+    assert "leave real_time out" in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "what", "fix"),
+    [
+        (session(slots=5), "needs 6 slots, for 3 levels x 2 partitions, and this session has 5", "local"),
+        (session(shuffle="streaming"), "open to everybody", "let submit"),
+    ],
+)
+def test_a_session_that_does_not_fit_is_refused_and_the_checkpoint_is_as_it_was(
+    run, monkeypatch, given, what, fix
+):
+    monkeypatch.setattr(submitting, "_session", lambda *_, **__: (given, lambda: None))
+    with pytest.raises(ConfigError, match=what) as refusal:
+        run.submit()
+    assert fix in str(refusal.value)
+    assert not (run.checkpoint / "spark").exists()
