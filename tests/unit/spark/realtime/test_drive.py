@@ -219,19 +219,6 @@ def test_exactly_once_bolts_and_sinks_count_each_message_once_though_the_query_f
     assert under_way == {1}
 
 
-def test_a_task_whose_first_epoch_has_no_rows_for_it_knows_what_was_remembered(run):
-    """Of the first epoch after a failure all rows go to one partition; both know the counts before it."""
-    running, lines = run.submit()
-    with running:
-        feed(running, lines, range(10))
-        run.queries[0]._query.die()
-        for n in range(10, 30):
-            feed(running, lines, range(n, n + 1))
-    model = Cluster()
-    model.feed(range(30), together=True)
-    assert sorted(moons(lines)) == sorted(moons(model.lines))
-
-
 @pytest.mark.parametrize(
     ("checkpoint", "version", "what"),
     [("hdfs://names/orders", "4.3.0", "in a folder"), ("/tmp/there", "4.2.1", "PySpark 4.3.x alone")],

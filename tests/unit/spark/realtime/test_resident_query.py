@@ -9,7 +9,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from acktree.spark.realtime.level import ResidentLevel
 from acktree.spark.worker.isolation import UNGUARDED
+from acktree.tasks.broadcast import Broadcast
 from tests.spark.realtime_driver import Cluster
 from tests.unit.spark.realtime.resident import ThreadedQuery
 
@@ -53,3 +55,10 @@ def test_after_a_death_the_epochs_under_way_run_again_from_the_last_commit(both)
     both[1].query._query.die()
     feed(both, 20, together=False)
     assert are_equal(both)
+
+
+def test_a_task_without_rows_in_its_first_epoch_reads_the_commit_before_that_epoch(both):
+    """Epoch 1 runs while epoch 0 is not committed."""
+    query = both[1].query
+    count = ResidentLevel(query._shared, 1, 0, query._places)
+    assert [count._run(0, []), count._run(1, [Broadcast({}).row(0, 1)])] == [([], [])] * 2
