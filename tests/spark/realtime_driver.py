@@ -9,12 +9,14 @@ import json
 import os
 import signal
 import socket
+import sqlite3
 import struct
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -36,6 +38,7 @@ from acktree.spark.realtime.session import (
 from acktree.spark.worker.process import SharedPlan
 from acktree.testing import FeederSpout, LocalCluster
 from acktree.testing.local_levels import LocalLevels
+from tests.spark import test_exactly_once as exactly_once
 
 PARTITIONS = 2
 OTHER_ADDRESS = "10.9.9.9"
@@ -242,8 +245,8 @@ def workers_of(pid: int) -> Iterator[int]:
             yield from workers_of(child)
 
 
-def kill_workers() -> None:
-    for worker in workers_of(os.getpid()):
+def kill_workers(pid: int) -> None:
+    for worker in workers_of(pid):
         os.kill(worker, signal.SIGKILL)
 
 
@@ -286,7 +289,7 @@ def resident(folder: Path) -> Iterator[tuple[str, Any]]:
     yield "in the next batch", both(500, together=False)
     racer.is_over = True
     yield "racer", {"ports": len(racer.ports & set(shuffle)), "bytes": racer.count}
-    kill_workers()
+    kill_workers(os.getpid())
     began = time.monotonic()
     yield "after a death", both(600, together=False)
     yield "seconds after a death", time.monotonic() - began
@@ -316,7 +319,7 @@ def submitted(folder: Path) -> Iterator[tuple[str, Any]]:
                 lines.feed([line_of(n)], message_id=n)
             await_verdicts(running, lines, range(first, first + 20))
             if number == 2:
-                kill_workers()
+                kill_workers(os.getpid())
                 lines.feed(["after a death"], message_id=1)
                 await_verdicts(running, lines, [1])
                 lines.feed(["kill"], message_id=2)
@@ -326,6 +329,36 @@ def submitted(folder: Path) -> Iterator[tuple[str, Any]]:
         failed = [(message_id, failure.reason) for message_id, failure in lines.failed]
         yield f"run {number}", {"acked": lines.acked[:], "failed": failed}
     yield "all runs", model.verdicts()
+
+
+def run_exactly_once(folder: Path) -> None:
+    """The topology of the exactly-once tests to its end: gates, a bolt behind one, a sink."""
+    config = Config(partitions=PARTITIONS, real_time=True, max_spout_pending=4)
+    topology = exactly_once.topology(folder)
+    with submit(topology, checkpoint=folder / "checkpoint", config=config) as running:
+        assert running.await_termination(timeout_secs=200), running.stats().table()
+
+
+def rows_written(folder: Path) -> int:
+    with suppress(sqlite3.OperationalError), closing(sqlite3.connect(folder / "words.db")) as database:
+        return database.execute("SELECT count(*) FROM words").fetchone()[0]
+    return 0
+
+
+def killed(folder: Path) -> Iterator[tuple[str, Any]]:
+    """The workers of a run are killed, then its driver; the next driver goes on to the end."""
+    place = folder / "killed"
+    place.mkdir()
+    command = [sys.executable, "-m", "tests.spark.realtime_driver", str(place), "exactly once"]
+    first = subprocess.Popen(command)
+    for rows, kill in ((10, lambda: kill_workers(first.pid)), (30, first.kill)):
+        while rows_written(place) < rows and first.poll() is None:
+            time.sleep(0.005)
+        kill()
+    yield "the driver died at", [first.wait(), rows_written(place)]
+    subprocess.run(command, check=True)
+    exactly_once.check(place)
+    yield "killed", "each message was counted and written once"
 
 
 def refusal(call: Callable[[], None]) -> str:
@@ -338,5 +371,8 @@ def refusal(call: Callable[[], None]) -> str:
 
 if __name__ == "__main__":
     place = Path(sys.argv[1])
-    outcome = {name: what for part in (resident, submitted) for name, what in part(place)}
+    if sys.argv[2:]:
+        run_exactly_once(place)
+        sys.exit()
+    outcome = {name: what for part in (resident, submitted, killed) for name, what in part(place)}
     (place / "outcome.json").write_text(json.dumps(outcome))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -112,3 +113,11 @@ def test_a_stranger_gets_no_byte_and_the_query_does_not_notice(outcome):
 
 def test_too_few_slots_are_refused_with_their_number(outcome):
     assert "needs 8 slots, for 4 levels x 2 partitions, and this session has 6" in outcome["too few slots"]
+
+
+def test_after_kills_of_workers_and_of_the_driver_each_message_is_counted_and_written_once(outcome):
+    """With gates, an exactly-once bolt, and a sink; the second driver goes on where the first one died."""
+    code, rows = outcome["the driver died at"]
+    assert code == -signal.SIGKILL
+    assert 30 <= rows < 81, "in the middle"
+    assert outcome["killed"]
