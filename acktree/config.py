@@ -53,6 +53,7 @@ _OURS: Final = frozenset(
         "max_traces_per_sec",
         "otlp_endpoint",
         "partitions",
+        "real_time",
         "run_salt",
         "survive_power_cut",
         "trace_sample_rate",
@@ -239,6 +240,10 @@ class Config:
     """Deliver no verdict before all that it depends on is synced to the disk, Spark's part of the checkpoint
     too, so that a power cut takes back no delivered verdict. It costs some syncs a micro-batch. False: a
     verdict outlives the death of any process, and a power cut may take back the last seconds."""
+    real_time: bool = False
+    """Experimental: run in Spark's real-time mode, for verdicts in milliseconds. There are levels x
+    partitions Spark tasks, which stay. It needs PySpark 4.3, Linux, a checkpoint in a folder, and a session
+    that ``submit`` makes; it takes no ``DataFrameSpout``. Not used by a LocalCluster."""
     metrics_consumers: tuple[MetricsConsumer, ...] = ()
     """What all numbers are given to, once an interval; each on a thread of its own in the driver. In a
     mapping each may be the name of a class, ``package.module.Class``, which is made without arguments."""
@@ -294,7 +299,14 @@ class Config:
             self._refuse("otlp_endpoint", "the URL of a collector, http://host:4318, without /v1/traces")
         for name in _USER_CODE:
             self._objects(name)
-        for name in ("control", "debug", "enable_message_timeouts", "fail_forgotten", "survive_power_cut"):
+        for name in (
+            "control",
+            "debug",
+            "enable_message_timeouts",
+            "fail_forgotten",
+            "real_time",
+            "survive_power_cut",
+        ):
             if not isinstance(getattr(self, name), bool):
                 self._refuse(name, "True or False")
         if self.log_format not in ("text", "json"):

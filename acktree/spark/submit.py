@@ -45,7 +45,7 @@ from acktree.driver.signals import signals_wait
 from acktree.driver.spout_threads import Threads, now_ms
 from acktree.driver.supervisor import Supervisor
 from acktree.driver.total_counts import TotalCounts
-from acktree.errors import naming_keywords
+from acktree.errors import ConfigError, naming_keywords
 from acktree.logs import logger, print_by_default
 from acktree.spark.hadoop import HadoopFolder, refuse_unseen
 from acktree.spark.query.handle import SparkQuery
@@ -53,6 +53,14 @@ from acktree.spark.query.ladder import ladder
 from acktree.spark.query.operators import Places
 from acktree.spark.query.phases import Phases
 from acktree.spark.query.sink import Sink
+from acktree.spark.realtime.drive import Drive
+from acktree.spark.realtime.query import ResidentQuery
+from acktree.spark.realtime.session import (
+    partitions_of,
+    refuse_too_few_slots,
+    refuse_unfit,
+    start_realtime_session,
+)
 from acktree.spark.resume import add_spouts, dataframe_task, ordering, recover, redrive_ordered, send
 from acktree.spark.session.class_archive import note_micro_batch
 from acktree.spark.session.settings import (
@@ -77,7 +85,6 @@ from acktree.ui.observer import own_version
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
 log = logger("acktree")
 
@@ -125,6 +132,8 @@ def submit(
     refuse_missing_exporter(config, "submit")
     refuse_unusable(topology, config)
     where = location_of(checkpoint)
+    if config.real_time:
+        refuse_unfit(topology, is_folder=not isinstance(where, str))
 
     def start() -> SubmittedTopology:
         if isinstance(where, str):
@@ -149,11 +158,29 @@ def _submit_in(
         if held.is_over:
             running = _ended(topology, held, config, _nothing)
         else:
-            session, give_back = _session(topology, spark)
+            session, give_back = _session_in(topology, held, spark, config)
             given_up.callback(give_back)
             running = _start(session, give_back, topology, held, config, began, event_logger)
         given_up.pop_all()
         return running
+
+
+def _session_in(
+    topology: Topology, held: Checkpoint, spark: SparkSession | None, config: Config
+) -> tuple[SparkSession, Callable[[], None]]:
+    """The session of a run on a folder; in real time one in which all tasks of the topology run at once."""
+    if not config.real_time:
+        return _session(topology, spark)
+    partitions = partitions_of(topology, config) if held.shape is None else held.partitions
+    levels = len(topology.levels(partitions))
+    start = partial(start_realtime_session, slots=levels * partitions)
+    session, give_back = _session(topology, spark, starting=start)
+    try:
+        refuse_too_few_slots(session, levels, partitions)
+    except ConfigError:
+        give_back()
+        raise
+    return session, give_back
 
 
 def _submit_at(
@@ -182,7 +209,11 @@ def _submit_at(
 
 
 def _session(
-    topology: Topology, spark: SparkSession | None, *, is_folder: bool = True
+    topology: Topology,
+    spark: SparkSession | None,
+    *,
+    is_folder: bool = True,
+    starting: Callable[[str], SparkSession] | None = None,
 ) -> tuple[SparkSession, Callable[[], None]]:
     """The session to run in, prepared, and how to give it back."""
     give_back = _nothing
@@ -193,9 +224,10 @@ def _session(
         if spark is None:
             log.info("topology=%s is starting Spark", topology.name)
         with signals_wait():  # a JVM that is left half started stays
-            session, give_back = (spark, _nothing) if spark else lend_session(topology.name)
+            session, give_back = (spark, _nothing) if spark else lend_session(topology.name, starting)
         prepare_session(session, is_folder=is_folder)
-        for hint in filter(None, (no_retries_hint(session), other_python_hint(session))):
+        retries = None if starting else no_retries_hint(session)
+        for hint in filter(None, (retries, other_python_hint(session))):
             log.warning("topology=%s %s", topology.name, hint)
     except BaseException:
         give_back()
@@ -253,8 +285,10 @@ def _start(
     if held.files.is_seen:
         refuse_unseen(session, held.spark)
     wanted = max((bolt.parallelism for bolt in topology.bolts), default=1)
-    most = session.sparkContext.defaultParallelism
-    topology = held.begin_run(topology, config, min(wanted, most))
+    partitions = min(wanted, session.sparkContext.defaultParallelism)
+    topology = held.begin_run(
+        topology, config, partitions_of(topology, config) if config.real_time else partitions
+    )
     secretless = config.without_secrets()
     plan = Plan.of(topology, secretless, held.partitions, held.run_salt, held.first_sequence)
     inbox = _inbox(held, config, None if held.files.is_seen else most_carried(session))
@@ -311,7 +345,7 @@ def _start(
     if inbox.has_watch:  # what operators wanted to see of the last run
         inbox.append_watch(OperatorOrder(plan.trace_rate).to_bytes(), len(plan.levels))
     redrive_ordered(held, letters)  # before the query: where the store is away, nothing is started
-    query = SparkQuery(_query(session, topology, run, commits), held)
+    query = _query(session, topology, run, commits)
     supervisor = Supervisor(run, query, commits.close)
     running = SubmittedTopology(run, supervisor)
     if door is not None:
@@ -328,7 +362,7 @@ def _door(held: Checkpoint) -> Door:
     return Door(held.files.disk if held.files.is_seen else None, own_version())
 
 
-def _query(session: SparkSession, topology: Topology, run: Run, commits: CommitLog) -> StreamingQuery:
+def _query(session: SparkSession, topology: Topology, run: Run, commits: CommitLog) -> SparkQuery | Drive:
     plan, held = run.plan, run.checkpoint
     first = held.first_batch
     folder = _scratch_folder(session, held)
@@ -366,6 +400,11 @@ def _query(session: SparkSession, topology: Topology, run: Run, commits: CommitL
         held.first_batch,
         plan.has_payloads,
     )
+    if plan.config.real_time:
+        resident = ResidentQuery(session, plan, shared, places, held.last_committed())
+        drive = Drive(resident, held, plan.partitions, sink.take, run.change.set)
+        drive.begin()
+        return drive
     frames = {spout.id: spout.user_object for spout in topology.spouts if spout.is_dataframe}
     with lent_settings(session, plan.partitions):
         query = (
@@ -377,7 +416,7 @@ def _query(session: SparkSession, topology: Topology, run: Run, commits: CommitL
             .start()
         )
     phases.begin(query)
-    return query
+    return SparkQuery(query, held)
 
 
 def _scratch_folder(session: SparkSession, held: Checkpoint) -> Path | None:

@@ -165,7 +165,8 @@ MEMBERS = """
             error_throttle_interval_secs eventlogger_executors execute_timeout_secs
             fail_forgotten from_mapping inbox_max_bytes inbox_max_messages key_retention_secs log_format
             max_error_report_per_interval max_spout_pending max_traces_per_sec message_timeout_secs
-            otlp_endpoint partitions run_salt spout_wait_park_microsec spout_wait_progressive_level1_count
+            otlp_endpoint partitions real_time run_salt
+            spout_wait_park_microsec spout_wait_progressive_level1_count
             spout_wait_progressive_level2_count spout_wait_progressive_level3_sleep_millis
             metrics_consumers metrics_interval_secs spout_wait_strategy stats_sample_rate
             survive_power_cut task_hooks tick_tuple_freq_secs to_mapping trace_sample_rate

@@ -149,11 +149,11 @@ def mapped_level(shared: SharedPlan, level: int, places: Places, *, remembers: b
             def run_it(monitor: ExecutionMonitor, store: StateStore | None) -> Iterable[WireRow]:
                 rows = scratch.take(places.scratch, mine)
                 return run_level(
-                    plan, level, partition, rows, store, reader, _observe, monitor,
+                    plan, level, partition, rows, store, reader, observe, monitor,
                     batch_id=_micro_batch(places),
                 )  # fmt: skip
 
-            reader = partial(read_chunk, Path(places.inbox)) if places.is_seen else _carried_by(mine)
+            reader = partial(read_chunk, Path(places.inbox)) if places.is_seen else carried_by(mine)
             alone = isolation(shared, places, level, partition)
             with alone.noting_errors():
                 if remembers:
@@ -172,12 +172,13 @@ def _remembered(alone: Isolation, run_it: RunLevel, places: Places, partition: i
     assert places.state is not None, "else Spark's state is the memory"
     memory = MemoryOfBatch(Path(places.state), _micro_batch(places), places.state_from)
     store = GuardedStore(memory)
-    rows = [*alone.run(run_it, _with_moved_memory(store, places))]
+    rows = [*alone.run(run_it, with_moved_memory(store, places))]
     store.channel.refuse_if_lost()
     return [*rows, *memory.commit(partition)]
 
 
-def _with_moved_memory(store: StateStore, places: Places) -> StateStore:
+def with_moved_memory(store: StateStore, places: Places) -> StateStore:
+    """The memory of a level, with what was moved there while no driver ran."""
     return store if places.memory is None else SeededStore(store, Path(places.memory))
 
 
@@ -219,11 +220,12 @@ def _passed_on(
         yield pa.RecordBatch.from_arrays(batch.columns, schema=WIRE_SCHEMA)
 
 
-def _observe(plan: Plan, clock_ms: int) -> list[Observer]:
+def observe(plan: Plan, clock_ms: int) -> list[Observer]:
+    """The observers of a level in a worker."""
     return usual_observers(plan, clock_ms, now_ms=lambda: time.time_ns() // 1_000_000)
 
 
-def _carried_by(rows: Iterable[WireRow]) -> ReadChunk:
+def carried_by(rows: Iterable[WireRow]) -> ReadChunk:
     """Reads chunks from the bodies of the rows that name them."""
     bodies = {json.loads(row.head)[0]: row.body for row in rows if row.kind == Kind.CHUNK}
     return lambda name: Chunk.from_bytes(bodies[name])
@@ -268,13 +270,13 @@ class RememberingOperator(StatefulProcessor):
             def run_it(monitor: ExecutionMonitor, store: StateStore | None) -> Iterable[WireRow]:
                 given = scratch.take(self._places.scratch, mine)
                 return run_level(
-                    plan, self._level, partition, given, store, observe=_observe, monitor=monitor,
+                    plan, self._level, partition, given, store, observe=observe, monitor=monitor,
                     batch_id=_micro_batch(self._places),
                 )  # fmt: skip
 
             alone = isolation(self._shared, self._places, self._level, partition)
             kept = MapStateStore(self._blobs)
-            store = _with_moved_memory(kept, self._places)
+            store = with_moved_memory(kept, self._places)
             with alone.noting_errors():
                 produced = [*alone.run(run_it, store), *alone.lost_rows()]
                 kept.channel.refuse_if_lost()

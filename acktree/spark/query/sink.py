@@ -63,12 +63,17 @@ class Sink:
 
     def __call__(self, frame: DataFrame, spark_batch_id: int) -> None:
         """Take the results of one micro-batch."""
+        self.sync(self.first_batch + spark_batch_id - 1)  # before the levels run
+        with results_of(frame, self.scratch, has_payloads=self.has_payloads) as collected:
+            self.take(spark_batch_id, collected)
+
+    def take(self, spark_batch_id: int, collected: Results) -> None:
+        """Take what was collected of a micro-batch, or of an epoch."""
         batch_id = self.first_batch + spark_batch_id
         self.sync(batch_id - 1)
         before = self.phases_ms(spark_batch_id - 1)  # this one has Spark's phases when it is committed
         self.results.note_phases({phase: ms * 1000 for phase, ms in before.items()})
-        with results_of(frame, self.scratch, has_payloads=self.has_payloads) as collected:
-            end = self._take(batch_id, collected)
+        end = self._take(batch_id, collected)
         self.results.times.keep(spark_batch_id)
         self.inbox.consumed(end)
         for used in self.folders:

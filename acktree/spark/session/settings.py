@@ -16,7 +16,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -140,11 +140,17 @@ _lent: dict[str, int] = {}
 _lending = threading.Lock()
 
 
-def lend_session(name: str) -> tuple[SparkSession, Callable[[], None]]:
+def lend_session(
+    name: str, start: Callable[[str], SparkSession] | None = None
+) -> tuple[SparkSession, Callable[[], None]]:
     """A session to run in, and a function that gives it back.
 
     An active session is used, since a process has one Spark. A session that was started here is stopped when
     the last topology in it gives it back.
+
+    Args:
+        name: The name of the application.
+        start: Starts a session; None for :func:`start_session`.
     """
     from pyspark import SparkContext  # noqa: PLC0415
     from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415
@@ -154,7 +160,7 @@ def lend_session(name: str) -> tuple[SparkSession, Callable[[], None]]:
         try:
             session, is_new = SparkSession.active(), False
         except PySparkRuntimeError:
-            session, is_new = start_session(name), True
+            session, is_new = (start or start_session)(name), True
         key = session.sparkContext.applicationId
         if not is_new and key not in _lent:
             return session, lambda: show_stderr(SparkContext._gateway)  # noqa: SLF001
@@ -182,8 +188,13 @@ def lend_session(name: str) -> tuple[SparkSession, Callable[[], None]]:
     return session, give_back
 
 
-def start_session(name: str) -> SparkSession:
-    """A local session with all settings, and four attempts for each task: a killed worker is tried again."""
+def start_session(name: str, more_settings: Callable[[Any], Mapping[str, str]] | None = None) -> SparkSession:
+    """A local session with all settings, and four attempts for each task: a killed worker is tried again.
+
+    Args:
+        name: The name of the application.
+        more_settings: Called with the JVM before there is a SparkContext; returns further settings.
+    """
     # Workers run this interpreter, not whichever python3 is first on the path.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -208,8 +219,12 @@ def start_session(name: str) -> SparkSession:
     settings |= {setting.key: setting.value for setting in SETTINGS}
     conf = SparkConf().setAll(list(settings.items()))
     handler = signal.getsignal(signal.SIGINT)
-    if SparkContext._gateway is None:  # noqa: SLF001  # the only way to pass our own gateway
-        SparkContext(conf=conf, gateway=launch(conf))
+    gateway = SparkContext._gateway  # noqa: SLF001  # the only way to pass our own gateway
+    is_new, gateway = gateway is None, gateway or launch(conf)
+    if more_settings is not None:
+        conf.setAll(list(more_settings(gateway.jvm).items()))
+    if is_new:
+        SparkContext(conf=conf, gateway=gateway)
     else:
         SparkContext.getOrCreate(conf)
     # Spark's handler cancels every job first: Ctrl-C would break the micro-batch that kill() waits for.

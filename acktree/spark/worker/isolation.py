@@ -31,7 +31,7 @@ import os
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -113,6 +113,10 @@ class Isolation:
     attempt: int
     timeout_secs: float | None
     run_number: int = 1
+
+    def resumed(self) -> Isolation:
+        """Where Spark tries no task again: the second attempt, if a process of this run died in the first."""
+        return replace(self, attempt=1) if self._has_lost_a_worker() else self
 
     @contextmanager
     def noting_errors(self) -> Iterator[None]:

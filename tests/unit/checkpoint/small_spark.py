@@ -59,7 +59,7 @@ from acktree.driver.run_log import RunLog
 from acktree.driver.spout_threads import SpoutThread, Threads
 from acktree.driver.supervisor import Supervisor
 from acktree.errors import AcktreeError
-from acktree.spark.query.operators import _carried_by
+from acktree.spark.query.operators import carried_by
 from acktree.spark.query.sink import Sink
 from acktree.spark.query.source import InboxReader
 from acktree.spark.query.wire import batch_of
@@ -539,7 +539,7 @@ class Driver:
                     )
                 if self.held.memory is not None:
                     store = SeededStore(store, self.held.memory)
-                read = self._read if self.is_folder else _carried_by(here)
+                read = self._read if self.is_folder else carried_by(here)
                 number = self.held.first_batch + batch_id
                 rows += run_level(
                     self.plan, level.index, partition, here, store, read_chunk=read, batch_id=number

@@ -17,7 +17,7 @@ from acktree.checkpoint.inbox_files import WAKE, ChunkKind, Work, read_chunk
 from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
 from acktree.errors import CheckpointError
 from acktree.spark.query import source
-from acktree.spark.query.operators import _carried_by
+from acktree.spark.query.operators import carried_by
 from acktree.spark.query.source import InboxReader
 from acktree.tasks.broadcast import Broadcast
 from tests.in_module import replace
@@ -318,7 +318,7 @@ def test_rows_that_carry_their_messages_hold_the_same_as_the_inbox(
         name, first, end = json.loads(seen.head)
         wanted = read_chunk(tmp_path, name).slice(first, end)
         its, zero, count = json.loads(brought.head)
-        found = _carried_by([brought])(its)
+        found = carried_by([brought])(its)
         assert (its, zero, count) == (name, 0, len(wanted))
         assert (found.first_sequence, found.values.to_pydict()) == (
             wanted.first_sequence,

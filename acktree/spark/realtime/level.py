@@ -1,0 +1,158 @@
+"""A level of a resident query, in a worker: one call of ``run_level`` for each epoch.
+
+The task stays as long as Spark's batch. What its bolts remember is in the files that micro-batches have, see
+``checkpoint/memory_files.py``; the first epoch of a task reads the head of the commit before it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from acktree.checkpoint.memory_log import MemoryOfBatch
+from acktree.core.data.frames import WireRow
+from acktree.core.state.store import StateStore
+from acktree.spark.query.operators import Places, carried_by, observe, with_moved_memory
+from acktree.spark.realtime.connections import REPORT, Address, Peer, connect
+from acktree.spark.realtime.epochs import Alignment
+from acktree.spark.realtime.frames import FrameKind, frame_batch, frames_in, frames_of, packed, unpacked
+from acktree.spark.worker import process as worker
+from acktree.spark.worker.isolation import Isolation
+from acktree.spark.worker.log_levels import follow_log_levels
+from acktree.spark.worker.printing import label_output
+from acktree.spark.worker.process import SharedPlan
+from acktree.spark.worker.state_channel import GuardedStore
+from acktree.tasks.bolts.level import run_level
+from acktree.tasks.bolts.monitor import ExecutionMonitor
+
+__all__ = ["DRIVER", "ResidentLevel", "resident_level"]
+
+DRIVER: Final = 0
+"""Who sends to the first level."""
+
+
+def resident_level(
+    shared: SharedPlan, level: int, address: Address, places: Places
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """A level as the function that ``mapInArrow`` runs, in each partition until the end of Spark's batch.
+
+    Args:
+        shared: The plan.
+        level: The level.
+        address: Where it reports.
+        places: Its folders: the state, and the marks.
+    """
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        worker.freeze_imports()
+        context = TaskContext.get()
+        assert context is not None, "levels run in Spark tasks"
+        plan = shared.plan()
+        worker.limit_memory(plan.config.worker_max_bytes)
+        label_output(plan.config.log_format)
+        follow_log_levels(places.log_levels)
+        return ResidentLevel(shared, level, context.partitionId(), places).epochs(address, batches)
+
+    return run
+
+
+def _whole_epochs(
+    batches: Iterable[pa.RecordBatch], senders: Iterable[int]
+) -> Iterator[tuple[int, list[WireRow]]]:
+    """The epochs of which all markers have come, with their rows."""
+    alignment: Alignment[WireRow] = Alignment([*senders])
+    for frame in frames_in(batches):
+        alignment.arrived(frame.sender, frame.epoch, unpacked(frame.body))
+        if frame.kind == FrameKind.MARKER:
+            rows = alignment.marked(frame.sender, frame.epoch)
+            if rows is not None:
+                yield frame.epoch, rows
+
+
+class ResidentLevel:
+    """A level in one partition, and what its bolts remember."""
+
+    def __init__(self, shared: SharedPlan, level: int, partition: int, places: Places) -> None:
+        self._shared, self._level, self._partition, self._places = shared, level, partition, places
+        self._plan = shared.plan()
+        self._memory: _Memory | None = None
+
+    def epochs(self, address: Address, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Run each epoch as soon as it is whole: yields what goes to the next level, and reports the rest."""
+        targets = range(self._plan.partitions)
+        with connect(address, Peer(self._level, self._partition)) as driver:
+            for epoch, rows in _whole_epochs(batches, targets if self._level else [DRIVER]):
+                onward, for_driver = self._run(epoch, rows)
+                if self._level + 1 < len(self._plan.levels):
+                    yield frame_batch(frames_of(self._partition, epoch, onward, targets))
+                body = packed(for_driver)
+                driver.sendall(REPORT.pack(epoch, len(body)) + body)
+
+    def _run(self, epoch: int, rows: list[WireRow]) -> tuple[list[WireRow], list[WireRow]]:
+        """Run an epoch. Returns the rows for later levels, and those for the driver."""
+        if self._plan.levels[self._level].stateful:
+            self._open_memory(epoch)
+        onward = [row for row in rows if row.level != self._level]
+        own_rows = [row for row in rows if row.level == self._level]
+        for_driver: list[WireRow] = []
+        for row in self._run_bolts(epoch, own_rows) if own_rows else ():
+            (onward if row.level < len(self._plan.levels) else for_driver).append(row)
+        return onward, for_driver
+
+    def _run_bolts(self, epoch: int, rows: list[WireRow]) -> Iterator[WireRow]:
+        def run_it(monitor: ExecutionMonitor, store: StateStore | None) -> Iterable[WireRow]:
+            return run_level(
+                self._plan, self._level, self._partition, rows, store, carried_by(rows), observe, monitor,
+                batch_id=epoch,
+            )  # fmt: skip
+
+        alone = Isolation(
+            Path(self._places.marks), epoch - self._places.first_batch, self._level, self._partition, 0,
+            self._plan.config.execute_timeout_secs, self._shared.run_number,
+        ).resumed()  # fmt: skip
+        with alone.noting_errors():
+            if self._memory is not None:
+                yield from self._remembered(self._memory, partial(alone.run, run_it))
+            else:
+                yield from alone.run(run_it)
+        yield from alone.lost_rows()
+
+    def _open_memory(self, epoch: int) -> None:
+        """Begin an epoch of it.
+
+        The first epoch of a task follows a committed one: only so is there a head to read. So this is called
+        also where the epoch has no rows for the level.
+        """
+        if self._memory is None:
+            assert self._places.state is not None, "real time has a folder"
+            self._memory = _Memory(Path(self._places.state), epoch, self._places.state_from)
+        self._memory.begin(epoch)
+
+    def _remembered(self, memory: _Memory, run: Callable[[StateStore], Iterable[WireRow]]) -> list[WireRow]:
+        store = GuardedStore(memory)
+        rows = [*run(with_moved_memory(store, self._places))]
+        store.channel.refuse_if_lost()
+        return [*rows, *memory.commit(self._partition)]
+
+
+class _Memory(MemoryOfBatch):
+    """What the tasks of a level remember in a partition, from epoch to epoch."""
+
+    def begin(self, epoch: int) -> None:
+        """Begin an epoch. It follows the last one here, which may not be committed yet."""
+        self._batch_id = epoch
+        self._tasks.clear()
+
+    def commit(self, partition: int, attempt: str | None = None) -> Iterator[WireRow]:
+        for row in super().commit(partition, attempt):
+            names = json.loads(row.head)
+            self._head |= {str(row.source): names[-1]} if names else {}
+            if not names:
+                self._head.pop(str(row.source), None)
+            yield row

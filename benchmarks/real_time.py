@@ -1,0 +1,138 @@
+"""Verdict latency in real time and with micro-batches, in turn, at a low rate.
+
+    python -m benchmarks real_time --rounds 2 --secs 30
+
+The stateful word count on three levels and two partitions, with the files of a checkpoint. A latency begins
+when a sentence was due. Each run has a process of its own, since the two need other sessions of Spark; they
+take turns: A B B A. One line of JSON for each run, then one with the medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from acktree import BasicBolt, Config, KeyValueState, Topology, TopologyBuilder, bolt, submit
+from acktree.bolt import BasicOutputCollector
+from acktree.core.data.context import TaskContext
+from acktree.core.data.tuples import Tuple
+from benchmarks import machine
+from benchmarks.latency import SteadySpout, Waits
+from benchmarks.report import Report, add_keep_argument, print_line, quantiles_ms
+
+_PARTITIONS = 2
+_LOOK_SECS = 0.05
+
+
+class Split(BasicBolt):
+    """The words of a sentence."""
+
+    outputs = ["word"]
+
+    def execute(self, tup: Tuple, collector: BasicOutputCollector) -> None:
+        for word in tup["sentence"].split():
+            collector.emit([word])
+
+
+class Count(BasicBolt):
+    """Counts words in its memory."""
+
+    outputs = ["word", "count"]
+    remembers = ["counts"]
+
+    def prepare(self, config: Config, context: TaskContext) -> None:
+        self.counts: KeyValueState[str, int] = KeyValueState()
+
+    def execute(self, tup: Tuple, collector: BasicOutputCollector) -> None:
+        word = tup["word"]
+        self.counts[word] = count = self.counts.get(word, 0) + 1
+        collector.emit([word, count])
+
+
+@bolt()
+def show(tup: Tuple) -> None:
+    """Take a count: the third level."""
+
+
+def _topology(waits: Waits, rate: float) -> Topology:
+    builder = TopologyBuilder("real-time")
+    builder.set_spout("sentences", SteadySpout(waits, rate))
+    builder.set_bolt("split", Split(), parallelism=_PARTITIONS).shuffle_grouping("sentences")
+    builder.set_bolt("count", Count(), parallelism=_PARTITIONS).fields_grouping("split", ["word"])
+    builder.set_bolt("show", show, parallelism=_PARTITIONS).fields_grouping("count", ["word"])
+    return builder.create_topology()
+
+
+def measure(rate: float, warm_up_secs: float, secs: float, *, real_time: bool) -> dict[str, Any]:
+    """Run once. Returns the quantiles of the latency, in milliseconds, and the CPU of all processes.
+
+    Args:
+        rate: Sentences a second.
+        warm_up_secs: Seconds after the first verdict that are not measured.
+        secs: How long to measure.
+        real_time: Whether by epochs.
+    """
+    waits, report = Waits(), Report("real_time", {"real_time": real_time, "rate": rate})
+    config = Config(partitions=_PARTITIONS, real_time=real_time)
+    with tempfile.TemporaryDirectory(prefix="acktree-benchmark-") as name:
+        began = perf_counter()
+        with submit(_topology(waits, rate), checkpoint=Path(name) / "checkpoint", config=config):
+            while not waits.secs:
+                time.sleep(_LOOK_SECS)
+            first_secs = perf_counter() - began
+            time.sleep(warm_up_secs)
+            clock, before = machine.Clock(), len(waits.secs)
+            time.sleep(secs)
+            cost, waits_ms = clock.cost(), np.concatenate(waits.secs[before:]) * 1000
+    found = quantiles_ms(waits_ms) | {"acked": len(waits_ms), "first_ack_secs": round(first_secs, 1)}
+    cores = {"cores_used": round(cost.ours / secs, 2), "others_cores": round(cost.others, 2)}
+    return report.line(found | cores)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Read the arguments, and print a line of JSON for each run, and one with the medians."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks real_time",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--rate", type=float, default=50, help="sentences a second (default: %(default)s)")
+    parser.add_argument("--warm-up", type=float, default=15, help="seconds (default: %(default)s)")
+    parser.add_argument("--secs", type=float, default=30, help="how long to measure (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=2, help="pairs of runs (default: %(default)s)")
+    parser.add_argument("--one", choices=["epochs", "micro-batches"], help="run once, in this process")
+    add_keep_argument(parser)
+    given = parser.parse_args(arguments)
+    if given.one:
+        line = measure(given.rate, given.warm_up, given.secs, real_time=given.one == "epochs")
+        print_line(line, keep=given.keep)
+        return
+    found: dict[str, list[dict[str, Any]]] = {"epochs": [], "micro-batches": []}
+    for number in range(given.rounds):
+        for which in [*found] if number % 2 == 0 else reversed([*found]):
+            times = f"--rate={given.rate}", f"--warm-up={given.warm_up}", f"--secs={given.secs}"
+            command = [sys.executable, "-m", "benchmarks", "real_time", "--one", which, *times]
+            command += ["--keep"] if given.keep else []
+            run = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)  # noqa: S603
+            print(run.stdout.strip(), flush=True)
+            found[which].append(json.loads(run.stdout.splitlines()[-1]))
+    medians = {
+        which: {key: median(line[key] for line in lines) for key in ("p50_ms", "p99_ms", "cores_used")}
+        for which, lines in found.items()
+    }
+    print(json.dumps({"medians": medians}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,256 @@
+"""A run by epochs, through ``submit``, without Spark: recovery, restarts, and the logs that Spark reads."""
+
+from __future__ import annotations
+
+import json
+import time
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from acktree import Config
+from acktree import submit as submit_topology
+from acktree.core.data.frames import WireRow
+from acktree.driver.handle import SubmittedTopology
+from acktree.errors import AcktreeError, ConfigError
+from acktree.spark import submit as submitting
+from acktree.spark.realtime import drive
+from acktree.spark.realtime.connections import ConnectionLostError
+from acktree.spark.realtime.session import refuse_unfit
+from acktree.spark.worker.isolation import UNGUARDED
+from acktree.testing import FeederSpout
+from tests.spark import test_exactly_once as exactly_once
+from tests.spark.realtime_driver import Cluster, await_verdicts, line_of, settled, word_count
+from tests.unit.spark.realtime.resident import ThreadedQuery
+
+CONFIG = Config(partitions=2, real_time=True, message_timeout_secs=600)
+
+
+class ThreadedRun:
+    """Submits the word count on one checkpoint, again and again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.checkpoint = folder / "checkpoint"
+        self.queries: list[ThreadedQuery] = []
+
+    def make_query(self, *args: object) -> ThreadedQuery:
+        self.queries.append(ThreadedQuery(*args))
+        return self.queries[-1]
+
+    def submit_exact(self) -> SubmittedTopology:
+        """The topology of the exactly-once tests: gates, a bolt behind one, a sink."""
+        folder = self.checkpoint.parent
+        return submit_topology(exactly_once.topology(folder), checkpoint=self.checkpoint, config=CONFIG)
+
+    def submit(self) -> tuple[SubmittedTopology, FeederSpout]:
+        topology, lines = word_count()
+        return submit_topology(topology, checkpoint=self.checkpoint, config=CONFIG), lines
+
+    @property
+    def logged(self) -> dict[str, list[int]]:
+        spark = self.checkpoint / "spark"
+        return {
+            log: sorted(int(file.name) for file in (spark / log).iterdir()) for log in ("offsets", "commits")
+        }
+
+
+def session(slots: int = 32, shuffle: str = "acktree.realtime.ClosedShuffle") -> SimpleNamespace:
+    """What ``submit`` asks a session for."""
+    context = SimpleNamespace(master=f"local[{slots}]", defaultParallelism=slots, environment={})
+    settings = {"spark.shuffle.manager.incremental": shuffle}
+    return SimpleNamespace(sparkContext=context, conf=SimpleNamespace(get=settings.get))
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ThreadedRun:
+    made = ThreadedRun(tmp_path)
+    monkeypatch.setenv(UNGUARDED, "1")  # a task here is a thread: no child process is forked from it
+    monkeypatch.setattr(submitting, "ResidentQuery", made.make_query)
+    monkeypatch.setattr(submitting, "refuse_unseen", lambda *_: None)  # it asks the JVM
+    monkeypatch.setattr(submitting, "_session", lambda *_, **__: (session(), lambda: None))
+    return made
+
+
+def feed(running: SubmittedTopology, lines: FeederSpout, numbers: range) -> None:
+    for n in numbers:
+        lines.feed([line_of(n)], message_id=n)
+    await_verdicts(running, lines, numbers)
+
+
+def moons(lines: FeederSpout) -> list[str]:
+    return [failure.reason.partition(" in ")[0] for _, failure in lines.failed]
+
+
+def test_each_message_has_its_verdict_and_each_epoch_is_in_both_logs(run):
+    running, lines = run.submit()
+    with running:
+        feed(running, lines, range(30))
+    assert settled(lines) == list(range(30))
+    model = Cluster()
+    model.feed(range(30), together=True)
+    assert sorted(moons(lines)) == sorted(moons(model.lines))
+    assert run.logged["offsets"] == run.logged["commits"]
+    metadata = json.loads((run.checkpoint / "spark" / "metadata").read_text())
+    assert list(metadata) == ["id"]
+
+
+def test_at_most_one_epoch_is_logged_and_not_committed(run, monkeypatch):
+    """Though two are under way: of two, Spark would run the second one alone after a crash."""
+    entries, under_way, log = [], set(), drive.Drive._log
+    send = ThreadedQuery.send
+
+    def noting(self: drive.Drive, name: str, number: int, *lines: str) -> None:
+        entries.append((name, number))
+        under_way.add(len(self._under_way))
+        log(self, name, number, *lines)
+
+    def sending(self: ThreadedQuery, rows: list[WireRow]) -> int:
+        """Send, and let the spout emit another message before the epoch is over."""
+        number = send(self, rows)
+        inbox, before = running._run.inbox, running._run.inbox._next
+        if 0 < number < 20:
+            lines.feed([line_of(number)], message_id=number)
+            while inbox._next == before:
+                time.sleep(0.001)
+        return number
+
+    monkeypatch.setattr(drive.Drive, "_log", noting)
+    running, lines = run.submit()
+    with running:
+        while not running.is_warm:
+            time.sleep(0.01)
+        monkeypatch.setattr(ThreadedQuery, "send", sending)
+        feed(running, lines, range(100, 101))
+        await_verdicts(running, lines, range(1, 20))
+    count = len(entries) // 2
+    assert entries == [(name, number) for number in range(count) for name in ("offsets", "commits")]
+    assert max(under_way) == 2
+
+
+def test_the_next_run_goes_on_where_the_last_one_was(run):
+    model, found = Cluster(), []
+    for first in (0, 20, 40):
+        running, lines = run.submit()
+        with running:
+            feed(running, lines, range(first, first + 20))
+        assert settled(lines) == list(range(first, first + 20))
+        found += moons(lines)
+        model.feed(range(first, first + 20), together=True)
+    assert sorted(found) == sorted(moons(model.lines))
+
+
+def test_a_query_that_fails_starts_again_and_loses_nothing(run):
+    running, lines = run.submit()
+    with running:
+        feed(running, lines, range(10))
+        for first in (10, 20):
+            run.queries[0]._query.die()
+            feed(running, lines, range(first, first + 10))
+    assert settled(lines) == list(range(30))
+    model = Cluster()
+    model.feed(range(30), together=True)
+    assert sorted(moons(lines)) == sorted(moons(model.lines))
+
+
+def test_a_query_that_fails_over_and_over_ends_the_run_with_its_reason(run, monkeypatch):
+    running, lines = run.submit()
+    feed(running, lines, range(10))
+    query = run.queries[0]
+    take = query.take
+
+    def dying() -> object:
+        query._query.die()
+        return take()
+
+    monkeypatch.setattr(query, "take", dying)
+    lines.feed(["once more"], message_id=99)
+    with pytest.raises(AcktreeError, match=f"failed {drive.MOST_STARTS} times over one epoch"):
+        running.await_termination(60)
+
+
+def test_an_epoch_that_was_logged_and_not_committed_runs_again_as_it_was(run, monkeypatch):
+    running, lines = run.submit()
+    feed(running, lines, range(10))
+    log = drive.Drive._log
+
+    def dying(self: drive.Drive, name: str, number: int, *entry: str) -> None:
+        if name == "commits":
+            raise OSError("the driver dies here")
+        log(self, name, number, *entry)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(drive.Drive, "_log", dying)
+        lines.feed(["of the epoch that is not committed"], message_id=99)
+        with pytest.raises(OSError, match="dies here"):
+            running.await_termination(60)
+    last = run.logged["offsets"][-1]
+    assert last == run.logged["commits"][-1] + 1
+    assert 99 not in settled(lines), "no verdict before the commit"
+    entry = (run.checkpoint / "spark" / "offsets" / str(last)).read_text()
+    running, lines = run.submit()
+    with running:
+        feed(running, lines, range(99, 100))  # as its queue delivers it again
+    assert (run.checkpoint / "spark" / "offsets" / str(last)).read_text() == entry
+    assert run.logged["offsets"][-1] == run.logged["commits"][-1]
+
+
+def test_exactly_once_bolts_and_sinks_count_each_message_once_though_the_query_fails_again_and_again(
+    run, monkeypatch
+):
+    """A sink's mark names the last epoch that it wrote, so one epoch is under way."""
+    take, under_way, taken = ThreadedQuery.take, set(), count(1)
+
+    def dying(self: ThreadedQuery) -> tuple[int, list[WireRow]]:
+        under_way.add(self.under_way)
+        found = take(self)
+        if next(taken) % 4 == 0:  # its tasks have run, and run again
+            self._query.die()
+            raise ConnectionLostError("a worker died")
+        return found
+
+    monkeypatch.setattr(ThreadedQuery, "take", dying)
+    running = run.submit_exact()
+    assert running.await_termination(timeout_secs=120), running.stats().table()
+    exactly_once.check(run.checkpoint.parent)
+    assert under_way == {1}
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "version", "what"),
+    [("hdfs://names/orders", "4.3.0", "in a folder"), ("/tmp/there", "4.2.1", "PySpark 4.3.x alone")],
+)
+def test_what_real_time_cannot_run_is_refused_before_anything_starts(monkeypatch, checkpoint, version, what):
+    import pyspark  # noqa: PLC0415
+
+    monkeypatch.setattr(pyspark, "__version__", version)
+    topology, _ = word_count()
+    with pytest.raises(ConfigError, match=what):
+        submit_topology(topology, checkpoint=checkpoint, config=CONFIG)
+
+
+def test_rows_of_a_dataframe_are_refused():
+    spout = SimpleNamespace(id="orders", is_dataframe=True)
+    with pytest.raises(ConfigError, match="'orders'") as refusal:
+        refuse_unfit(SimpleNamespace(spouts=[spout]), is_folder=True)
+    assert "leave real_time out" in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "what", "fix"),
+    [
+        (session(slots=5), "needs 6 slots, for 3 levels x 2 partitions, and this session has 5", "local"),
+        (session(shuffle="streaming"), "open to everybody", "let submit"),
+    ],
+)
+def test_a_session_that_does_not_fit_is_refused_and_the_checkpoint_is_as_it_was(
+    run, monkeypatch, given, what, fix
+):
+    monkeypatch.setattr(submitting, "_session", lambda *_, **__: (given, lambda: None))
+    with pytest.raises(ConfigError, match=what) as refusal:
+        run.submit()
+    assert fix in str(refusal.value)
+    assert not (run.checkpoint / "spark").exists()

@@ -1,0 +1,64 @@
+"""The resident query without Spark: the verdicts of ``LocalCluster``, over ends of batches and deaths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from acktree.spark.realtime.level import ResidentLevel
+from acktree.spark.worker.isolation import UNGUARDED
+from acktree.tasks.broadcast import Broadcast
+from tests.spark.realtime_driver import Cluster
+from tests.unit.spark.realtime.resident import ThreadedQuery
+
+
+@pytest.fixture
+def both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Cluster, Cluster]]:
+    """A model, and the same over a resident query."""
+    monkeypatch.setenv(UNGUARDED, "1")  # a task here is a thread: no child process is forked from it
+    model, real = Cluster(), Cluster(ThreadedQuery, tmp_path)
+    assert real.query is not None
+    real.query.start()
+    yield model, real
+    real.query.stop()
+
+
+def feed(both: tuple[Cluster, Cluster], first: int, *, together: bool) -> None:
+    for cluster in both:
+        cluster.feed(range(first, first + 12), together=together)
+
+
+def are_equal(both: tuple[Cluster, Cluster]) -> bool:
+    model, real = (cluster.verdicts() for cluster in both)
+    return bool(model["failed"]) and model == real
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_verdicts_are_those_of_the_local_cluster(both, together):
+    feed(both, 0, together=together)
+    assert are_equal(both)
+
+
+def test_what_bolts_remember_outlives_the_end_of_a_batch(both):
+    feed(both, 0, together=True)
+    both[1].query.end_batch()
+    feed(both, 20, together=True)
+    assert are_equal(both)
+
+
+def test_after_a_death_the_epochs_under_way_run_again_from_the_last_commit(both):
+    feed(both, 0, together=True)
+    both[1].query._query.die()
+    feed(both, 20, together=False)
+    assert are_equal(both)
+
+
+def test_a_task_without_rows_in_its_first_epoch_reads_the_commit_before_that_epoch(both):
+    """Epoch 1 runs while epoch 0 is not committed."""
+    query = both[1].query
+    count = ResidentLevel(query._shared, 1, 0, query._places)
+    assert [count._run(0, []), count._run(1, [Broadcast({}).row(0, 1)])] == [([], [])] * 2
