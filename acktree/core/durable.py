@@ -87,6 +87,7 @@ _PLACES: Final[Mapping[str, str]] = {
     ),
     "acktree.core.stats.statistics": "Stats",
     "acktree.core.stats.user_metrics": "UserMetric",
+    "acktree.core.tracking.origins": "Origin",
     "acktree.core.tracking.verdicts": "Failure FailureCause FailureKind Verdict",
     "acktree.dataframe_spout": "DataFrameSpout",
     "acktree.dead_letters.letter": "DeadLetter Pickled",

@@ -132,7 +132,7 @@ def of_version_1(folder: Path) -> None:
 def test_a_checkpoint_of_version_1_names_its_messages_otherwise_and_is_refused(tmp_path: Path) -> None:
     of_version_1(tmp_path)
     before = (tmp_path / "acktree.json").read_text()
-    with pytest.raises(CheckpointError, match="version 1, and this acktree reads 5"):
+    with pytest.raises(CheckpointError, match="version 1, and this acktree reads 6"):
         run_once(tmp_path, counting(2))
     assert (tmp_path / "acktree.json").read_text() == before
 
@@ -204,9 +204,28 @@ def test_a_damaged_checkpoint_is_refused_in_words(tmp_path: Path, written: str) 
     Checkpoint(tmp_path).close()
 
 
+def test_facts_that_were_changed_by_others_or_are_an_older_copy_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "acktree.json"
+    begun(tmp_path).close()
+    older = file.read_text()
+    begun(tmp_path).close()
+    newer = file.read_text()
+    file.write_text(newer.replace('"run": 2', '"run": 3'))
+    with pytest.raises(CheckpointError, match=r"acktree\.json is damaged: its checksum is another one"):
+        begun(tmp_path)
+    file.write_text(older)
+    with closing(begun(tmp_path)) as held:
+        held.refuse_later_run(1)
+        with pytest.raises(CheckpointError, match=r"is an older copy: it knows 1 runs, and run 2 was here"):
+            held.refuse_later_run(2)
+        held.refuse_used_sequences(held.first_sequence - 1)
+        with pytest.raises(CheckpointError, match="older copy: an earlier run has used sequences"):
+            held.refuse_used_sequences(held.first_sequence)
+
+
 def test_a_checkpoint_of_a_later_version_is_refused(tmp_path: Path) -> None:
     (tmp_path / "acktree.json").write_text('{"version": 99}')
-    with pytest.raises(CheckpointError, match="version 99, and this acktree reads 5"):
+    with pytest.raises(CheckpointError, match="version 99, and this acktree reads 6"):
         Checkpoint(tmp_path)
 
 

@@ -16,7 +16,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from acktree.checkpoint.inbox import FileInbox
-from acktree.checkpoint.inbox_files import WAKE, ChunkKind, Entry, Taken, entries_after, waiting_spouts
+from acktree.checkpoint.inbox_files import (
+    WAKE,
+    ChunkKind,
+    Entry,
+    Taken,
+    entries_after,
+    sealed_entry,
+    waiting_spouts,
+)
 from acktree.errors import CheckpointError
 from tests.drawn import drawn
 from tests.unit.checkpoint.inbox_chunks import chunk_of
@@ -198,6 +206,26 @@ def test_a_group_that_cannot_be_written_leaves_nothing_behind(
     assert [entry.number for entry in entries_after(tmp_path, -1)] == [0]
 
 
+def test_a_file_that_is_missing_before_messages_that_only_the_inbox_has_is_told(tmp_path: Path) -> None:
+    inbox = FileInbox(tmp_path, -1, **ROOMY)
+    for number in range(3):
+        inbox.append([chunk_of(number, first_sequence=number)])
+    inbox.close()
+    (tmp_path / Entry(1, ChunkKind.DATA, 1, 1).name).unlink()
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(CheckpointError, match=r"a file of the checkpoint is missing\n.*000000000001"):
+        FileInbox(tmp_path, -1, **ROOMY)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_position_that_is_older_than_it_was_is_told(inbox: FileInbox, tmp_path: Path) -> None:
+    inbox.append([chunk_of(0, position=1)])
+    assert inbox.newest_positions == {1: 0}
+    inbox.refuse_older_positions({1: 0})
+    with pytest.raises(CheckpointError, match="is missing"):
+        inbox.refuse_older_positions({1: 1})
+
+
 def test_a_closed_inbox_takes_nothing_and_closing_it_twice_is_fine(inbox: FileInbox) -> None:
     inbox.close()
     inbox.close()
@@ -340,7 +368,9 @@ class InboxBesideADict(RuleBasedStateMachine):
         self.inbox.close()
         for at in range(torn):
             entry = Entry(self.next + 1 + at, ChunkKind.DATA, 1, 1)
-            (self.folder / entry.name).write_bytes(chunk_of(0).to_bytes())
+            (self.folder / entry.name).write_bytes(
+                sealed_entry(entry.number, chunk_of(0).to_bytes(), self.next)
+            )
         half = Entry(self.next, ChunkKind.DATA, 1, 1)
         (self.folder / f"new-{half.name}").write_bytes(b"half of")
         self.inbox = FileInbox(self.folder, self.admitted, max_messages=20, max_bytes=10**9)
