@@ -194,7 +194,7 @@ def test_what_an_earlier_run_left_open_is_kept_and_not_emitted_again(stream: Str
     emitted = []
 
     class Collector:
-        def emit(self, values, message_id=None, attempt=1):
+        def emit(self, values, message_id=None, attempt=1, label=None):
             emitted.append((values[1], message_id, attempt))
 
         def wake(self):

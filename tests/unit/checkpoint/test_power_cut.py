@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from acktree import private_files
+from acktree.checkpoint.envelope import opened
 from acktree.checkpoint.files import Files
 from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.power_cut import note_synced, roll_back
@@ -69,6 +70,11 @@ def test_a_checkpoint_that_survives_no_power_cut_takes_every_commit(tmp_path: Pa
     assert len(names(spark / "commits")) == 6
 
 
+def synced_in(folder: Path) -> int:
+    file = folder / "synced"
+    return int(bytes(opened(file.read_bytes(), 0, file)))
+
+
 def test_the_number_is_written_when_a_run_begins_once_a_micro_batch_and_deleted_with_the_setting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -79,13 +85,13 @@ def test_the_number_is_written_when_a_run_begins_once_a_micro_batch_and_deleted_
             Disk, name, lambda self, folder, done=done, name=name: (calls.append(name), done(self, folder))
         )
     held = Checkpoint(tmp_path, SURVIVES)
-    assert (tmp_path / "synced").read_text() == "-1"
+    assert synced_in(tmp_path) == -1
     calls.clear()
     held.sync(3)
     held.sync(3)
     held.sync(2)
     assert calls == ["sync_all", "sync_folder"]  # all first, then the number's name
-    assert (tmp_path / "synced").read_text() == "3"
+    assert synced_in(tmp_path) == 3
     held.close()
     calls.clear()
     held = Checkpoint(tmp_path)

@@ -152,7 +152,7 @@ def test_kinds_are_the_numbers_that_are_on_the_wire():
     # None: taken once, and not to be used for anything else.
     kinds = ("CHUNK", "FRAME", "BROADCAST", "DELTAS", None, None, "STATISTICS", "ERROR", "ROWS",
              "PAYLOADS", "EMITTED", "IDS", "FORGOTTEN")  # fmt: skip
-    later = {"METRICS": 20, "EVENTS": 22, "TRACE": 23, "COMBINED": 24, "MEMORY": 25, "STAGED": 26}
+    later = {"METRICS": 20, "EVENTS": 22, "TRACE": 23, "COMBINED": 24, "MEMORY": 25, "STAGED": 26, "KEYS": 27}
     assert {kind.name: kind.value for kind in Kind} == later | {
         name: at for at, name in enumerate(kinds) if name
     }

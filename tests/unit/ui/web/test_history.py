@@ -127,7 +127,7 @@ def test_the_ackers_numbers_of_the_run_and_of_all_runs_are_told_apart_after_a_re
         first.commit(counted(40))
     with started(tmp_path / "cp") as second:
         second.commit(counted(2))
-        snapshot = find("numbers").door.snapshot(0)
+        snapshot = fresh_snapshot()
         assert snapshot.acker == second.handle.stats().acker
         assert [of_the_cli(capsys, each)["acker"]["acks"] for each in (":run", ":all-time")] == [2, 42]
         said = page.ask("/metrics")[2].decode()
