@@ -141,7 +141,7 @@ def test_a_signal_while_spark_starts_gives_the_session_and_the_checkpoint_back(
 ) -> None:
     given_back = []
 
-    def lends(name: str) -> tuple[object, Any]:
+    def lends(name: str, *_: object) -> tuple[object, Any]:
         signal.raise_signal(signal.SIGINT)
         return object(), lambda: given_back.append(name)
 
