@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from acktree import Config, TopologyBuilder, submit
+from acktree.checkpoint.envelope import opened
 from acktree.checkpoint.files import Files
 from acktree.checkpoint.folder import Checkpoint
 from acktree.testing import FeederSpout
@@ -47,7 +48,9 @@ def test_after_a_power_cut_spark_goes_on_from_the_last_micro_batch_that_was_sync
     assert run(spark, checkpoint, tmp_path / "1") == dict.fromkeys(KEYS, 1)
     synced = (checkpoint / "synced").read_bytes()
     before = {file: file.read_bytes() for file in written(checkpoint)}
-    assert int(synced) == max(int(f.name) for f in (checkpoint / "spark" / "commits").glob("[0-9]*"))
+    assert int(bytes(opened(synced, 0, checkpoint / "synced"))) == max(
+        int(f.name) for f in (checkpoint / "spark" / "commits").glob("[0-9]*")
+    )
     # A second run of which nothing was synced: its files are torn, and what it deleted is there again.
     assert run(spark, checkpoint, tmp_path / "2") == dict.fromkeys(KEYS, 2)
     (checkpoint / "synced").write_bytes(synced)

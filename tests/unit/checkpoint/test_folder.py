@@ -132,7 +132,7 @@ def of_version_1(folder: Path) -> None:
 def test_a_checkpoint_of_version_1_names_its_messages_otherwise_and_is_refused(tmp_path: Path) -> None:
     of_version_1(tmp_path)
     before = (tmp_path / "acktree.json").read_text()
-    with pytest.raises(CheckpointError, match="version 1, and this acktree reads 5"):
+    with pytest.raises(CheckpointError, match="version 1, and this acktree reads 6"):
         run_once(tmp_path, counting(2))
     assert (tmp_path / "acktree.json").read_text() == before
 
@@ -206,7 +206,7 @@ def test_a_damaged_checkpoint_is_refused_in_words(tmp_path: Path, written: str) 
 
 def test_a_checkpoint_of_a_later_version_is_refused(tmp_path: Path) -> None:
     (tmp_path / "acktree.json").write_text('{"version": 99}')
-    with pytest.raises(CheckpointError, match="version 99, and this acktree reads 5"):
+    with pytest.raises(CheckpointError, match="version 99, and this acktree reads 6"):
         Checkpoint(tmp_path)
 
 

@@ -16,7 +16,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from acktree.checkpoint.inbox import FileInbox
-from acktree.checkpoint.inbox_files import WAKE, ChunkKind, Entry, Taken, entries_after, waiting_spouts
+from acktree.checkpoint.inbox_files import (
+    WAKE,
+    ChunkKind,
+    Entry,
+    Taken,
+    entries_after,
+    sealed_entry,
+    waiting_spouts,
+)
 from acktree.errors import CheckpointError
 from tests.drawn import drawn
 from tests.unit.checkpoint.inbox_chunks import chunk_of
@@ -340,7 +348,8 @@ class InboxBesideADict(RuleBasedStateMachine):
         self.inbox.close()
         for at in range(torn):
             entry = Entry(self.next + 1 + at, ChunkKind.DATA, 1, 1)
-            (self.folder / entry.name).write_bytes(chunk_of(0).to_bytes())
+            content = sealed_entry(entry.number, chunk_of(0).to_bytes(), self.next)
+            (self.folder / entry.name).write_bytes(content)
         half = Entry(self.next, ChunkKind.DATA, 1, 1)
         (self.folder / f"new-{half.name}").write_bytes(b"half of")
         self.inbox = FileInbox(self.folder, self.admitted, max_messages=20, max_bytes=10**9)

@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from acktree import private_files
+from acktree.checkpoint.envelope import sealed
 from acktree.checkpoint.files import Files
 from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.power_cut import note_synced, roll_back
@@ -79,13 +80,13 @@ def test_the_number_is_written_when_a_run_begins_once_a_micro_batch_and_deleted_
             Disk, name, lambda self, folder, done=done, name=name: (calls.append(name), done(self, folder))
         )
     held = Checkpoint(tmp_path, SURVIVES)
-    assert (tmp_path / "synced").read_text() == "-1"
+    assert (tmp_path / "synced").read_bytes() == sealed(0, b"-1")
     calls.clear()
     held.sync(3)
     held.sync(3)
     held.sync(2)
     assert calls == ["sync_all", "sync_folder"]  # all first, then the number's name
-    assert (tmp_path / "synced").read_text() == "3"
+    assert (tmp_path / "synced").read_bytes() == sealed(0, b"3")
     held.close()
     calls.clear()
     held = Checkpoint(tmp_path)
