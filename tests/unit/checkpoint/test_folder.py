@@ -204,6 +204,14 @@ def test_a_damaged_checkpoint_is_refused_in_words(tmp_path: Path, written: str) 
     Checkpoint(tmp_path).close()
 
 
+def test_facts_that_were_changed_are_told_by_their_checksum(tmp_path: Path) -> None:
+    begun(tmp_path).close()
+    file = tmp_path / "acktree.json"
+    file.write_text(file.read_text().replace('"run": 1', '"run": 2'))
+    with pytest.raises(CheckpointError, match="acktree.json is damaged: its checksum is another one"):
+        Checkpoint(tmp_path)
+
+
 def test_a_checkpoint_of_a_later_version_is_refused(tmp_path: Path) -> None:
     (tmp_path / "acktree.json").write_text('{"version": 99}')
     with pytest.raises(CheckpointError, match="version 99, and this acktree reads 6"):
