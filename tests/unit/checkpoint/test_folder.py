@@ -208,7 +208,7 @@ def test_facts_that_were_changed_are_told_by_their_checksum(tmp_path: Path) -> N
     begun(tmp_path).close()
     file = tmp_path / "acktree.json"
     file.write_text(file.read_text().replace('"run": 1', '"run": 2'))
-    with pytest.raises(CheckpointError, match="acktree.json is damaged: its checksum is another one"):
+    with pytest.raises(CheckpointError, match=r"acktree\.json is damaged: its checksum is another one"):
         Checkpoint(tmp_path)
 
 

@@ -428,7 +428,7 @@ def test_a_chunk_that_spark_cannot_carry_is_refused_before_it_is_handed_over(tmp
 
 @pytest.mark.parametrize("survives", [False, True])
 def test_a_file_that_is_gone_before_two_that_only_the_inbox_has_is_told(
-    tmp_path: Path, survives: bool
+    tmp_path: Path, *, survives: bool
 ) -> None:
     files = Files(survives_power_cut=survives)
     inbox = FileInbox(tmp_path, -1, 20, 10**9, files)
