@@ -3,8 +3,8 @@
 A driver that starts then finds the damage and says so in one error, which names the file or its folder; or
 the file does not count any more, and all goes on as if it was whole. Nothing may be lost or acked by mistake.
 
-Two damages are not noticed, and are not made here: a file of the inbox that is gone, if it is the newest, or
-if its messages have verdicts that their spout has not heard. Spark's own files are not damaged here: the
+No file of the inbox is deleted here, since two such deletions are not noticed: of the newest file, and of one
+whose messages have verdicts that their spout has not heard. Spark's own files are not damaged here: the
 simulated Spark does not check them.
 """
 

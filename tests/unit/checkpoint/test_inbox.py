@@ -15,6 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from acktree.checkpoint.files import Files
 from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.inbox_files import (
     WAKE,
@@ -444,3 +445,29 @@ def test_a_chunk_that_spark_cannot_carry_is_refused_before_it_is_handed_over(tmp
     assert "spark.rpc.message.maxSize" in raised.value.fix
     assert inbox.last_number == 0
     inbox.close()
+
+
+@pytest.mark.parametrize("survives", [False, True])
+def test_a_file_that_is_gone_before_two_that_only_the_inbox_has_is_told(
+    tmp_path: Path, *, survives: bool
+) -> None:
+    files = Files(survives_power_cut=survives)
+    inbox = FileInbox(tmp_path, -1, 20, 10**9, files)
+    for number in range(3):
+        inbox.append([chunk_of(number, first_sequence=number)])
+    inbox.close()
+    (tmp_path / "000000000000.data.1.1").unlink()
+    before = sorted(tmp_path.glob("0*"))
+    with pytest.raises(CheckpointError, match=r"is missing(?s:.)*000000000000"):
+        FileInbox(tmp_path, -1, 20, 10**9, files)
+    assert sorted(tmp_path.glob("0*")) == before
+
+
+def test_the_rest_of_a_group_that_was_never_appended_as_a_whole_is_no_missing_file(tmp_path: Path) -> None:
+    inbox = FileInbox(tmp_path, -1, 20, 10**9)
+    inbox.append([chunk_of(number, first_sequence=number) for number in range(3)])
+    inbox.close()
+    (tmp_path / "000000000000.data.1.1").unlink()
+    again = FileInbox(tmp_path, -1, 20, 10**9)
+    assert not list(again.recovered())
+    again.close()
