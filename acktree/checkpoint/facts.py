@@ -38,7 +38,8 @@ def redrives_ordered_in(folder: Path) -> dict[int, int]:
 
 def _checksum_of(facts: Mapping[str, Any]) -> int:
     """CRC-32 of facts, however their file is laid out."""
-    return zlib.crc32(json.dumps(facts, sort_keys=True).encode())
+    as_read = json.loads(json.dumps(facts))  # keys are texts, which sort otherwise than numbers
+    return zlib.crc32(json.dumps(as_read, sort_keys=True).encode())
 
 
 class Facts:
