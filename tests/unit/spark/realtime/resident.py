@@ -10,6 +10,7 @@ from threading import Thread
 
 import pyarrow as pa
 
+from acktree.errors import CheckpointError
 from acktree.spark.realtime.connections import FRAME, FRAME_TYPE, SOURCE_LEVEL, Address, Peer, connect
 from acktree.spark.realtime.frames import Frame, frame_batch
 from acktree.spark.realtime.level import ResidentLevel
@@ -73,7 +74,7 @@ class Tasks:
                 for at in range(batch.num_rows):  # the shuffle
                     row = batch.slice(at, 1)
                     self._queues[level + 1, row["target"][0].as_py()].put(row)
-        except OSError:  # as where Spark kills the task
+        except (OSError, CheckpointError):  # as where Spark kills the task, or ends the query with its error
             self.isActive = False
             return
         if level + 1 < len(self.query._plan.levels):
