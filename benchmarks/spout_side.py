@@ -19,10 +19,12 @@ from typing import Any
 
 import numpy as np
 
+from acktree.core.tracking.verdicts import Failure
 from acktree.driver.spout_threads import RUN_MESSAGES
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.host import SpoutHost
+from acktree.tasks.spouts.retries import GivenUpRecord
 from acktree.tasks.spouts.task import SpoutTask
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from benchmarks.meter import Meter
@@ -67,6 +69,19 @@ class BytesInbox:
         del self.chunks[number]
 
 
+class _Host(SpoutHost):
+    """Keeps nothing, and raises what user code raised."""
+
+    def record(self, records: Sequence[GivenUpRecord]) -> None:
+        """Nothing is kept."""
+
+    def report(self, component: str, task: int, failure: Failure) -> None:
+        raise AssertionError(f"{component}, task {task}: {failure.reason}")
+
+    def reserve(self, first: int) -> int:
+        return first + (1 << 40)
+
+
 class SpoutSide:
     """A spout task with the minimum around it."""
 
@@ -76,8 +91,7 @@ class SpoutSide:
         plan = Plan.of(variant.topology_of(user_object), variant.config, variant.cores, run_salt=7)
         component = plan.topology.spouts[0]
         self.inbox, self.tracked = BytesInbox(), tracked
-        spout_host = SpoutHost(self.inbox, lambda _: None, _raise, lambda first: first + (1 << 40))
-        self.task = SpoutTask(user_object, component, component.task_ids[0], plan, spout_host, 0)
+        self.task = SpoutTask(user_object, component, component.task_ids[0], plan, _Host(self.inbox), 0)
         self.task.open()
         self.task.activate()
         self.now_ms = 0
@@ -105,10 +119,6 @@ class SpoutSide:
         task.is_active = True
         seconds["ack"] = seconds.get("ack", 0.0) + process_time() - started
         assert task.is_idle, f"{task.open_count} messages are open"
-
-
-def _raise(component: str, task: int, failure: object) -> None:
-    raise AssertionError(f"{component} task {task}: {failure}")
 
 
 def measure(

@@ -1,17 +1,165 @@
-"""Puts the durable parts of a run together, as they were after the last commit; without Spark."""
+"""Puts the parts of a run together, as they were after the last commit; without Spark."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from threading import Event
+from typing import Any
 
 from acktree.checkpoint.acker_log import DurableAcker
 from acktree.checkpoint.commit_log import CommitLog, Participant
 from acktree.checkpoint.folder import Checkpoint
+from acktree.checkpoint.gate_log import gate_log_of
 from acktree.checkpoint.inbox import FileInbox
+from acktree.checkpoint.inbox_files import ChunkKind
 from acktree.checkpoint.journal import Journal
+from acktree.checkpoint.key_log import KeyLog
 from acktree.checkpoint.memory_log import MemoryLog
+from acktree.config import Config
+from acktree.dead_letters.letter import DeadLetter
+from acktree.dead_letters.recorder import DeadLetterRecorder
+from acktree.dead_letters.store import IN_MEMORY, DeadLetters
+from acktree.driver.batch import BatchResults
+from acktree.driver.consumers import Consumers
+from acktree.driver.error_log import ErrorLog
+from acktree.driver.resume import add_spouts, dataframe_task, ordering, recover, redrive_ordered, send
 from acktree.driver.run import Run
-from acktree.driver.spout_threads import Threads
+from acktree.driver.run_log import RunLog
+from acktree.driver.spout_threads import Threads, now_ms
+from acktree.driver.total_counts import TotalCounts
+from acktree.tasks.broadcast import OperatorOrder
+from acktree.tasks.plan import Plan
+from acktree.topology.model import Topology
+from acktree.traces.events import FOLDER, EventFiles, EventLog, EventLogger
+from acktree.traces.of_run import recorder_of_run
 
-__all__ = ["journal_of", "recovered_log"]
+__all__ = ["assembled_run", "ended_run", "journal_of", "recovered_log"]
+
+
+def assembled_run(
+    topology: Topology,
+    held: Checkpoint,
+    config: Config,
+    *,
+    log: RunLog,
+    version: str,
+    max_chunk_bytes: int | None,
+    event_logger: EventLogger | None,
+    stop_session: Callable[[], None],
+    close_door: Callable[[BaseException | None], None],
+    leave_door: Callable[[], None],
+) -> tuple[Run, CommitLog]:
+    """A run with all that earlier runs left to it: no thread is started, and no query.
+
+    Args:
+        topology: As ``begin_run`` of the checkpoint returned it.
+        held: The checkpoint.
+        config: The settings.
+        log: What the run says of itself.
+        version: acktree's own.
+        max_chunk_bytes: The most that a chunk may have where executors do not see the checkpoint.
+        event_logger: The user's; None for files in the checkpoint.
+        stop_session: As ``Run`` has it.
+        close_door: Likewise.
+        leave_door: Likewise.
+
+    Raises:
+        CheckpointError: The checkpoint is damaged.
+        ConnectorError: The store of dead letters cannot be reached.
+    """
+    plan = Plan.of(topology, config.without_secrets(), held.partitions, held.run_salt, held.first_sequence)
+    inbox = _inbox(held, config, max_chunk_bytes)
+    errors, threads, change, ended = ErrorLog(config, log.errors), Threads(), Event(), Event()
+    given: dict[str, Any] = {"is_open": threads.has_open_letter}
+    if plan.is_tracking:  # else no verdict would ever end the order
+        given["ordering"] = partial(ordering, topology, threads, ended, held)
+    letters = _letters(held, config, topology, partial(send, topology, threads, ended), **given)
+    replays = any(not spout.user_object.redelivers for spout in topology.spouts)
+    journal = journal_of(held, inbox, threads) if replays else None
+    acker = DurableAcker(plan, held.folder, held.acker_from, held.files) if plan.is_tracking else None
+    keys = KeyLog(plan)
+    gates = None if acker is None else gate_log_of(plan, acker.still_open, keys, threads.ids_at)
+    recorder = DeadLetterRecorder(
+        letters, topology, config, change.set, None if gates is None else gates.origins_of
+    )
+    traces = recorder_of_run(_own_folder(held), plan, config, now_ms, version)
+    events = EventLog(event_logger or _event_files(held), topology.name)
+    totals = TotalCounts(topology.name)
+    run = Run(
+        plan=plan,
+        checkpoint=held,
+        inbox=inbox,
+        results=BatchResults(plan, acker, errors, journal, traces=traces, events=events, totals=totals),
+        threads=threads,
+        dead_letters=letters,
+        errors=errors,
+        change=change,
+        ended=ended,
+        stop_session=stop_session,
+        log=log,
+        keys=keys,
+        journal=journal,
+        recorder=recorder,
+        close_door=close_door,
+        leave_door=leave_door,
+        described=topology.describe(held.partitions),
+        consumers=Consumers(config, topology.name, errors),
+        events=events,
+        traces=traces,
+        gates=gates,
+    )
+    commits = recovered_log(held, run, acker)
+    add_spouts(topology, run, recorder)
+    _recover(run, acker)
+    redrive_ordered(held, letters)  # before the query: where the store is away, nothing is started
+    return run, commits
+
+
+def ended_run(
+    topology: Topology,
+    held: Checkpoint,
+    config: Config,
+    *,
+    version: str,
+    stop_session: Callable[[], None],
+) -> Run:
+    """A run of a topology that ended in an earlier one: its dead letters, traces and numbers."""
+    plan = Plan.of(topology, config.without_secrets(), held.partitions, held.run_salt)
+    errors = ErrorLog(config)
+    return Run(
+        plan=plan,
+        checkpoint=held,
+        inbox=_inbox(held, config, None),
+        results=BatchResults(plan, None, errors),
+        threads=Threads(),
+        dead_letters=_letters(held, config, topology, None),
+        errors=errors,
+        change=Event(),
+        ended=Event(),
+        stop_session=stop_session,
+        described=topology.describe(held.partitions),
+        log=RunLog(topology.name),
+        keys=KeyLog(plan),
+        traces=recorder_of_run(_own_folder(held), plan, Config(), now_ms, version),
+    )
+
+
+def _recover(run: Run, acker: DurableAcker | None) -> None:
+    """Let spout tasks take up what earlier runs left, and tell the source that a run begins."""
+    held, plan = run.checkpoint, run.plan
+    last_sequence = recover(run, held.last_committed(), held.lost_through)
+    held.refuse_used_sequences(last_sequence)
+    if acker is not None:
+        for task_id, message_ids in acker.open_row_ids():
+            dataframe_task(run.threads, task_id).note_open(message_ids)
+        acker.forget_before(plan.first_sequences)
+    run.log.begins(held.run, run.account().open_count, held.place)
+    orders = {"run": held.run, "first_sequences": dict(plan.first_sequences)}
+    run.inbox.append_control(ChunkKind.RUN, orders)
+    if run.inbox.has_watch:  # what operators wanted to see of the last run
+        run.inbox.append_watch(OperatorOrder(plan.trace_rate).to_bytes(), len(plan.levels))
 
 
 def journal_of(held: Checkpoint, inbox: FileInbox, threads: Threads) -> Journal:
@@ -43,3 +191,32 @@ def _memory_log_of(held: Checkpoint) -> MemoryLog | None:
     if held.state is None or held.state_from is None:
         return None
     return MemoryLog(held.state, held.state_from, held.files)
+
+
+def _inbox(held: Checkpoint, config: Config, max_chunk_bytes: int | None) -> FileInbox:
+    most = config.inbox_max_messages, config.inbox_max_bytes
+    return FileInbox(held.inbox, held.admitted(), *most, held.files, max_chunk_bytes)
+
+
+def _letters(
+    held: Checkpoint,
+    config: Config,
+    topology: Topology,
+    send: Callable[[Sequence[DeadLetter]], None] | None,
+    **given: Any,  # noqa: ANN401  # as DeadLetters takes it
+) -> DeadLetters:
+    """The checkpoint's own file, or the place that the user names; others may store theirs there too."""
+    if config.dead_letters_url is None:
+        place = held.dead_letters if held.files.is_seen else IN_MEMORY
+        return DeadLetters(place, send, create=True, **given)
+    return DeadLetters(config.dead_letters_url, send, topology=topology.name, create=True, **given)
+
+
+def _event_files(held: Checkpoint) -> EventLogger | None:
+    """The default event logger: files in the checkpoint if that is a folder."""
+    return EventFiles(held.folder / FOLDER) if held.files.is_seen else None
+
+
+def _own_folder(held: Checkpoint) -> Path | None:
+    """Where traced messages are recorded: in the checkpoint if that is a folder; None for in memory."""
+    return held.folder if held.files.is_seen else None

@@ -191,7 +191,7 @@ class RunLog:
         )  # fmt: skip
         return True
 
-    def away(self, spout: str, task: int, outage: Outage, _now_ms: int) -> None:
+    def away(self, spout: str, task: int, outage: Outage) -> None:
         """What bolts need is away; it is logged once for each outage."""
         log.warning(
             "topology=%s spout=%s task=%d dependency=%s is away: messages wait, and use up no attempt. "

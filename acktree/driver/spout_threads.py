@@ -28,7 +28,7 @@ from acktree.tasks.spouts.open_listing import OpenMessage
 from acktree.tasks.spouts.opening import opening_error
 from acktree.tasks.spouts.retries import RedrivenLetter
 from acktree.tasks.spouts.task import NotAsked, SpoutTask
-from acktree.tasks.spouts.verdict_batch import VerdictBatch
+from acktree.tasks.spouts.verdict_batch import Redrive, VerdictBatch
 
 RUN_MESSAGES: Final = 8192
 """Buffered messages are handed over when there are this many."""
@@ -401,7 +401,7 @@ class Threads:
             if self._are_stopping:
                 return False
             for task, letter in letters:
-                self.by_task[task].task.dispatch(VerdictBatch(redriven=[letter]))
+                self.by_task[task].task.dispatch(Redrive([letter]))
         self.wake()
         return True
 

@@ -5,36 +5,26 @@ from __future__ import annotations
 import secrets
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from threading import Event, Thread
-from typing import TYPE_CHECKING, Any
+from threading import Thread
+from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
 
 from acktree import log_levels
 from acktree.checkpoint import full_disk
-from acktree.checkpoint.acker_log import DurableAcker
 from acktree.checkpoint.commit_log import CommitLog
 from acktree.checkpoint.files import Files
 from acktree.checkpoint.folder import Checkpoint
-from acktree.checkpoint.gate_log import gate_log_of
-from acktree.checkpoint.inbox import FileInbox
-from acktree.checkpoint.inbox_files import ChunkKind
-from acktree.checkpoint.key_log import KeyLog
 from acktree.checkpoint.location import location_of, refuse_letters_beside
 from acktree.checkpoint.mirror import Mirror
 from acktree.config import Config
-from acktree.dead_letters.letter import DeadLetter
-from acktree.dead_letters.recorder import DeadLetterRecorder
-from acktree.dead_letters.store import IN_MEMORY, DeadLetters
-from acktree.driver.assembly import journal_of, recovered_log
-from acktree.driver.batch import BatchResults
-from acktree.driver.consumers import Consumers, Source
-from acktree.driver.error_log import ErrorLog
+from acktree.driver.assembly import assembled_run, ended_run
+from acktree.driver.consumers import Source
 from acktree.driver.handle import SubmittedTopology
 from acktree.driver.importing import refuse_submit_by_import
 from acktree.driver.query import ENDED_QUERY
@@ -42,9 +32,8 @@ from acktree.driver.run import Run, no_door
 from acktree.driver.run_log import RunLog
 from acktree.driver.shutdown import start_interruptibly
 from acktree.driver.signals import signals_wait
-from acktree.driver.spout_threads import Threads, now_ms
+from acktree.driver.spout_threads import now_ms
 from acktree.driver.supervisor import Supervisor
-from acktree.driver.total_counts import TotalCounts
 from acktree.errors import ConfigError, naming_keywords
 from acktree.logs import logger, print_by_default
 from acktree.spark.hadoop import HadoopFolder, refuse_unseen
@@ -61,7 +50,6 @@ from acktree.spark.realtime.session import (
     refuse_unfit,
     start_realtime_session,
 )
-from acktree.spark.resume import add_spouts, dataframe_task, ordering, recover, redrive_ordered, send
 from acktree.spark.session.class_archive import note_micro_batch
 from acktree.spark.session.settings import (
     lend_session,
@@ -73,13 +61,10 @@ from acktree.spark.session.settings import (
 )
 from acktree.spark.session.shipping import ship_code
 from acktree.spark.worker.process import SharedPlan
-from acktree.tasks.broadcast import OperatorOrder
 from acktree.tasks.component_checks import refuse_unusable
-from acktree.tasks.plan import Plan
 from acktree.topology.model import Topology, refuse_other_than_topology
-from acktree.traces.events import FOLDER, EventFiles, EventLog, EventLogger
-from acktree.traces.of_run import recorder_of_run, refuse_missing_exporter
-from acktree.traces.recorder import TraceRecorder
+from acktree.traces.events import EventLogger
+from acktree.traces.of_run import refuse_missing_exporter
 from acktree.ui.door import Door
 from acktree.ui.observer import own_version
 
@@ -240,24 +225,7 @@ def _ended(
 ) -> SubmittedTopology:
     """What is over needs no Spark: a handle to look at its dead letters."""
     topology = held.begin_run(topology, config, held.partitions)
-    plan = Plan.of(topology, config.without_secrets(), held.partitions, held.run_salt)
-    errors = ErrorLog(config)
-    run = Run(
-        plan=plan,
-        checkpoint=held,
-        inbox=_inbox(held, config, None),
-        results=BatchResults(plan, None, errors),
-        threads=Threads(),
-        dead_letters=_letters(held, config, topology, None),
-        errors=errors,
-        change=Event(),
-        ended=Event(),
-        stop_session=give_back,
-        described=topology.describe(held.partitions),
-        log=RunLog(topology.name),
-        keys=KeyLog(plan),
-        traces=_traces(held, plan, Config()),
-    )
+    run = ended_run(topology, held, config, version=own_version(), stop_session=give_back)
     log.warning(
         "topology=%s ended in an earlier run on this checkpoint, and stays ended: %s",
         topology.name,
@@ -284,67 +252,20 @@ def _start(
     ship_code(session)
     if held.files.is_seen:
         refuse_unseen(session, held.spark)
-    wanted = max((bolt.parallelism for bolt in topology.bolts), default=1)
-    partitions = min(wanted, session.sparkContext.defaultParallelism)
-    topology = held.begin_run(
-        topology, config, partitions_of(topology, config) if config.real_time else partitions
-    )
-    secretless = config.without_secrets()
-    plan = Plan.of(topology, secretless, held.partitions, held.run_salt, held.first_sequence)
-    inbox = _inbox(held, config, None if held.files.is_seen else most_carried(session))
-    run_log = RunLog(topology.name, began)
-    errors, threads, change, ended = ErrorLog(config, run_log.errors), Threads(), Event(), Event()
-    given: dict[str, Any] = {"is_open": threads.has_open_letter}
-    if plan.is_tracking:  # else no verdict would ever end the order
-        given["ordering"] = partial(ordering, topology, threads, ended, held)
-    letters = _letters(held, config, topology, partial(send, topology, threads, ended), **given)
-    replays = any(not spout.user_object.redelivers for spout in topology.spouts)
-    journal = journal_of(held, inbox, threads) if replays else None
-    acker = DurableAcker(plan, held.folder, held.acker_from, held.files) if plan.is_tracking else None
-    keys = KeyLog(plan)
-    gates = None if acker is None else gate_log_of(plan, acker.still_open, keys, threads.ids_at)
-    recorder = DeadLetterRecorder(
-        letters, topology, config, change.set, None if gates is None else gates.origins_of
-    )
-    door = _door(held) if config.control else None
-    traces = _traces(held, plan, config)
-    events = EventLog(event_logger or _event_files(held), topology.name)
-    run = Run(
-        plan=plan,
-        checkpoint=held,
-        inbox=inbox,
-        results=BatchResults(plan, acker, errors, journal, traces, events, TotalCounts(topology.name)),
-        threads=threads,
-        dead_letters=letters,
-        errors=errors,
-        change=change,
-        ended=ended,
+    topology = held.begin_run(topology, config, _partitions(session, topology, config))
+    door = Door(held.files.disk if held.files.is_seen else None, own_version()) if config.control else None
+    run, commits = assembled_run(
+        topology,
+        held,
+        config,
+        log=RunLog(topology.name, began),
+        version=own_version(),
+        max_chunk_bytes=None if held.files.is_seen else most_carried(session),
+        event_logger=event_logger,
         stop_session=give_back,
-        log=run_log,
-        keys=keys,
-        journal=journal,
-        recorder=recorder,
         close_door=no_door if door is None else door.close,
         leave_door=no_door if door is None else door.leave,
-        described=topology.describe(held.partitions),
-        consumers=Consumers(config, topology.name, errors),
-        events=events,
-        traces=traces,
-        gates=gates,
     )
-    commits = recovered_log(held, run, acker)
-    add_spouts(topology, run, recorder)
-    last_sequence = recover(plan, inbox, journal, threads, held.last_committed(), held.lost_through)
-    held.refuse_used_sequences(last_sequence)
-    if acker is not None:
-        for task_id, message_ids in acker.open_row_ids():
-            dataframe_task(threads, task_id).note_open(message_ids)
-        acker.forget_before(plan.first_sequences)
-    run_log.begins(held.run, run.account().open_count, held.place)
-    inbox.append_control(ChunkKind.RUN, {"run": held.run, "first_sequences": dict(plan.first_sequences)})
-    if inbox.has_watch:  # what operators wanted to see of the last run
-        inbox.append_watch(OperatorOrder(plan.trace_rate).to_bytes(), len(plan.levels))
-    redrive_ordered(held, letters)  # before the query: where the store is away, nothing is started
     query = _query(session, topology, run, commits)
     supervisor = Supervisor(run, query, commits.close)
     running = SubmittedTopology(run, supervisor)
@@ -357,9 +278,12 @@ def _start(
     return running
 
 
-def _door(held: Checkpoint) -> Door:
-    """The run's door for operators, not open yet."""
-    return Door(held.files.disk if held.files.is_seen else None, own_version())
+def _partitions(session: SparkSession, topology: Topology, config: Config) -> int:
+    """How many partitions a new checkpoint gets."""
+    if config.real_time:
+        return partitions_of(topology, config)
+    wanted = max((bolt.parallelism for bolt in topology.bolts), default=1)
+    return min(wanted, session.sparkContext.defaultParallelism)
 
 
 def _query(session: SparkSession, topology: Topology, run: Run, commits: CommitLog) -> SparkQuery | Drive:
@@ -424,33 +348,3 @@ def _scratch_folder(session: SparkSession, held: Checkpoint) -> Path | None:
     if not (session.sparkContext.master or "").startswith("local"):
         return None
     return held.new_scratch_folder(session.conf.get("spark.local.dir", None))
-
-
-def _inbox(held: Checkpoint, config: Config, max_chunk_bytes: int | None) -> FileInbox:
-    most = config.inbox_max_messages, config.inbox_max_bytes
-    return FileInbox(held.inbox, held.admitted(), *most, held.files, max_chunk_bytes)
-
-
-def _letters(
-    held: Checkpoint,
-    config: Config,
-    topology: Topology,
-    send: Callable[[Sequence[DeadLetter]], None] | None,
-    **given: Any,  # noqa: ANN401  # as DeadLetters takes it
-) -> DeadLetters:
-    """The checkpoint's own file, or the place that the user names; others may store theirs there too."""
-    if config.dead_letters_url is None:
-        place = held.dead_letters if held.files.is_seen else IN_MEMORY
-        return DeadLetters(place, send, create=True, **given)
-    return DeadLetters(config.dead_letters_url, send, topology=topology.name, create=True, **given)
-
-
-def _event_files(held: Checkpoint) -> EventLogger | None:
-    """The default event logger: files in the checkpoint if that is a folder."""
-    return EventFiles(held.folder / FOLDER) if held.files.is_seen else None
-
-
-def _traces(held: Checkpoint, plan: Plan, config: Config) -> TraceRecorder:
-    """Where traced messages are recorded: in the checkpoint if that is a folder, else in memory."""
-    folder = held.folder if held.files.is_seen else None
-    return recorder_of_run(folder, plan, config, now_ms, own_version())

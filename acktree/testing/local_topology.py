@@ -6,9 +6,8 @@ import copy
 import math
 import secrets
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -24,7 +23,6 @@ from acktree.core.stats.histograms import Histogram
 from acktree.core.stats.numbers import ReportedError, SpoutNumbers, added_lags, longest_outage
 from acktree.core.stats.statistics import Stats, summary
 from acktree.core.stats.table import html_of
-from acktree.core.tracking.verdicts import Failure
 from acktree.dead_letters.conversion import redriven_letter, refuse_foreign_letters
 from acktree.dead_letters.letter import DeadLetter
 from acktree.dead_letters.recorder import DeadLetterRecorder
@@ -35,20 +33,17 @@ from acktree.driver.operator_orders import OperatorOrders
 from acktree.driver.progress_line import say_progress
 from acktree.driver.running import RunningTopology
 from acktree.driver.ticks import Ticks
-from acktree.errors import ConnectorError, MisuseError, SpoutError
+from acktree.errors import ConnectorError, MisuseError
 from acktree.log_lines import Place, standing
 from acktree.tasks.acker import Acker
-from acktree.tasks.chunk import Chunk
 from acktree.tasks.plan import Plan
-from acktree.tasks.spouts.host import SpoutHost
-from acktree.tasks.spouts.labels import id_of
 from acktree.tasks.spouts.opening import opening_error
 from acktree.tasks.spouts.task import SpoutTask
-from acktree.tasks.spouts.verdict_batch import VerdictBatch
+from acktree.tasks.spouts.verdict_batch import Redrive
 from acktree.tasks.spouts.watched_ids import WatchedIds
+from acktree.testing.local_host import LocalHost, Moment
 from acktree.testing.local_inbox import LocalInbox
 from acktree.testing.local_levels import LocalLevels
-from acktree.texts import short_repr
 from acktree.topology.describe import Description
 from acktree.topology.gates import GateSpout
 from acktree.topology.model import Component, Topology
@@ -59,11 +54,6 @@ from acktree.traces.traces import Traces
 
 __all__ = ["LocalTopology"]
 
-_RESERVED: Final = 1 << 28
-_MOST_FAILURES: Final = 100
-"""How often a message of a spout without a ``Retry`` may fail while the clock stands."""
-_MOST_MESSAGES: Final = 1_000_000
-"""How many messages may be emitted while the clock stands."""
 _RAISES: Final = 10
 """How often in a row ``next_tuple`` may raise in one round before the others go on."""
 
@@ -130,7 +120,11 @@ class LocalTopology(RunningTopology):
         self._wants_beat = False
         self._tasks: dict[int, SpoutTask] = {}
         self._is_closed = False
-        self._begin_moment()
+        self._moment = Moment(now_ms())
+        self._host = LocalHost(
+            self._inbox, self._keys.keys, errors=self._error_log, recorder=self._recorder,
+            traces=self._recorded, watched=self._watched, moment=lambda: self._moment,
+        )  # fmt: skip
         try:
             for spout in topology.spouts:
                 for task_id in spout.task_ids:
@@ -176,12 +170,6 @@ class LocalTopology(RunningTopology):
         """The cluster's clock."""
         return self._now_ms()
 
-    def _begin_moment(self) -> None:
-        """Begin to count what happens while the clock stands."""
-        self._failures: Counter[tuple[str, object]] = Counter()
-        self._emitted: Counter[str] = Counter()
-        self._restless: SpoutError | None = None
-
     def round(self, *, is_first: bool = False, most: float = math.inf, until: float = math.inf) -> bool:
         """One micro-batch, if there is anything for one. True if anything moved.
 
@@ -198,7 +186,8 @@ class LocalTopology(RunningTopology):
         if self._is_closed:
             return moved
         if is_first:
-            self._begin_moment()
+            self._moment = Moment(self.now_ms)
+        self._moment.now_ms = self.now_ms
         for task in self._tasks.values():
             with standing(task.place):
                 moved |= self._ask(task, min(most, self._inbox.chunk_rows), until)
@@ -206,10 +195,10 @@ class LocalTopology(RunningTopology):
                 task.flush(self.now_ms)
         if self._recorder.limit_reached is not None:
             raise self._recorder.limit_reached
-        if self._restless is not None:
-            raise self._restless
+        if self._moment.restless is not None:
+            raise self._moment.restless
         chunks = self._inbox.take()
-        self._count(chunk for _, chunk in chunks)
+        self._moment.count(chunk for _, chunk in chunks)
         if not chunks and not self._wants_beat:
             return moved
         self._wants_beat = False
@@ -219,39 +208,7 @@ class LocalTopology(RunningTopology):
     @property
     def emitted_count(self) -> int:
         """How many messages were emitted while the clock stands."""
-        return self._emitted.total()
-
-    def _count(self, chunks: Iterable[Chunk]) -> None:
-        for chunk in chunks:
-            self._emitted[chunk.component] += len(chunk)
-        if self._emitted.total() >= _MOST_MESSAGES:
-            ((spout, count),) = self._emitted.most_common(1)
-            self._restless = SpoutError(
-                f"spout {spout!r} emitted {count:,} messages at one moment of the clock, and has more",
-                f"LocalCluster.advance(), clock at {self.now_ms} ms",
-                "let next_tuple return without an emit now and then: raise EndOfStream, "
-                "or emit by context.now_ms(); feed a large input in parts, with an advance() after each",
-            )
-
-    def _note_failed(
-        self,
-        spout: str,
-        _count: int,
-        named: Iterable[tuple[object, int]],
-        failure: Failure,
-        most_attempts: int | None,
-    ) -> None:
-        for message_id, _ in named if most_attempts is None else ():
-            with suppress(TypeError):  # an id that is not hashable is not counted
-                self._failures[spout, message_id] += 1
-                if self._failures[spout, message_id] >= _MOST_FAILURES:
-                    self._restless = SpoutError(
-                        f"message {short_repr(id_of(message_id))} of spout {spout!r} failed {_MOST_FAILURES} "
-                        f"times at one moment of the clock, at last with: {failure.reason:.300}",
-                        f"LocalCluster.advance(), clock at {self.now_ms} ms",
-                        "give the spout a Retry, which waits before the next attempt and gives up in the "
-                        "end; or let its fail() do so",
-                    )
+        return self._moment.emitted.total()
 
     def beat(self) -> None:
         """The clock moved: let a micro-batch come if one is due, whether or not there are messages."""
@@ -413,18 +370,12 @@ class LocalTopology(RunningTopology):
                 "LocalCluster.submit()",
                 "test with a FeederSpout in its place, or complete_topology() with fixed tuples",
             )
-        spout_host = SpoutHost(
-            self._inbox, self._recorder.record, self._report, lambda first: first + _RESERVED,
-            self._recorder.acked, self._recorder.mark_settled, note_emitted=self._recorded.emitted,
-            trace_rate=lambda: self._recorded.rate, watched=lambda: self._watched.names,
-            note_failed=self._note_failed, keys=self._keys.keys,
-        )  # fmt: skip
         bare = self.plan.topology.components[name]
         spout_copy = copy.deepcopy(given)
         if isinstance(spout_copy, GateSpout):
             assert self._gates is not None, "a topology with gates has their log"
             spout_copy.connect(self._gates)
-        task = SpoutTask(spout_copy, bare, task_id, self.plan, spout_host, 0)
+        task = SpoutTask(spout_copy, bare, task_id, self.plan, self._host, 0)
         try:
             with standing(task.place):
                 task.open(self.now_ms)
@@ -466,14 +417,11 @@ class LocalTopology(RunningTopology):
     def _send_again(self, letters: Sequence[DeadLetter]) -> None:
         refuse_foreign_letters(letters, self.plan.topology, is_running=not self._is_closed)
         for letter in letters:
-            self._tasks[letter.task_id].dispatch(VerdictBatch(redriven=[redriven_letter(letter)]))
+            self._tasks[letter.task_id].dispatch(Redrive([redriven_letter(letter)]))
 
     def _has_open_letter(self, letter: DeadLetter) -> bool:
         task = self._tasks.get(letter.task_id)
         return task is not None and letter.id is not None and task.has_open_letter(letter.id)
-
-    def _report(self, component: str, task: int, failure: Failure) -> None:
-        self._error_log.add(ReportedError(component, task, failure.reason, self.now_ms, failure.traceback))
 
     def _open_messages(self, tasks: Iterable[int]) -> SpoutNumbers:
         mine = [self._tasks[task] for task in tasks]

@@ -21,7 +21,7 @@ from acktree.spout import Spout
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.failures import failure_of
 from acktree.tasks.plan import Plan
-from acktree.tasks.spouts.host import SpoutHost
+from acktree.tasks.spouts.host import Inbox, SpoutHost
 from acktree.tasks.spouts.labels import id_of, label_of
 from acktree.tasks.spouts.retries import GivenUpRecord
 from acktree.tasks.spouts.task import SpoutTask
@@ -76,9 +76,9 @@ class SpoutHarness:
         topology = builder.create_topology()
         plan = Plan.of(topology, Config(), 1, 1)
         component = plan.topology.components["spout"]
-        spout_host = SpoutHost(self, self.letters.extend, self._report, lambda first: first + (1 << 28))
+        host = _Host(self, self.letters, self.reports)
         user_object = topology.components["spout"].user_object
-        self.task = SpoutTask(user_object, component, component.task_ids[0], plan, spout_host, 0)
+        self.task = SpoutTask(user_object, component, component.task_ids[0], plan, host, 0)
         self.task.open(_now_ms())
         self.task.activate()
 
@@ -170,8 +170,23 @@ class SpoutHarness:
             message_id = ids.get(sequence)
             self.arrived.append(Arrived(sequence, values, attempt, id_of(message_id), label_of(message_id)))
 
-    def _report(self, _component: str, _task: int, failure: Failure) -> None:
-        self.reports.append(failure)
+
+class _Host(SpoutHost):
+    """Keeps dead letters and errors in lists."""
+
+    def __init__(self, inbox: Inbox, letters: list[GivenUpRecord], reports: list[Failure]) -> None:
+        super().__init__(inbox)
+        self._letters, self._reports = letters, reports
+
+    def record(self, records: Sequence[GivenUpRecord]) -> None:
+        self._letters.extend(records)
+
+    def report(self, component: str, task: int, failure: Failure) -> None:
+        del component, task
+        self._reports.append(failure)
+
+    def reserve(self, first: int) -> int:
+        return first + (1 << 28)
 
 
 class _Swallow(BasicBolt):

@@ -42,6 +42,7 @@ from acktree.driver.assembly import journal_of, recovered_log
 from acktree.driver.batch import BatchResults
 from acktree.driver.error_log import ErrorLog
 from acktree.driver.query import ENDED_QUERY
+from acktree.driver.resume import recover
 from acktree.driver.run import Run
 from acktree.driver.run_log import RunLog
 from acktree.driver.spout_threads import SpoutThread, Threads
@@ -52,12 +53,11 @@ from acktree.errors import ConnectorError
 from acktree.spark.query.sink import Sink
 from acktree.spark.query.source import InboxReader
 from acktree.spark.query.wire import batch_of
-from acktree.spark.resume import recover
-from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.retries import GivenUpRecord
 from acktree.tasks.spouts.task import SpoutTask
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from tests.simulator.world import SALT, BrokenPromiseError, PositionSpout, QueueSpout, World, topology_of
+from tests.unit.tasks.spouts.spout_harness import HostOf
 
 FOLDER = Path("/simulated/checkpoint")
 EDGE = 5
@@ -122,8 +122,8 @@ class Driver:
             self.held.sync, lambda _: {}, self.held.first_batch,
         )  # fmt: skip
         self.supervisor = Supervisor(run, ENDED_QUERY)
-        spout_host = SpoutHost(
-            self.inbox, self.record, lambda *_: None, self.held.reserve,
+        spout_host = HostOf(
+            self.inbox, record=self.record, reserve=self.held.reserve,
             letters_among=self.recorder.letters_among,
         )  # fmt: skip
         for source in world.scenario.sources:
@@ -132,9 +132,7 @@ class Driver:
             task = SpoutTask(spout, bare, bare.task_ids[0], self.plan, spout_host, self.held.first_sequence)
             self.totals.watch(source.name, task.task, task)
             self.threads.by_task[task.task] = SpoutThread(task, config, lambda: None, self.inbox.is_running)
-        last_sequence = recover(
-            self.plan, self.inbox, self.journal, self.threads, last_committed, self.held.lost_through
-        )
+        last_sequence = recover(run, last_committed, self.held.lost_through)
         self.held.refuse_used_sequences(last_sequence)
         queues = [number for number, thread in self.threads.by_task.items() if thread.task.spout.redelivers]
         firsts = dict.fromkeys(queues, self.held.first_sequence)

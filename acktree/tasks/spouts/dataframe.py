@@ -111,7 +111,7 @@ class DataFrameTask(SpoutTask):
         ids = durable.loads(chunk.message_ids)
         attempts = [1] * len(ids) if chunk.attempts is None else chunk.attempts.tolist()
         for row, sequence in enumerate(chunk.sequences.tolist()):
-            if not self.recovery.has_tried_again(sequence):
+            if sequence not in self._retries.earlier.tried_again:
                 attempt = Attempt(ids[row], number, row, sequence, 1, chunk.emitted_ms, chunk.stream)
                 if attempts[row]:
                     self._retries.add(now_ms, attempt)
@@ -123,10 +123,10 @@ class DataFrameTask(SpoutTask):
         if self._acknowledger is not None:
             self._deliver_to_acknowledger(verdict_batch)
         if verdict_batch.acked_rows:
-            self._parts.reporter.count_verdicts(DEFAULT_STREAM, "acked", verdict_batch.acked_rows)
-            self._host.note_acked(self.component.id, verdict_batch.acked_rows, now_ms)
+            self._reporter.count_verdicts(DEFAULT_STREAM, "acked", verdict_batch.acked_rows)
+            self._reporter.note_acked(verdict_batch.acked_rows, now_ms)
         for roots, failure in verdict_batch.failed_rows:
-            self._parts.reporter.count_failed(DEFAULT_STREAM, failure, len(roots))
+            self._reporter.count_failed(DEFAULT_STREAM, failure, len(roots))
             self._delivery.note_failed(len(roots), (), failure)
         if self.component.retry is not None and verdict_batch.failed_rows:
             for part in in_parts(
@@ -158,7 +158,7 @@ class DataFrameTask(SpoutTask):
             if root in self._parked:  # delivered again after a crash, and parked already
                 continue
             message_id = self._message_id(values)
-            is_over = self.recovery.is_dead_letter(root) or self._key(values)[1]
+            is_over = root in self._retries.earlier.dead_letters or self._key(values)[1]
             dependency = None if is_over else dependency_of(failure)
             if dependency is not None:
                 yield _Parked(now_ms, message_id, values, root, dependency)

@@ -13,11 +13,15 @@ import numpy as np
 from acktree.core import durable
 from acktree.core.ids import Int32s, root_ids
 from acktree.core.spouts.pending import MessageIds
+from acktree.spout import Spout
 from acktree.tasks.chunk import Chunk
-from acktree.tasks.spouts.parts import SpoutParts
-from acktree.tasks.spouts.retries import Payloads
+from acktree.tasks.spouts.host import SpoutHost
+from acktree.tasks.spouts.open_chunks import OpenChunks
+from acktree.tasks.spouts.reporter import Reporter
+from acktree.tasks.spouts.retries import Payloads, Retries
 from acktree.tasks.spouts.runs import Run, runs_together
 from acktree.tasks.spouts.stored_ids import ids_to_bytes
+from acktree.tasks.spouts.task_hooks import SpoutHooks
 from acktree.tasks.spouts.trace_marks import TraceMarks
 
 __all__ = ["HandOver"]
@@ -26,23 +30,37 @@ __all__ = ["HandOver"]
 class HandOver:
     """Makes chunks of one spout task's messages, and appends them to the inbox."""
 
-    def __init__(self, parts: SpoutParts, first_sequence: int) -> None:
+    def __init__(
+        self,
+        spout: Spout,
+        remembers: Sequence[str],
+        *,
+        host: SpoutHost,
+        chunks: OpenChunks,
+        retries: Retries,
+        reporter: Reporter,
+        task_hooks: SpoutHooks,
+        first_sequence: int,
+    ) -> None:
         """Reserve the first block of sequences.
 
         Args:
+            spout: The task's own copy of the spout.
+            remembers: The attributes of the spout that go with its messages.
+            host: Its inbox takes the chunks.
+            chunks: Where they are open from then on.
+            retries: Where next attempts come from.
+            reporter: Counts next attempts.
+            task_hooks: Are called with what was handed over.
             first_sequence: The first sequence of this run.
         """
-        self._spout, self._component, self._task = parts.spout, parts.component, parts.task
-        self._host, self._chunks, self._retries = parts.host, parts.chunks, parts.retries
-        self._hooks, self._reporter = parts.task_hooks, parts.reporter
-        self._roots_of = parts.recovery.roots_of
+        self._spout, self._remembers, self._host = spout, remembers, host
+        self._chunks, self._retries = chunks, retries
+        self._reporter, self._task_hooks = reporter, task_hooks
         self._next_sequence = first_sequence
-        self._reserved = parts.host.reserve(first_sequence)
+        self._reserved = host.reserve(first_sequence)
         self._marks = TraceMarks(
-            parts.host.trace_rate,
-            parts.host.max_traces_per_sec,
-            parts.host.max_retries_traced_per_sec,
-            parts.host.watched,
+            host.trace_rate, host.max_traces_per_sec, host.max_retries_traced_per_sec, host.watched
         )
 
     @property
@@ -62,7 +80,7 @@ class HandOver:
         self, first: int, attempts: Int32s | None, message_ids: MessageIds, now_ms: int
     ) -> Int32s | None:
         """The attempts of tracked messages, with a mark on those that are traced."""
-        names = root_ids(0, self._task, np.arange(first, first + len(message_ids)))
+        names = root_ids(0, self._reporter.task, np.arange(first, first + len(message_ids)))
         return self._marks.put_on(attempts, message_ids, names, now_ms)
 
     def emitted(self, taken: Sequence[Run], position: bytes, now_ms: int) -> bool:
@@ -87,7 +105,7 @@ class HandOver:
                 self._open(number + offset, chunk, run.message_ids, run.parents)
             else:
                 self._host.inbox.release(number + offset)
-        self._hooks.emitted(chunks)
+        self._task_hooks.emitted(chunks)
         return True
 
     def due_attempts(self, now_ms: int) -> bool:
@@ -110,14 +128,14 @@ class HandOver:
             self._chunks.release_unneeded(earlier)
             # A dead letter that is sent again begins anew, and has no attempt before.
             self._reporter.count(stream, "retried", sum(attempt.attempt > 0 for attempt in attempts))
-            self._hooks.emitted(chunks)
+            self._task_hooks.emitted(chunks)
         return bool(due)
 
     def _announce(self, chunks: Sequence[tuple[Chunk, MessageIds]]) -> None:
         """Before chunks of tracked messages are handed over."""
         self._chunks.announce([chunk for chunk, _ in chunks])
         for chunk, message_ids in chunks if self._host.keys.is_used else ():
-            self._host.keys.sent(self._roots_of(chunk.sequences), message_ids)
+            self._host.keys.sent(self._chunks.roots_of(chunk.sequences), message_ids)
 
     def _chunk_of(self, run: Run, position: bytes, now_ms: int) -> Chunk:
         first, attempts = self.sequences(len(run)), run.attempts
@@ -125,8 +143,8 @@ class HandOver:
             attempts = self._marked(first, attempts, run.message_ids, now_ms)
         ids = ids_to_bytes(run.message_ids) if run.is_tracked and not self._spout.redelivers else b""
         return Chunk(
-            self._component.id, self._task, run.stream, run.is_tracked, first, now_ms, run.values,
-            attempts, run.tasks, message_ids=ids, position=position,
+            self._reporter.component, self._reporter.task, run.stream, run.is_tracked, first, now_ms,
+            run.values, attempts, run.tasks, message_ids=ids, position=position,
         )  # fmt: skip
 
     def _next_attempts(self, stream: str, part: Payloads, now_ms: int) -> Chunk:
@@ -135,7 +153,7 @@ class HandOver:
         first = self.sequences(len(attempts))
         marked = self._marked(first, numbers, part.message_ids, now_ms)
         return Chunk(
-            self._component.id, self._task, stream, True, first, now_ms, part.values,  # noqa: FBT003
+            self._reporter.component, self._reporter.task, stream, True, first, now_ms, part.values,  # noqa: FBT003
             marked, part.targets,
             first_emitted_ms=np.array([attempt.first_emitted_ms for attempt in attempts], dtype=np.int64),
             retry_of=np.array([attempt.sequence for attempt in attempts], dtype=np.int64),
@@ -148,7 +166,6 @@ class HandOver:
 
     def position(self) -> bytes:
         """What the spout remembers, as its checkpoint has it."""
-        remembers = self._component.remembers
-        if not remembers:
+        if not self._remembers:
             return b""
-        return durable.dumps({name: getattr(self._spout, name, None) for name in remembers})
+        return durable.dumps({name: getattr(self._spout, name, None) for name in self._remembers})

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from acktree.core.spouts.pending import MessageIds
@@ -39,84 +39,106 @@ class Inbox(Protocol):
         """Release a chunk: the spout task that appended it does not read it again."""
 
 
-def _do_nothing(*_: object) -> None:
-    """Used by a host without a store of dead letters and without a limit of them."""
+class SpoutHost(ABC):
+    """What a spout task asks of its host. The driver of a Spark query has one, ``LocalCluster`` another.
 
-
-def _say_nothing(
-    _spout: str, _count: int, _named: Iterable[tuple[object, int]], _failure: Failure, _most: int | None
-) -> None:
-    """Used by a host that keeps no log."""
-
-
-def _note_nothing(_spout: str, _attribute: str) -> None:
-    """Used by a host that has no earlier runs, or keeps no log."""
-
-
-def _none_of_them(_: Sequence[int]) -> frozenset[int]:
-    """Used by a host that has no earlier runs."""
-    return frozenset()
-
-
-def _none_traced() -> float:
-    """Used by a host that records no traces."""
-    return 0.0
-
-
-def _none_watched() -> None:
-    """Used by a host that takes no orders."""
-
-
-@dataclass(frozen=True)
-class SpoutHost:
-    """What the host gives to a spout task.
+    What is not abstract does nothing here: so it is for a host without earlier runs, logs, traces and orders
+    of operators.
 
     Attributes:
         inbox: Stores the task's messages.
-        record: Stores dead letters durably before it returns. Raises DeadLetterLimitError when the limit is
-            reached, and other errors when the store cannot be written.
-        report: Called with every error of user code: (component, task, failure).
-        reserve: Called with the first unreserved sequence, before a message gets it. Reserves a block durably
-            and returns the first sequence behind it.
-        note_acked: Called with the number of acked messages of a spout: (component, count, now_ms).
-        mark_settled: Called with the ids of the dead letters whose redrive is finished, and the time.
-        letters_among: Returns those of the given roots that are dead letters. Called at recovery; an
-            exception stops the run before it begins.
-        wake: Lets ``next_tuple`` of a spout task be called again at once. Any thread may call it.
-        note_emitted: Called with each chunk of tracked messages that was handed over, their message ids, and
-            the traceparents of some by message id.
-        note_failed: Called with messages whose attempt failed: (component, count, the id and the attempt of
-            each as far as they are known, the failure, how many attempts a message has).
-        note_recovered: Called when what a spout task waited for works again: (component, task, what was
-            away, now_ms).
-        note_away: Called when what bolts need is away, and messages of a spout task wait for it: (component,
-            task, what is away, now_ms).
-        note_overwritten: Called when ``open`` of a spout has set a remembered attribute to another value than
-            that of the earlier run: (component, attribute).
-        trace_rate: Returns the share of messages that is traced.
+        keys: The keys of messages, of all spout tasks.
         max_traces_per_sec: How many messages of a spout task are traced in a second by the rate; None: no
             limit.
         max_retries_traced_per_sec: How many attempts after the first of a spout task are traced in a second;
             None: no limit.
-        watched: Returns the messages that operators watch; None for none.
-        keys: The keys of messages, of all spout tasks.
     """
 
-    inbox: Inbox
-    record: Callable[[Sequence[GivenUpRecord]], None]
-    report: Callable[[str, int, Failure], None]
-    reserve: Callable[[int], int]
-    note_acked: Callable[[str, int, int], None] = _do_nothing
-    mark_settled: Callable[[Sequence[int], int], None] = _do_nothing
-    letters_among: Callable[[Sequence[int]], frozenset[int]] = _none_of_them
-    wake: Callable[[int], None] = _do_nothing
-    note_failed: Callable[[str, int, Iterable[tuple[object, int]], Failure, int | None], None] = _say_nothing
-    note_emitted: Callable[[Chunk, MessageIds, Mapping[int, str]], None] = _do_nothing
-    note_recovered: Callable[[str, int, Outage, int], None] = _do_nothing
-    note_away: Callable[[str, int, Outage, int], None] = _do_nothing
-    note_overwritten: Callable[[str, str], None] = _note_nothing
-    trace_rate: Callable[[], float] = _none_traced
     max_traces_per_sec: float | None = None
     max_retries_traced_per_sec: float | None = None
-    watched: Callable[[], WatchedNames | None] = _none_watched
-    keys: Keys = field(default_factory=Keys)
+
+    def __init__(self, inbox: Inbox, keys: Keys | None = None) -> None:
+        """Use an inbox; and keys of one's own, unless others are given."""
+        self.inbox, self.keys = inbox, Keys() if keys is None else keys
+
+    @abstractmethod
+    def record(self, records: Sequence[GivenUpRecord]) -> None:
+        """Store dead letters durably.
+
+        Raises:
+            DeadLetterLimitError: The limit is reached.
+            Exception: The store cannot be written.
+        """
+
+    @abstractmethod
+    def report(self, component: str, task: int, failure: Failure) -> None:
+        """Report an error of user code."""
+
+    @abstractmethod
+    def reserve(self, first: int) -> int:
+        """Reserve a block of sequences durably, before a message gets one of them.
+
+        Args:
+            first: The first sequence that is not reserved.
+
+        Returns:
+            The first sequence behind the block.
+        """
+
+    def letters_among(self, roots: Sequence[int]) -> frozenset[int]:
+        """Which of these roots are dead letters. Asked at recovery; an exception stops the run."""
+        del roots
+        return frozenset()
+
+    def mark_settled(self, letters: Sequence[int], now_ms: int) -> None:
+        """The redrive of these dead letters is finished."""
+
+    def wake(self, task: int) -> None:
+        """Let ``next_tuple`` of a spout task be called again at once. Any thread may call it."""
+
+    def note_acked(self, component: str, count: int, now_ms: int) -> None:
+        """So many messages of a spout were acked."""
+
+    def note_failed(
+        self,
+        component: str,
+        count: int,
+        named: Iterable[tuple[object, int]],
+        failure: Failure,
+        most_attempts: int | None,
+    ) -> None:
+        """Attempts of messages failed.
+
+        Args:
+            component: The spout.
+            count: How many.
+            named: The id and the attempt of each, as far as they are known.
+            failure: Why.
+            most_attempts: How many attempts a message has; None: the spout decides.
+        """
+
+    def note_emitted(self, chunk: Chunk, message_ids: MessageIds, parents: Mapping[int, str]) -> None:
+        """A chunk of tracked messages was handed over.
+
+        Args:
+            chunk: The chunk.
+            message_ids: The id of each message.
+            parents: The traceparents of some, by message.
+        """
+
+    def note_recovered(self, component: str, task: int, outage: Outage, now_ms: int) -> None:
+        """What a spout task waited for works again."""
+
+    def note_away(self, component: str, task: int, outage: Outage) -> None:
+        """What bolts need is away, and messages of a spout task wait for it."""
+
+    def note_overwritten(self, component: str, attribute: str) -> None:
+        """``open`` has set a remembered attribute to another value than that of the earlier run."""
+
+    def trace_rate(self) -> float:
+        """The share of messages that is traced."""
+        return 0.0
+
+    def watched(self) -> WatchedNames | None:
+        """The messages that operators watch; None for none."""
+        return None

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from acktree.core.tracking.attempts import number_of
-from acktree.tasks.spouts.keys import Fate, keys_of
+from acktree.tasks.spouts.keys import Fate, Keys, keys_of
 from acktree.tasks.spouts.labels import id_of
-from acktree.tasks.spouts.parts import SpoutParts
-from acktree.tasks.spouts.retries import NO_CHUNK, Attempt, RedrivenLetter
+from acktree.tasks.spouts.open_chunks import OpenChunks
+from acktree.tasks.spouts.retries import NO_CHUNK, Attempt, RedrivenLetter, Retries
 from acktree.tasks.spouts.runs import Run
 
 __all__ = ["KeyedMessages"]
@@ -19,9 +19,16 @@ __all__ = ["KeyedMessages"]
 class KeyedMessages:
     """Applies the rules of ``keys.py`` to what one spout task emits, before it is handed over."""
 
-    def __init__(self, parts: SpoutParts) -> None:
-        """No message waits."""
-        self._parts, self._keys = parts, parts.host.keys
+    def __init__(self, keys: Keys, chunks: OpenChunks, retries: Retries, *, redelivers: bool) -> None:
+        """No message waits.
+
+        Args:
+            keys: The keys of all spout tasks.
+            chunks: The open messages of the task.
+            retries: Where messages wait for their keys.
+            redelivers: Whether the spout's queue brings open messages back.
+        """
+        self._keys, self._chunks, self._retries, self._redelivers = keys, chunks, retries, redelivers
         self._seen = self._keys.changes
         self._repeated: list[tuple[str, object]] = []  # stream and id of messages to be acked at once
 
@@ -43,43 +50,40 @@ class KeyedMessages:
                 if fates[row] is Fate.ACKED:
                     self._repeated.append((run.stream, run.message_ids[row]))
                 else:
-                    self._parts.retries.wait_for_key(_waiting(run, row, now_ms))
+                    self._retries.wait_for_key(_waiting(run, row, now_ms))
             if does_run.any():
                 admitted.append(run.those(does_run))
         return admitted
 
     def _does_not_wait(self, fate: Fate) -> bool:
         # Its position may be saved with a later message: if it waited here, a crash would lose it.
-        return fate is Fate.WAITS and not self._parts.spout.redelivers
+        return fate is Fate.WAITS and not self._redelivers
 
-    def look_again(self, now_ms: int) -> bool:
-        """Let the messages go on whose keys are decided or free now, and ack repeated ones. True if any."""
+    def look_again(self, now_ms: int) -> dict[str, list[object]]:
+        """Let the messages go on whose keys are free now.
+
+        Returns:
+            The ids of those whose keys were ACKED, by stream.
+        """
         if self._seen != self._keys.changes:
             self._seen = self._keys.changes
-            waiting = self._parts.retries.take_waiting_for_keys()
+            waiting = self._retries.take_waiting_for_keys()
             fates = self._keys.claim(keys_of(each.message_id for each in waiting))
             for attempt, fate in zip(waiting, fates, strict=True):
                 if fate is Fate.RUNS:
-                    self._parts.retries.add(now_ms, attempt)
+                    self._retries.add(now_ms, attempt)
                 elif fate is Fate.ACKED:
                     self._repeated.append((attempt.stream, attempt.message_id))
                 else:
-                    self._parts.retries.wait_for_key(attempt)
-        return self._ack_repeated(now_ms)
+                    self._retries.wait_for_key(attempt)
+        return self._take_repeated()
 
-    def _ack_repeated(self, now_ms: int) -> bool:
+    def _take_repeated(self) -> dict[str, list[object]]:
         repeated, self._repeated = self._repeated, []
         by_stream: dict[str, list[object]] = {}
         for stream, message_id in repeated:
             by_stream.setdefault(stream, []).append(id_of(message_id))
-        parts = self._parts
-        for stream, message_ids in by_stream.items():
-            parts.reporter.count(stream, "emitted", len(message_ids))
-            parts.reporter.count_verdicts(stream, "acked", len(message_ids))
-            parts.host.note_acked(parts.component.id, len(message_ids), now_ms)
-            parts.hooks.ack(message_ids)
-            parts.task_hooks.acked_untracked(message_ids)
-        return bool(repeated)
+        return by_stream
 
     def lose(self, is_lost: Callable[[object], bool], gone: Sequence[tuple[int, object]]) -> None:
         """Forget messages that the queue brings back; call before the retries forget them.
@@ -91,9 +95,9 @@ class KeyedMessages:
         self._repeated = [each for each in self._repeated if not is_lost(each[1])]
         if self._keys.is_used:
             sequences = np.array([sequence for sequence, _ in gone], dtype=np.int64)
-            roots = self._parts.recovery.roots_of(sequences)
+            roots = self._chunks.roots_of(sequences)
             self._keys.lose(roots, [message_id for _, message_id in gone])
-            between = self._parts.retries.between_attempts()
+            between = self._retries.between_attempts()
             self._keys.give_up(each.message_id for each in between if is_lost(each.message_id))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from acktree.core.ids import Int64s
 from acktree.core.spouts.pending import Closed, MessageIds, Pending
 from acktree.core.tracking.attempts import number_of
 from acktree.tasks.chunk import Chunk
@@ -23,15 +24,20 @@ class OpenChunks:
     Attributes:
         pending: The open messages in them.
         sent: The streams of all messages that may get a verdict.
+        roots_of: Returns the roots of the given sequences of the task.
     """
 
-    def __init__(self, inbox: Inbox, is_needed: Callable[[int], bool]) -> None:
+    def __init__(
+        self, inbox: Inbox, is_needed: Callable[[int], bool], roots_of: Callable[[Int64s], Int64s]
+    ) -> None:
         """Start without chunks.
 
         Args:
             inbox: Where chunks are read and released.
             is_needed: Whether a retry or a dead letter may read a payload of the chunk again.
+            roots_of: As the attribute.
         """
+        self.roots_of = roots_of
         self.pending = Pending()
         self.sent = SentStreams()
         self._inbox, self._is_needed = inbox, is_needed

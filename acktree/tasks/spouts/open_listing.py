@@ -11,8 +11,8 @@ import numpy as np
 
 from acktree.tasks.spouts.collector import SpoutCollector
 from acktree.tasks.spouts.labels import id_of
-from acktree.tasks.spouts.parts import SpoutParts
-from acktree.tasks.spouts.retries import Redriven
+from acktree.tasks.spouts.open_chunks import OpenChunks
+from acktree.tasks.spouts.retries import Redriven, Retries
 
 __all__ = ["OpenListing", "OpenMessage"]
 
@@ -43,11 +43,13 @@ class OpenListing:
     next attempt (``retries``), or was emitted and not handed over yet (``collector``).
     """
 
-    def __init__(self, parts: SpoutParts, collector: SpoutCollector) -> None:
-        """List what these hold."""
-        self._spout, self._task = parts.component.id, parts.task
-        self._pending, self._retries, self._collector = parts.chunks.pending, parts.retries, collector
-        self._roots_of = parts.recovery.roots_of
+    def __init__(
+        self, spout: str, task: int, *, chunks: OpenChunks, retries: Retries, collector: SpoutCollector
+    ) -> None:
+        """List what these hold for a task of a spout."""
+        self._spout, self._task = spout, task
+        self._pending, self._retries, self._collector = chunks.pending, retries, collector
+        self._roots_of = chunks.roots_of
 
     @property
     def count(self) -> int:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
+from acktree.config import Config
 from acktree.core import durable
+from acktree.core.data.context import TaskContext, TaskServices
 from acktree.errors import ConnectorError, SpoutError
+from acktree.spout import Spout
 from acktree.tasks.own_metrics import task_services
 from acktree.tasks.spouts.collector import SpoutCollector
-from acktree.tasks.spouts.parts import SpoutParts
+from acktree.tasks.spouts.reporter import Reporter
+from acktree.tasks.spouts.spout_calls import Hooks
+from acktree.tasks.spouts.task_hooks import SpoutHooks
 
 __all__ = ["Opening", "opening_error"]
+
+ContextOf = Callable[[TaskServices], TaskContext]
 
 
 class Opening:
@@ -22,14 +29,21 @@ class Opening:
         services: What the context of the last call offers to the spout: its metrics and hooks.
     """
 
-    def __init__(self, parts: SpoutParts, collector: SpoutCollector, limit: int | None) -> None:
+    def __init__(
+        self, spout: Spout, context_of: ContextOf, *, hooks: Hooks, task_hooks: SpoutHooks, reporter: Reporter
+    ) -> None:
         """Nothing is called yet.
 
         Args:
-            limit: How many messages of the task may be open; None: any number.
+            spout: The task's own copy of the spout.
+            context_of: Returns the task's context with what it offers to the spout.
+            hooks: Pause after what may pass.
+            task_hooks: Begin with the context.
+            reporter: Reports what was overwritten.
         """
         self.services = task_services()
-        self._parts, self._collector, self._limit = parts, collector, limit
+        self._spout, self._context_of = spout, context_of
+        self._hooks, self._task_hooks, self._reporter = hooks, task_hooks, reporter
         self._remembered: Mapping[str, object] = {}
         """By attribute: what was set before ``open``, until that has returned."""
 
@@ -37,41 +51,41 @@ class Opening:
         """Set what the spout remembered with its last message of an earlier run."""
         self._remembered = durable.loads(position)
         for name, value in self._remembered.items():
-            setattr(self._parts.spout, name, value)
+            setattr(self._spout, name, value)
 
-    def open(self, open_ids: tuple[object, ...]) -> bool:
+    def open(self, config: Config, collector: SpoutCollector, open_ids: tuple[object, ...]) -> bool:
         """Call ``open``. False if the queue is away and ``open`` is to be called again.
 
         Args:
+            config: The configuration.
+            collector: Takes what the spout emits.
             open_ids: The ids of messages that an earlier run left open.
 
         Raises:
             Exception: What the spout raises, but for a ConnectorError that may pass.
         """
-        parts = self._parts
         services = self.services = task_services()
-        context = parts.plan.context(parts.component, parts.task, parts.clock, services)
-        context = replace(context, open_message_ids=open_ids, max_spout_pending=self._limit)
-        parts.task_hooks.begin(context, services)
+        context = replace(self._context_of(services), open_message_ids=open_ids)
+        self._task_hooks.begin(context, services)
         try:
-            parts.spout.open(parts.plan.config, context, self._collector)
+            self._spout.open(config, context, collector)
         except ConnectorError as error:
-            parts.task_hooks.end()  # `open` is called again, and adds its hooks again
+            self._task_hooks.end()  # `open` is called again, and adds its hooks again
             if not error.can_retry:
                 raise
-            parts.hooks.failed(error)
+            self._hooks.failed(error)
             return False
         finally:
             services.close()
         self._note_overwritten()
-        parts.hooks.succeeded()
+        self._hooks.succeeded()
         return True
 
     def _note_overwritten(self) -> None:
         """Tell the host which remembered attributes ``open`` has set to another value."""
         for name, value in self._remembered.items():
-            if value is not None and not _is_equal(getattr(self._parts.spout, name, None), value):
-                self._parts.host.note_overwritten(self._parts.component.id, name)
+            if value is not None and not _is_equal(getattr(self._spout, name, None), value):
+                self._reporter.note_overwritten(name)
         self._remembered = {}
 
 

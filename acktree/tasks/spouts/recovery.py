@@ -17,71 +17,60 @@ from dataclasses import replace
 
 import numpy as np
 
-from acktree.core.ids import Int64s
 from acktree.core.spouts.pending import Closed
 from acktree.core.tracking.verdicts import Failure
 from acktree.tasks.chunk import Chunk
-from acktree.tasks.spouts.dependencies import dependency_of
 from acktree.tasks.spouts.keys import Keys
 from acktree.tasks.spouts.open_chunks import OpenChunks
 from acktree.tasks.spouts.retries import Retries, redriven_ids
 from acktree.tasks.spouts.stored_ids import ids_from_bytes
-from acktree.tasks.spouts.verdict_batch import VerdictBatch
+from acktree.tasks.spouts.verdict_batch import Mail, VerdictBatch
 
 
 class Recovery:
-    """What one spout task recovers from an earlier run; empty in a first run.
-
-    Attributes:
-        letters: Ids of the redriven dead letters whose messages were reopened and are open.
-    """
+    """What one spout task recovers from an earlier run; empty in a first run."""
 
     def __init__(
         self,
         chunks: OpenChunks,
         retries: Retries,
-        roots_of: Callable[[Int64s], Int64s],
-        letters_among: Callable[[Sequence[int]], frozenset[int]],
-        dispatch: Callable[[VerdictBatch], None],
-        *,
         keys: Keys,
+        letters_among: Callable[[Sequence[int]], frozenset[int]],
+        dispatch: Callable[[Mail], None],
     ) -> None:
         """Start with nothing recovered.
 
         Args:
             chunks: Where recovered messages are opened.
-            retries: Where failed messages wait for their next attempt.
-            roots_of: Returns the roots of the given sequences of the task.
-            letters_among: Returns those of the given roots that are dead letters.
-            dispatch: Queues a verdict batch for the task's next step.
+            retries: Where failed messages wait for their next attempt, and what was decided is noted.
             keys: Where recovered messages claim their keys.
+            letters_among: Returns those of the given roots that are dead letters.
+            dispatch: Queues mail for the task's next step.
         """
         self._chunks, self._retries, self._keys = chunks, retries, keys
-        self.roots_of, self._letters_among, self._dispatch = roots_of, letters_among, dispatch
-        # Sequence of a retried message -> the later chunk that holds its next attempt.
-        self._tried_again: dict[int, int] = {}
-        self._roots_of_letters: frozenset[int] = frozenset()
-        self.letters: set[int] = set()
+        self._letters_among, self._dispatch = letters_among, dispatch
+        self._earlier = retries.earlier
 
     def reopen(self, number: int, chunk: Chunk) -> None:
         """Open the messages of a chunk of the inbox. Call in ascending order of the numbers."""
         message_ids = ids_from_bytes(chunk.message_ids)
         self._chunks.add(number, chunk, message_ids)
         if isinstance(message_ids, list):  # an array holds integers alone
-            self.letters.update(redriven_ids(message_ids))
-            self._keys.reopened(self.roots_of(chunk.sequences), message_ids)
+            self._retries.open_letters.update(redriven_ids(message_ids))
+            self._keys.reopened(self._chunks.roots_of(chunk.sequences), message_ids)
         if chunk.retry_of is not None:
-            self._tried_again |= dict.fromkeys(chunk.retry_of.tolist(), number)
+            self._earlier.tried_again.update(dict.fromkeys(chunk.retry_of.tolist(), number))
 
     def must_outlive(self, number: int, chunk: Chunk) -> None:
         """Keep the later chunks that hold the next attempts of this chunk's messages.
 
         Call after all chunks were reopened.
         """
-        if self._tried_again and number in self._chunks:
+        tried_again = self._earlier.tried_again
+        if tried_again and number in self._chunks:
             for sequence in chunk.sequences.tolist():
-                if sequence in self._tried_again:
-                    self._chunks.must_outlive(self._tried_again[sequence], {number})
+                if sequence in tried_again:
+                    self._chunks.must_outlive(tried_again[sequence], {number})
 
     def apply_journalled(self, verdict_batch: VerdictBatch, now_ms: int, *, were_delivered: bool) -> None:
         """Apply verdicts that the earlier run journalled. Call after all chunks were reopened.
@@ -92,47 +81,35 @@ class Recovery:
             were_delivered: Whether the earlier run called the spout's ``ack`` and ``fail`` for them. If not,
                 the task's next step does.
         """
-        failed = [self.roots_of(sequences) for sequences, _ in verdict_batch.failed]
+        roots_of = self._chunks.roots_of
+        failed = [roots_of(sequences) for sequences, _ in verdict_batch.failed]
         failed += [roots for roots, _ in verdict_batch.failed_rows]
         if self._keys.is_used:
-            no_roots = self.roots_of(verdict_batch.acked[:0])
-            self._keys.settle(self.roots_of(verdict_batch.acked), np.concatenate([no_roots, *failed]))
+            no_roots = roots_of(verdict_batch.acked[:0])
+            self._keys.settle(roots_of(verdict_batch.acked), np.concatenate([no_roots, *failed]))
         if failed:
-            self._roots_of_letters |= self._letters_among(np.concatenate(failed).tolist())
+            self._earlier.dead_letters.update(self._letters_among(np.concatenate(failed).tolist()))
         if not were_delivered:
             self._dispatch(replace(verdict_batch, is_journalled=True))
             return
         for acked in self._chunks.pending.close(verdict_batch.acked):
-            self.letters.difference_update(redriven_ids(acked.message_sequence()))
+            self._retries.open_letters.difference_update(redriven_ids(acked.message_sequence()))
         for sequences, failure in verdict_batch.failed:
             for closed in self._chunks.pending.close(sequences):
-                # A message that waited for a retry may be too old now and is decided again. For a message
-                # that is a dead letter the spout's `fail` was already called.
-                self.decide(closed, failure, now_ms, but=self._roots_of_letters)
+                self._decide(closed, failure, now_ms)
 
-    def decide(
-        self, closed: Closed, failure: Failure, now_ms: int, *, but: frozenset[int] = frozenset()
-    ) -> None:
-        """Schedule the next attempt of failed messages, or give them up, unless the earlier run did so.
+    def _decide(self, closed: Closed, failure: Failure, now_ms: int) -> None:
+        """A message that waited for a retry may be too old now, so it is decided again.
 
-        Args:
-            closed: The failed messages.
-            failure: Why they failed.
-            now_ms: The driver's clock.
-            but: Roots to leave out.
+        Not one that is a dead letter: the spout's ``fail`` was already called for it.
         """
-        roots = self.roots_of(closed.sequences).tolist()
+        roots = self._chunks.roots_of(closed.sequences).tolist()
         for attempt, root in zip(self._chunks.attempts_of(closed), roots, strict=True):
-            if self.has_tried_again(attempt.sequence):
-                continue
-            if root in but:
-                self.letters.difference_update(redriven_ids([attempt.message_id]))
+            if root not in self._earlier.dead_letters:
+                self._retries.decide([attempt], [root], failure, now_ms)
+            elif attempt.sequence not in self._earlier.tried_again:
+                self._retries.open_letters.difference_update(redriven_ids([attempt.message_id]))
                 self._keys.give_up([attempt.message_id])
-                continue
-            mine = replace(failure, attempt=attempt.attempt)
-            if self._retries.policy is None and dependency_of(mine) is None:
-                self._keys.give_up([attempt.message_id])
-            self._retries.decide(attempt, mine, root, now_ms, is_over=self.is_dead_letter(root))
 
     def run_again(self, lost_through: int, now_ms: int) -> None:
         """Emit open messages that the acker does not know again, with the same attempt number.
@@ -145,13 +122,5 @@ class Recovery:
         """
         for closed in self._chunks.close_through(lost_through):
             for attempt in self._chunks.attempts_of(closed):
-                if not self.has_tried_again(attempt.sequence):
+                if attempt.sequence not in self._earlier.tried_again:
                     self._retries.add(now_ms, replace(attempt, attempt=attempt.attempt - 1))
-
-    def has_tried_again(self, sequence: int) -> bool:
-        """Whether the earlier run emitted the next attempt of a message."""
-        return sequence in self._tried_again
-
-    def is_dead_letter(self, root: int) -> bool:
-        """Whether the earlier run stored a message as a dead letter, whatever the retry policy is now."""
-        return root in self._roots_of_letters

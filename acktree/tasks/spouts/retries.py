@@ -22,6 +22,7 @@ from acktree.core.tracking.verdicts import Failure
 from acktree.errors import MisuseError, ProtocolError
 from acktree.tasks.chunk import Chunk, in_parts
 from acktree.tasks.spouts.dependencies import Dependencies, dependency_of
+from acktree.tasks.spouts.keys import Keys
 from acktree.tasks.spouts.labels import HasLabel
 
 NO_CHUNK: Final = -1
@@ -126,15 +127,38 @@ class Payloads:
         return [attempt.message_id for attempt in self.attempts]
 
 
+@dataclass(frozen=True)
+class EarlierDecisions:
+    """What an earlier run has decided of messages that are open again; empty in a first run.
+
+    Attributes:
+        tried_again: Sequence of a message -> the later chunk that holds its next attempt.
+        dead_letters: The roots of messages that are dead letters, whatever the retry policy is now.
+    """
+
+    tried_again: dict[int, int] = field(default_factory=dict)
+    dead_letters: set[int] = field(default_factory=set)
+
+
 class Retries:
     """What waits for its next attempt, by when it is due; and what was given up but is not recorded yet.
 
     Attributes:
         dependencies: What messages need and cannot reach, and the messages that wait for it.
+        earlier: What is not decided again.
+        open_letters: The ids of redriven dead letters that have no verdict yet.
     """
 
-    def __init__(self, policy: Retry | None) -> None:
-        self.policy = policy
+    def __init__(self, policy: Retry | None, keys: Keys) -> None:
+        """Nothing waits.
+
+        Args:
+            policy: When the next attempt follows; None: never, except for redriven messages.
+            keys: The keys of messages; they are free when their messages are given up.
+        """
+        self.policy, self._keys = policy, keys
+        self.earlier = EarlierDecisions()
+        self.open_letters: set[int] = set()
         self.dependencies: Dependencies[Attempt] = Dependencies()
         self.records: list[tuple[Attempt, Failure, int]] = []
         self._waiting: list[tuple[int, int, Attempt]] = []
@@ -206,18 +230,34 @@ class Retries:
         message_id = Redriven(letter.letter_id, letter.label, letter.origins)
         self.add(now_ms, Attempt(message_id, NO_CHUNK, 0, -1, 0, now_ms, letter.stream, letter))
 
-    def decide(self, attempt: Attempt, failure: Failure, root: int, now_ms: int, *, is_over: bool) -> None:
-        """Let a failed attempt wait for the next one or give it up, as the policy says; unless it is over.
+    def decide(
+        self, attempts: Iterable[Attempt], roots: Iterable[int], failure: Failure, now_ms: int
+    ) -> None:
+        """Let failed attempts wait for the next one or give them up, as the policy says.
 
-        Without a policy only what was redriven is kept: its source got its verdict already. What waits for a
-        dependency that is away is kept in any case, and does not age meanwhile.
+        What an earlier run has tried again is left out; what is a dead letter already is given up. Without a
+        policy only what was redriven is kept: its source got its verdict already. What waits for a dependency
+        that is away is kept in any case, and does not age meanwhile.
+
+        Args:
+            attempts: The attempts that are over.
+            roots: The root of each.
+            failure: Why they failed.
+            now_ms: The driver's clock.
         """
+        for attempt, root in zip(attempts, roots, strict=True):
+            if attempt.sequence not in self.earlier.tried_again:
+                self._decide(attempt, replace(failure, attempt=attempt.attempt), root, now_ms)
+
+    def _decide(self, attempt: Attempt, failure: Failure, root: int, now_ms: int) -> None:
+        is_over = root in self.earlier.dead_letters
         waited_ms = self.dependencies.take_waited_ms(attempt.sequence)
         dependency = dependency_of(failure)
         if dependency is not None and not is_over:
             self.hold(replace(attempt, waited_ms=waited_ms), dependency, now_ms)
             return
         if self.policy is None and not isinstance(attempt.message_id, Redriven):
+            self._keys.give_up([attempt.message_id])
             return
         fate = None
         if self.policy is not None and not is_over:

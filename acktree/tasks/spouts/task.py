@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from sys import maxsize
 from threading import Lock, get_ident
@@ -28,10 +29,11 @@ from typing import Final, Literal
 
 import numpy as np
 
+from acktree.core.data.context import Clock, TaskContext, TaskServices
 from acktree.core.data.instruments import Increment
-from acktree.core.ids import Int64s
+from acktree.core.ids import Int64s, root_ids
 from acktree.core.stats.numbers import Lag, Outage
-from acktree.core.tracking.verdicts import FailureCause
+from acktree.core.tracking.verdicts import Failure, FailureCause
 from acktree.errors import AcktreeError, ConnectorError, SpoutError
 from acktree.log_lines import Place
 from acktree.spout import EndOfStream, Spout
@@ -45,15 +47,18 @@ from acktree.tasks.spouts.hand_over import HandOver
 from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.keyed_messages import KeyedMessages
 from acktree.tasks.spouts.labels import id_of
+from acktree.tasks.spouts.open_chunks import OpenChunks
 from acktree.tasks.spouts.open_listing import OpenListing, OpenMessage
 from acktree.tasks.spouts.opening import Opening, opening_error
-from acktree.tasks.spouts.parts import SpoutParts
-from acktree.tasks.spouts.retries import Redriven
+from acktree.tasks.spouts.recovery import Recovery
+from acktree.tasks.spouts.reporter import Reporter
+from acktree.tasks.spouts.retries import Attempt, Redriven, Retries
 from acktree.tasks.spouts.runs import Run
 from acktree.tasks.spouts.spent import without_spent
-from acktree.tasks.spouts.spout_calls import pass_on_exit
+from acktree.tasks.spouts.spout_calls import Hooks, pass_on_exit
+from acktree.tasks.spouts.task_hooks import SpoutHooks
 from acktree.tasks.spouts.upkeep import OpenNow, Pulse, checked_lag
-from acktree.tasks.spouts.verdict_batch import VerdictBatch
+from acktree.tasks.spouts.verdict_batch import Mail, Redrive, VerdictBatch
 from acktree.topology.model import Component
 
 __all__ = ["SpoutTask"]
@@ -96,13 +101,18 @@ class SpoutTask:
         """How many messages waited at the source when the spout was last asked; None: not known."""
         self._host = spout_host
         self._pulse, self._lag_pulse = Pulse(), Pulse()
-        self._verdict_batches: deque[VerdictBatch] = deque()
-        parts = self._parts = SpoutParts.of(spout, component, task, plan, spout_host, self.dispatch)
-        self.counters, self.complete_ms = parts.reporter.counters, parts.reporter.complete_ms
-        self.own, self.sent = parts.reporter.own, parts.chunks.sent
-        self.recovery, self._report = parts.recovery, parts.reporter.error
-        self._hooks, self._retries, self._chunks = parts.hooks, parts.retries, parts.chunks
-        self._pending = parts.chunks.pending
+        self._clock, self._mail = Clock(), deque[Mail]()
+        reporter = self._reporter = Reporter(component.id, task, spout_host)
+        self.counters, self.complete_ms, self.own = reporter.counters, reporter.complete_ms, reporter.own
+        self._report = reporter.error
+        keys = spout_host.keys
+        retries = self._retries = Retries(component.retry, keys)
+        roots_of = partial(root_ids, plan.run_salt, task)
+        chunks = self._chunks = OpenChunks(spout_host.inbox, retries.needs, roots_of)
+        self.sent, self._pending = chunks.sent, chunks.pending
+        self.recovery = Recovery(chunks, retries, keys, spout_host.letters_among, self.dispatch)
+        hooks = self._hooks = Hooks(spout, reporter.error, reporter.note_recovered)
+        task_hooks = self._task_hooks = SpoutHooks(plan, task, reporter.error)
         self._clock_ms = self._pause_ms = self._asked_again_ms = 0
         self._limit = plan.config.max_spout_pending
         if component.max_spout_pending is not None:
@@ -111,12 +121,25 @@ class SpoutTask:
             component, task, plan, lambda: self.open_count, self._report, self._lose,
             partial(spout_host.wake, task), keeps_ids=not spout.redelivers,
         )  # fmt: skip
-        self._keyed = KeyedMessages(parts)
-        self._opening = Opening(parts, self._collector, self._limit)
-        self._hand_over = HandOver(parts, first_sequence)
-        self._given_up = GivenUp(parts, self._hand_over)
-        self._delivery = Delivery(parts, self._given_up)
-        self._open_messages = OpenListing(parts, self._collector)
+        self._keyed = KeyedMessages(keys, chunks, retries, redelivers=spout.redelivers)
+        self._opening = Opening(spout, self._context, hooks=hooks, task_hooks=task_hooks, reporter=reporter)
+        self._hand_over = HandOver(
+            spout, component.remembers, host=spout_host, chunks=chunks, retries=retries, reporter=reporter,
+            task_hooks=task_hooks, first_sequence=first_sequence,
+        )  # fmt: skip
+        self._given_up = GivenUp(
+            spout_host, chunks, retries, reporter=reporter, hooks=hooks, only_redriven=spout.own_dead_letters
+        )
+        self._delivery = Delivery(
+            chunks, retries, given_up=self._given_up, reporter=reporter, hooks=hooks, task_hooks=task_hooks
+        )
+        self._open_messages = OpenListing(
+            component.id, task, chunks=chunks, retries=retries, collector=self._collector
+        )
+
+    def _context(self, services: TaskServices) -> TaskContext:
+        context = self.plan.context(self.component, self.task, self._clock, services)
+        return replace(context, max_spout_pending=self._limit)
 
     def open(self, now_ms: int = 0) -> None:
         """Call the spout's ``open``; what it raises stops the topology.
@@ -125,8 +148,8 @@ class SpoutTask:
         """
         self._collector.own_thread = get_ident()
         open_ids = () if self.spout.redelivers else self._recovered_ids()
-        self._hooks.now_ms = self._parts.clock.now_ms = now_ms
-        self.is_open = self._opening.open(open_ids)
+        self._hooks.now_ms = self._clock.now_ms = now_ms
+        self.is_open = self._opening.open(self.plan.config, self._collector, open_ids)
         if not self.is_open:
             return
         self._pulse.start(now_ms)
@@ -162,14 +185,14 @@ class SpoutTask:
         self._collector.close()
         self._collector.own_thread = get_ident()
         if self.is_open:
-            self._parts.reporter.call(self.spout.close)
-        self._parts.task_hooks.end()
+            self._reporter.call(self.spout.close)
+        self._task_hooks.end()
 
-    def dispatch(self, verdict_batch: VerdictBatch) -> None:
-        """Leave verdicts, or letters to be tried again, for the next step. May be called from any thread."""
-        if verdict_batch.redriven and self.plan.is_tracking:
-            self._given_up.note_redriven(verdict_batch.redriven)
-        self._verdict_batches.append(verdict_batch)
+    def dispatch(self, mail: Mail) -> None:
+        """Leave mail for the next step. May be called from any thread."""
+        if isinstance(mail, Redrive) and self.plan.is_tracking:
+            self._given_up.note_redriven(mail.letters)
+        self._mail.append(mail)
 
     def has_open_letter(self, letter_id: int) -> bool:
         """Whether a dead letter was sent again and has no verdict yet. May be asked from any thread."""
@@ -197,18 +220,18 @@ class SpoutTask:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is open, and nothing waits to be handed over or delivered."""
-        undelivered = self._verdict_batches or self._hooks.has_undelivered or self._keyed.has_repeated
+        undelivered = self._mail or self._hooks.has_undelivered or self._keyed.has_repeated
         return not (self.open_count or self.buffered_count or undelivered)
 
     @property
     def has_verdicts(self) -> bool:
         """Whether verdicts wait to be taken. May be asked from any thread."""
-        return bool(self._verdict_batches)
+        return bool(self._mail)
 
     @property
     def is_durable(self) -> bool:
         """Whether what verdicts led to is durable: dead letters, and what ``ack`` and ``fail`` emitted."""
-        waits = bool(self._verdict_batches) and not self.is_open  # none is taken before `open` has returned
+        waits = bool(self._mail) and not self.is_open  # none is taken before `open` has returned
         return not (waits or self.buffered_count or self._retries.has_records or self._hooks.has_undelivered)
 
     @property
@@ -264,7 +287,7 @@ class SpoutTask:
                 messages waits to be handed over, or no more may be open, or verdicts come.
             until: By when to stop asking again, as ``time.monotonic()`` counts: a spout may be slow.
         """
-        self._hooks.now_ms = self._parts.clock.now_ms = now_ms
+        self._hooks.now_ms = self._clock.now_ms = now_ms
         self._collector.own_thread = get_ident()
         if not (self.is_open or self._open_again(now_ms)):
             return False
@@ -272,8 +295,10 @@ class SpoutTask:
         self._clock_ms = now_ms
         before = self._collector.row_count
         self._keep_up(now_ms)
-        moved = self._hooks.try_again() | self._take_verdicts(now_ms) | self._keyed.look_again(now_ms)
-        moved |= self._hand_over.due_attempts(now_ms)
+        moved = self._hooks.try_again() | self._take_mail(now_ms)
+        repeated = self._keyed.look_again(now_ms)
+        self._delivery.ack_repeated(repeated, now_ms)
+        moved |= bool(repeated) | self._hand_over.due_attempts(now_ms)
         self._note_changes(self._retries.dependencies.settle(), now_ms)
         if self.may_emit():
             moved |= self._ask(enough, until)
@@ -348,7 +373,7 @@ class SpoutTask:
         enough = min(enough, self._host.inbox.room(enough))
         self.asked_at = monotonic()
         try:
-            self._collector.fill(self.spout.next_tuple, enough, room, self._verdict_batches, until)
+            self._collector.fill(self.spout.next_tuple, enough, room, self._mail, until)
         except EndOfStream:
             self.has_ended = True
         except ConnectorError as error:
@@ -390,7 +415,7 @@ class SpoutTask:
 
     def note_not_asked(self, why: NotAsked, secs: float) -> None:
         """Count the time for which ``next_tuple`` was not called."""
-        self._parts.reporter.add_not_asked(why, secs)
+        self._reporter.add_not_asked(why, secs)
 
     def _has_room(self) -> bool:
         return (
@@ -440,7 +465,7 @@ class SpoutTask:
         Not where the spout remembers a position: it may be changing it. Not where task hooks watch: they are
         called on the spout's thread.
         """
-        return not self.component.remembers and not self._parts.task_hooks.are_there
+        return not self.component.remembers and not self._task_hooks.are_there
 
     def flush_beside(self, now_ms: int) -> bool:
         """On another thread, while ``next_tuple`` does not return: hand over what was emitted before.
@@ -459,29 +484,39 @@ class SpoutTask:
             taken = self._keyed.admitted(taken, now_ms)
         if self.component.retry is None or not self.spout.redelivers:
             return taken
-        return without_spent(taken, self.component.retry.max_attempts, partial(self._given_up.spend, now_ms))
 
-    def _take_verdicts(self, now_ms: int) -> bool:
+        def spend(attempt: Attempt, failure: Failure) -> None:
+            self._given_up.spend(self._hand_over.sequences(1), attempt, failure, now_ms)
+
+        return without_spent(taken, self.component.retry.max_attempts, spend)
+
+    def _take_mail(self, now_ms: int) -> bool:
         moved = False
-        while self._verdict_batches:
-            verdict_batch = self._verdict_batches.popleft()
+        while self._mail:
+            mail = self._mail.popleft()
             moved = True
-            self._judge_dependencies(verdict_batch, now_ms)
-            # One segment at a time: a hook may say that the others are lost.
-            for closed in self._pending.closing(verdict_batch.acked):
-                self._delivery.acked(closed, now_ms)
-            for sequences, failure in verdict_batch.failed:
-                for closed in self._pending.closing(sequences):
-                    self._delivery.failed(closed, failure, now_ms)
-            for letter in verdict_batch.redriven:
-                self._retries.add_redriven(letter, now_ms)
-            self.recovery.run_again(verdict_batch.lost_through, now_ms)
-            self._take_rows(verdict_batch, now_ms)
-            self._refuse_configuration(verdict_batch)
+            if isinstance(mail, VerdictBatch):
+                self._take_verdicts(mail, now_ms)
+            elif isinstance(mail, Redrive):
+                for letter in mail.letters:
+                    self._retries.add_redriven(letter, now_ms)
+            else:
+                self.recovery.run_again(mail.lost_through, now_ms)
         if self._retries.may_record(now_ms):
             self._given_up.record(now_ms)
         self._chunks.release_done()
         return moved
+
+    def _take_verdicts(self, verdict_batch: VerdictBatch, now_ms: int) -> None:
+        self._judge_dependencies(verdict_batch, now_ms)
+        # One segment at a time: a hook may say that the others are lost.
+        for closed in self._pending.closing(verdict_batch.acked):
+            self._delivery.acked(closed, now_ms)
+        for sequences, failure in verdict_batch.failed:
+            for closed in self._pending.closing(sequences):
+                self._delivery.failed(closed, failure, now_ms)
+        self._take_rows(verdict_batch, now_ms)
+        self._refuse_configuration(verdict_batch)
 
     def _judge_dependencies(self, verdict_batch: VerdictBatch, now_ms: int) -> None:
         """Learn what bolts cannot reach, and what works again."""
@@ -496,8 +531,10 @@ class SpoutTask:
     def _note_changes(self, changes: Iterable[Change], now_ms: int) -> None:
         """Let the host log that something is away, or works again."""
         for outage, works in changes:
-            note = self._host.note_recovered if works else self._host.note_away
-            note(self.component.id, self.task, outage, now_ms)
+            if works:
+                self._reporter.note_recovered(outage, now_ms)
+            else:
+                self._reporter.note_away(outage)
 
     def _refuse_configuration(self, verdict_batch: VerdictBatch) -> None:
         """Stop the topology if a bolt says that it cannot work as it is. Its messages stay open.

@@ -35,9 +35,6 @@ class VerdictBatch:
         acked_roots: Roots of acked rows of a DataFrame.
         ids: Message ids of rows with a verdict, of this task and others; empty without an acknowledger.
         left: Message ids of rows that the micro-batch opened and left open.
-        redriven: Dead letters to emit again.
-        lost_through: Number of a chunk. The acker does not know the open messages of chunks up to this one;
-            they are emitted again. -1 for none.
         is_journalled: Whether an earlier run made it.
     """
 
@@ -49,9 +46,29 @@ class VerdictBatch:
     acked_roots: Int64s = field(default_factory=_none)
     ids: Iterable[Payload] = ()
     left: Sequence[pa.RecordBatch] = ()
-    redriven: Sequence[RedrivenLetter] = ()
-    lost_through: int = -1
     is_journalled: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Redrive:
+    """Dead letters that a spout task emits again."""
+
+    letters: Sequence[RedrivenLetter]
+
+
+@dataclass(frozen=True)
+class RunAgain:
+    """Open messages that the acker does not know: a spout task emits them again.
+
+    Attributes:
+        lost_through: The number of the last chunk of such messages; -1: there are none.
+    """
+
+    lost_through: int
+
+
+Mail = VerdictBatch | Redrive | RunAgain
+"""What a spout task is sent by the driver; it reads it in its next step."""
 
 
 def verdict_batches_of(

@@ -54,6 +54,7 @@ from acktree.driver.assembly import journal_of, recovered_log
 from acktree.driver.batch import BatchResults
 from acktree.driver.error_log import ErrorLog
 from acktree.driver.query import ENDED_QUERY
+from acktree.driver.resume import ordering, recover, redrive_ordered, send
 from acktree.driver.run import Run
 from acktree.driver.run_log import RunLog
 from acktree.driver.spout_threads import SpoutThread, Threads
@@ -63,14 +64,13 @@ from acktree.spark.query.operators import carried_by
 from acktree.spark.query.sink import Sink
 from acktree.spark.query.source import InboxReader
 from acktree.spark.query.wire import batch_of
-from acktree.spark.resume import ordering, recover, redrive_ordered, send
 from acktree.tasks.bolts.level import run_level
 from acktree.tasks.plan import Plan
-from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.labels import id_of
 from acktree.tasks.spouts.retries import GivenUpRecord
 from acktree.tasks.spouts.task import SpoutTask
 from acktree.topology.gates import GateSpout
+from tests.unit.tasks.spouts.spout_harness import HostOf
 
 
 class DriverDied(BaseException):
@@ -368,9 +368,9 @@ class Driver:
             self.held.sync, lambda _: {}, self.held.first_batch,
         )  # fmt: skip
         self.supervisor = Supervisor(run, ENDED_QUERY)
-        spout_host = SpoutHost(
-            self.inbox, self.record, lambda *_: None, self.held.reserve,
-            letters_among=self.recorder.letters_among, mark_settled=self.settle, keys=keys.keys,
+        spout_host = HostOf(
+            self.inbox, keys.keys, record=self.record, reserve=self.held.reserve,
+            letters_among=self.recorder.letters_among, mark_settled=self.settle,
         )  # fmt: skip
         [task_id] = topology.components["numbers"].task_ids
         bare = self.plan.topology.components["numbers"]
@@ -380,9 +380,7 @@ class Driver:
         self.gates = run.gates
         if run.gates is not None:
             self._add_gates(run.gates, spout_host, config)
-        self.held.refuse_used_sequences(
-            recover(self.plan, self.inbox, self.journal, self.threads, last_committed, self.held.lost_through)
-        )
+        self.held.refuse_used_sequences(recover(run, last_committed, self.held.lost_through))
         firsts = dict(self.plan.first_sequences)
         acker.forget_before(firsts)
         self.inbox.append_control(ChunkKind.RUN, {"run": self.held.run, "first_sequences": firsts})
@@ -397,7 +395,7 @@ class Driver:
         for log in self.logs.values():
             log.mkdir(parents=True, exist_ok=True)
 
-    def _add_gates(self, passed: GateLog, spout_host: SpoutHost, config: Config) -> None:
+    def _add_gates(self, passed: GateLog, spout_host: HostOf, config: Config) -> None:
         for each in self.topology.spouts:
             if isinstance(each.user_object, GateSpout):
                 gate = copy.deepcopy(each.user_object)

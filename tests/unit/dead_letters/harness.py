@@ -12,10 +12,10 @@ from acktree.spout import Spout
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.failures import failure_of
 from acktree.tasks.plan import Plan
-from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.retries import NO_CHUNK, Attempt, GivenUpRecord
 from acktree.tasks.spouts.task import SpoutTask
-from acktree.tasks.spouts.verdict_batch import VerdictBatch
+from acktree.tasks.spouts.verdict_batch import Redrive, VerdictBatch
+from tests.unit.tasks.spouts.spout_harness import HostOf
 
 BROKEN = failure_of(ValueError("broken"), "sink")
 
@@ -90,10 +90,10 @@ class Harness:
         self.recorder = recorder or DeadLetterRecorder(letters, self.topology, config, on_limit)
         component = self.plan.topology.components["source"]
         self.spout = Fed()
-        spout_host = SpoutHost(
-            self.inbox, self.recorder.record, lambda *error: self.errors.append(error[2].reason),
-            lambda first: first + 1_000, self.recorder.acked, self.recorder.mark_settled,
-            self.recorder.letters_among,
+        spout_host = HostOf(
+            self.inbox, record=self.recorder.record, note_acked=self.recorder.acked,
+            report=lambda *error: self.errors.append(error[2].reason),
+            mark_settled=self.recorder.mark_settled, letters_among=self.recorder.letters_among,
         )  # fmt: skip
         self.task = SpoutTask(
             self.spout, component, component.task_ids[0], self.plan, spout_host, first_sequence
@@ -163,7 +163,7 @@ class Harness:
             self.task.recovery.apply_journalled(verdict_batch, self.now_ms, were_delivered=were_delivered)
 
     def redrive(self, letters):
-        self.task.dispatch(VerdictBatch(redriven=[redriven_letter(letter) for letter in letters]))
+        self.task.dispatch(Redrive([redriven_letter(letter) for letter in letters]))
 
     def open_values(self):
         """What is open, by value."""

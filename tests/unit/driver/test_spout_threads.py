@@ -21,13 +21,13 @@ from acktree.driver.spout_threads import SpoutThread, Threads
 from acktree.errors import CheckpointError, ConnectorError, MisuseError
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts import collector, task
-from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.runs import UnfitMessage
 from acktree.tasks.spouts.task import SpoutTask
 from acktree.tasks.spouts.verdict_batch import VerdictBatch, timed_out
 from acktree.topology.model import Topology
 from tests import in_module
 from tests.unit.checkpoint.inbox_chunks import chunk_of
+from tests.unit.tasks.spouts.spout_harness import HostOf
 
 
 @bolt(outputs=[])
@@ -81,12 +81,7 @@ class Rig:
         [self.task_id] = topology.components["numbers"].task_ids
         self.inbox = FileInbox(folder, -1, config.inbox_max_messages, config.inbox_max_bytes)
         self.reported: list[str] = []
-        spout_host = SpoutHost(
-            self.inbox,
-            lambda records: None,
-            lambda component, task, failure: self.reported.append(failure.reason),
-            lambda first: first + 1000,
-        )
+        spout_host = HostOf(self.inbox, report=lambda _, task, failure: self.reported.append(failure.reason))
         bare = plan.topology.components["numbers"]
         self.task = SpoutTask(spout, bare, self.task_id, plan, spout_host, 0)
         self.changed = threading.Event()
@@ -372,9 +367,9 @@ def test_verdicts_wait_for_the_commit_of_their_micro_batch_and_a_later_one_prove
     threads.dispatch(3)
     assert not run.task.has_verdicts
     threads.hold(5, {run.task_id: run.acked(1)})  # 5 runs, so 4 is committed
-    assert len(run.task._verdict_batches) == 1
+    assert len(run.task._mail) == 1
     threads.dispatch(5)
-    assert len(run.task._verdict_batches) == 2
+    assert len(run.task._mail) == 2
 
 
 def test_a_spout_that_exits_breaks_the_topology_and_is_closed(rig) -> None:

@@ -17,7 +17,7 @@ from acktree import Config, EndOfStream, KeyValueState, Retry, Spout, TopologyBu
 from acktree.core.tracking.verdicts import FailureKind
 from acktree.dataframe_spout import DataFrameSpout
 from acktree.errors import MisuseError, SpoutError
-from acktree.testing import FeederSpout, LocalCluster, local_inbox, local_topology
+from acktree.testing import FeederSpout, LocalCluster, local_host, local_inbox
 from tests.drawn import drawn
 from tests.unit.tasks.bolts.bolt_harness import Calls, CallsByHand, bench, in_a_row
 
@@ -394,7 +394,7 @@ def test_a_spout_that_always_has_another_message_ends_advance_with_its_name(monk
         def next_tuple(self):
             self.collector.emit([1], message_id=1)
 
-    monkeypatch.setattr(local_topology, "_MOST_MESSAGES", 15_000)
+    monkeypatch.setattr(local_host, "_MOST_MESSAGES", 15_000)
     with (
         bench(Calls(lambda bolt, tup, collector: None), feeder=Endless()) as running,
         pytest.raises(SpoutError, match="spout 'source' emitted 20,000 messages at one moment"),
@@ -403,7 +403,7 @@ def test_a_spout_that_always_has_another_message_ends_advance_with_its_name(monk
 
 
 def test_what_is_emitted_at_one_moment_is_counted_anew_when_the_clock_moves(monkeypatch):
-    monkeypatch.setattr(local_topology, "_MOST_MESSAGES", 100)
+    monkeypatch.setattr(local_host, "_MOST_MESSAGES", 100)
     with bench(Calls(lambda bolt, tup, collector: None)) as running:
         for first in range(0, 400, 80):
             running.feed(*range(first, first + 80))

@@ -35,6 +35,7 @@ from acktree.driver.handle import SubmittedTopology
 from acktree.driver.query import Query
 from acktree.driver.run import Run
 from acktree.driver.run_log import RunLog
+from acktree.driver.spout_host import DriverHost
 from acktree.driver.spout_threads import SpoutThread, Threads
 from acktree.driver.supervisor import Supervisor
 from acktree.driver.ticks import Ticks
@@ -42,7 +43,6 @@ from acktree.driver.total_counts import TotalCounts
 from acktree.tasks.acker import Acker
 from acktree.tasks.payloads import no_payloads
 from acktree.tasks.plan import Plan
-from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.task import SpoutTask
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from acktree.testing.local_levels import LocalLevels
@@ -143,16 +143,8 @@ class Started:
             close_door=self.door.close, leave_door=self.door.leave,
             described=numbered.describe(2), log=RunLog(name), keys=KeyLog(plan), traces=traces,
         )  # fmt: skip
-        host = SpoutHost(
-            inbox,
-            recorder.record,
-            self._report,
-            self.held.reserve,
-            note_emitted=traces.emitted,
-            note_recovered=self.run.log.recovered,
-            trace_rate=lambda: traces.rate,
-            watched=lambda: self.run.watched.names,
-        )
+        host = DriverHost(self.run, recorder)
+        vars(host)["report"] = self._report
         for spout in numbered.spouts:
             for task_id in spout.task_ids:
                 bare = plan.topology.components[spout.id]

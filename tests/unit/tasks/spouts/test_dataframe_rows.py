@@ -29,11 +29,10 @@ from acktree.tasks.plan import Plan
 from acktree.tasks.spouts import dataframe as dataframe_task
 from acktree.tasks.spouts.dataframe import DataFrameTask
 from acktree.tasks.spouts.dependencies import FEW
-from acktree.tasks.spouts.host import SpoutHost
-from acktree.tasks.spouts.verdict_batch import VerdictBatch, timed_out, verdict_batches_of
+from acktree.tasks.spouts.verdict_batch import Redrive, VerdictBatch, timed_out, verdict_batches_of
 from tests.unit.checkpoint.commits import Commits
 from tests.unit.tasks.bolts.bolt_harness import Calls, CallsByHand, in_a_row
-from tests.unit.tasks.spouts.spout_harness import Inbox, replace_in_host
+from tests.unit.tasks.spouts.spout_harness import HostOf, Inbox, replace_in_host
 
 
 class Frame:
@@ -71,9 +70,10 @@ class Line:
         self.inbox, self.letters, self.stores = Parking(), [], {}
         self.counters, self.errors, self.now_ms = Counters(), [], 0
         component = self.plan.topology.components["source"]
-        spout_host = SpoutHost(
-            self.inbox, self.record, lambda *noted: self.errors.append(noted), lambda first: first + 99
-        )
+        spout_host = HostOf(
+            self.inbox, record=self.record, report=lambda *noted: self.errors.append(noted),
+            reserve=lambda first: first + 99,
+        )  # fmt: skip
         self.number = component.task_ids[0]
         self.task = DataFrameTask(spout, component, self.number, self.plan, spout_host, 0, self.inbox)
         self.batch_id, self.ran = 0, set()
@@ -227,7 +227,7 @@ def test_a_row_that_is_given_up_at_once_is_a_dead_letter_and_can_be_sent_again()
     line.feed(0, 1, 3)
     (letter,) = line.letters
     assert (letter.values, letter.reason, letter.attempts) == ([1, "k1"], "ValueError: 1", 1)
-    line.task.dispatch(VerdictBatch(redriven=[redriven_letter(letter)]))
+    line.task.dispatch(Redrive([redriven_letter(letter)]))
     line.feed()
     assert len(line.letters) == 2  # it failed again
     assert line.task.is_idle
@@ -332,7 +332,7 @@ def test_parked_rows_wait_again_after_a_restart_but_for_those_that_were_sent():
     again = Line(CallsByHand(judges), Retry(max_attempts=9, backoff_secs=(5, 5), jitter=False))
     again.inbox.chunks, again.inbox.parked = dict(line.inbox.chunks), list(line.inbox.parked)
     chunk = Chunk.from_bytes(line.inbox.chunks[parked])
-    again.task.recovery._tried_again[int(chunk.sequences[0])] = (
+    again.task._retries.earlier.tried_again[int(chunk.sequences[0])] = (
         9  # an earlier run sent the first of them again
     )
     again.task.recover_parked(parked, chunk, 100)

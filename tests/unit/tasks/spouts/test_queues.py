@@ -13,7 +13,7 @@ from acktree.errors import ConnectorError, MisuseError, SpoutError
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.spouts.retries import RedrivenLetter
 from acktree.tasks.spouts.upkeep import LONGEST_PAUSE_MS
-from acktree.tasks.spouts.verdict_batch import VerdictBatch
+from acktree.tasks.spouts.verdict_batch import Redrive, VerdictBatch
 from tests.unit.tasks.spouts.spout_harness import BROKEN, Harness, Source, emits, raises
 
 GONE = ConnectorError("the connection is gone", "queue 'q'", "see whether the server runs", can_retry=True)
@@ -93,7 +93,7 @@ def test_a_message_that_is_lost_after_it_was_given_up_is_no_dead_letter():
 def test_a_dead_letter_that_is_tried_again_is_not_the_queues_to_lose():
     harness = Harness(Source(emits(("x", "a"))))
     values = pa.record_batch({"value": ["again"]})
-    harness.task.dispatch(VerdictBatch(redriven=[RedrivenLetter(7, "default", values)]))
+    harness.task.dispatch(Redrive([RedrivenLetter(7, "default", values)]))
     harness.run(2)
     harness.spout.collector.lost()
     assert harness.task.open_count == 1
@@ -254,9 +254,7 @@ def test_what_the_queue_keeps_is_no_dead_letter_of_ours():
     harness.verdict(failed=[0])
     assert spout.delivered() == [("fail", "a", "ValueError: broken", 1, True)]
     assert harness.letters == []
-    harness.task.dispatch(
-        VerdictBatch(redriven=[RedrivenLetter(7, "default", pa.record_batch({"value": ["again"]}))])
-    )
+    harness.task.dispatch(Redrive([RedrivenLetter(7, "default", pa.record_batch({"value": ["again"]}))]))
     harness.run()
     harness.verdict(failed=[1])
     assert len(harness.letters) == 1

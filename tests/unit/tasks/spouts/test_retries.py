@@ -12,8 +12,9 @@ from acktree.core.data.values import decode_rows
 from acktree.core.ids import root_ids
 from acktree.dead_letters.conversion import letter_of, redriven_letter
 from acktree.errors import DeadLetterLimitError
+from acktree.tasks.spouts.keys import Keys
 from acktree.tasks.spouts.retries import Retries
-from acktree.tasks.spouts.verdict_batch import VerdictBatch
+from acktree.tasks.spouts.verdict_batch import Redrive
 from tests.unit.tasks.spouts.spout_harness import Harness, Source, emits, replace_in_host
 
 
@@ -177,7 +178,7 @@ def test_a_redriven_letter_is_a_first_attempt_whose_source_gets_no_verdict():
     harness.verdict(failed=[0])
     delivered = harness.spout.delivered()
     harness.now_ms = 9_000
-    harness.task.dispatch(VerdictBatch(redriven=[redriven_letter(harness.letters[0])]))
+    harness.task.dispatch(Redrive([redriven_letter(harness.letters[0])]))
     assert harness.run() == [[("x",)]]
     chunk = harness.chunk(1)
     assert (chunk.attempts.tolist(), chunk.first_emitted_ms.tolist(), chunk.sequences.tolist()) == (
@@ -196,7 +197,7 @@ def test_a_redriven_letter_that_fails_for_good_is_a_letter_again(retry):
     harness.run()
     harness.verdict(failed=[0])
     again = Harness(Source(), retry)
-    again.task.dispatch(VerdictBatch(redriven=[redriven_letter(harness.letters[0])]))
+    again.task.dispatch(Redrive([redriven_letter(harness.letters[0])]))
     again.run()
     again.verdict(failed=[0])
     assert again.spout.delivered() == []
@@ -210,7 +211,7 @@ def test_redriven_letters_and_own_messages_are_distinguished_in_one_verdict():
     )
     harness.run()
     letter = replace(redriven_letter(letter_of(record_of("z"), harness.topology, 4)), letter_id=4)
-    harness.task.dispatch(VerdictBatch(redriven=[letter]))
+    harness.task.dispatch(Redrive([letter]))
     harness.run()
     harness.verdict(failed=[0, 1, 2])
     assert sorted(decode_rows(harness.chunk(max(harness.inbox.chunks)).values)) == [("x",), ("y",), ("z",)]
@@ -242,7 +243,7 @@ def test_equal_due_times_keep_the_order_of_the_data():
 
 
 def test_an_empty_table_waits_for_nothing():
-    retries = Retries(None)
+    retries = Retries(None, Keys())
     assert (len(retries), retries.due_ms(), retries.oldest_ms(), retries.take_due(10**12)) == (
         0,
         None,

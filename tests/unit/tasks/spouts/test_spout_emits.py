@@ -18,7 +18,7 @@ from acktree.core.data.values import decode_rows
 from acktree.dead_letters.conversion import redriven_letter
 from acktree.errors import MisuseError
 from acktree.tasks.spouts.collector import SpoutCollector
-from acktree.tasks.spouts.verdict_batch import VerdictBatch
+from acktree.tasks.spouts.verdict_batch import Redrive
 from tests.unit.tasks.bolts.bolt_harness import Calls
 from tests.unit.tasks.spouts.spout_harness import Harness, Source, emits
 
@@ -107,7 +107,7 @@ def test_a_direct_message_goes_to_the_task_that_was_named_in_every_attempt_and_w
     harness.verdict(failed=[0, 2])  # b's second attempt, a's first
     harness.run()
     (letter,) = harness.letters
-    harness.task.dispatch(VerdictBatch(redriven=[redriven_letter(letter)]))
+    harness.task.dispatch(Redrive([redriven_letter(letter)]))
     harness.run()
     sent = [
         (value, task)

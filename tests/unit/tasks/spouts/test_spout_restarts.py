@@ -12,7 +12,7 @@ from acktree import IterableSpout, Retry
 from acktree.core import durable
 from acktree.core.data.values import decode_rows
 from acktree.tasks.spouts.retries import RedrivenLetter
-from acktree.tasks.spouts.verdict_batch import VerdictBatch
+from acktree.tasks.spouts.verdict_batch import Redrive, VerdictBatch
 from tests.unit.tasks.spouts.spout_harness import BROKEN, Harness
 
 
@@ -124,7 +124,7 @@ def test_a_redriven_letter_is_open_after_a_restart_until_it_has_its_verdict():
     letters = [
         RedrivenLetter(number, "default", pa.record_batch({"value": ["again"]})) for number in (7, 8, 9)
     ]
-    harness.task.dispatch(VerdictBatch(redriven=letters))
+    harness.task.dispatch(Redrive(letters))
     harness.run()  # all in one chunk, which stays while one of them is open
     again = restarted(harness, None)
     assert [again.task.has_open_letter(number) for number in (7, 8, 9)] == [True, True, True]

@@ -15,7 +15,7 @@ from acktree.core.tracking.sampling import is_sampled
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.retries import RedrivenLetter
 from acktree.tasks.spouts.trace_marks import TraceMarks
-from acktree.tasks.spouts.verdict_batch import VerdictBatch
+from acktree.tasks.spouts.verdict_batch import Redrive, VerdictBatch
 from acktree.testing import FeederSpout, LocalCluster
 from tests.unit.tasks.spouts.spout_harness import BROKEN, Harness, Source, emits
 
@@ -118,10 +118,10 @@ def test_a_task_emits_within_its_bound_and_dead_letters_that_are_sent_again_take
     )
     values = pa.record_batch({"value": ["again"]})
     harness.run()
-    harness.task.dispatch(VerdictBatch(redriven=[RedrivenLetter(7, "default", values)]))
+    harness.task.dispatch(Redrive([RedrivenLetter(7, "default", values)]))
     harness.run()
     harness.now_ms += 5_000  # the bucket is full again
-    harness.task.dispatch(VerdictBatch(redriven=[RedrivenLetter(8, "default", values)]))
+    harness.task.dispatch(Redrive([RedrivenLetter(8, "default", values)]))
     harness.run()
     chunks = [harness.chunk(number) for number in range(3)]
     assert [len(chunk) for chunk in chunks] == [1_000, 1, 1]

@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import partial
 from threading import Event
 
 from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.inbox_files import ChunkKind
 from acktree.checkpoint.journal import Journal
-from acktree.core.stats.numbers import ReportedError
-from acktree.core.tracking.verdicts import Failure
 from acktree.dead_letters.conversion import redriven_letter, refuse_foreign_letters
 from acktree.dead_letters.letter import DeadLetter
 from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.dead_letters.store import DeadLetters
-from acktree.driver.error_log import ErrorLog
 from acktree.driver.run import Run
+from acktree.driver.spout_host import DriverHost
 from acktree.driver.spout_threads import SpoutThread, Threads, now_ms
 from acktree.errors import MisuseError
 from acktree.logs import logger
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.dataframe import DataFrameTask
-from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.task import SpoutTask
-from acktree.tasks.spouts.verdict_batch import VerdictBatch, timed_out, verdict_batches_of
+from acktree.tasks.spouts.verdict_batch import RunAgain, timed_out, verdict_batches_of
 from acktree.topology.gates import GateSpout
 from acktree.topology.model import Topology
 
@@ -39,14 +35,7 @@ log = logger("acktree")
 def add_spouts(topology: Topology, run: Run, recorder: DeadLetterRecorder) -> None:
     """Make the thread of each spout task; none is started."""
     plan, held, config = run.plan, run.checkpoint, run.plan.config
-    spout_host = SpoutHost(
-        run.inbox, recorder.record, _reporter(run.errors), held.reserve, recorder.acked,
-        partial(_settle, recorder, held), recorder.letters_among, run.threads.wake_task, run.log.failed,
-        run.traces.emitted, run.log.recovered, run.log.away, run.log.overwritten,
-        trace_rate=lambda: run.traces.rate, max_traces_per_sec=plan.max_traces_per_sec,
-        max_retries_traced_per_sec=plan.max_retries_traced_per_sec, watched=lambda: run.watched.names,
-        keys=run.keys.keys,
-    )  # fmt: skip
+    spout_host = DriverHost(run, recorder)
     for spout in topology.spouts:
         bare = plan.topology.components[spout.id]
         for task_id in spout.task_ids:
@@ -141,31 +130,13 @@ def _is_settled(letter: DeadLetter, ordered_ms: int) -> bool:
     return letter.settled_ms is not None and letter.settled_ms >= ordered_ms
 
 
-def _settle(recorder: DeadLetterRecorder, held: Checkpoint, ids: Sequence[int], now_ms: int) -> None:
-    recorder.mark_settled(ids, now_ms)
-    held.drop_settled(ids)
-
-
-def _reporter(errors: ErrorLog) -> Callable[[str, int, Failure], None]:
-    def report(component: str, task: int, failure: Failure) -> None:
-        errors.add(ReportedError(component, task, failure.reason, now_ms(), failure.traceback))
-
-    return report
-
-
-def recover(
-    plan: Plan,
-    inbox: FileInbox,
-    journal: Journal | None,
-    threads: Threads,
-    last_committed: int,
-    lost_through: int = -1,
-) -> int:
+def recover(run: Run, last_committed: int, lost_through: int = -1) -> int:
     """Take up what an earlier run left: positions, and messages that no queue brings back.
 
     Returns:
         The last sequence of a message that is there; -1 for none.
     """
+    inbox, journal, threads = run.inbox, run.journal, run.threads
     last_sequence = -1
     keeping = {task: thread for task, thread in threads.by_task.items() if not thread.task.spout.redelivers}
     for number, chunk in inbox.recovered():
@@ -183,9 +154,9 @@ def recover(
     for number, chunk in inbox.recovered(ChunkKind.PARK):
         dataframe_task(threads, chunk.task).recover_parked(number, chunk, now_ms())
     if journal is not None:
-        _apply_journal(plan, inbox, journal, keeping)
+        _apply_journal(run.plan, inbox, journal, keeping)
     for thread in keeping.values():
-        thread.task.dispatch(VerdictBatch(lost_through=lost_through))  # after the journalled verdicts
+        thread.task.dispatch(RunAgain(lost_through))  # after the journalled verdicts
     for thread in threads.by_task.values():
         thread.dispatch(None, last_committed)  # delivered by the first step
     return last_sequence

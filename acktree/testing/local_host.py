@@ -1,0 +1,151 @@
+"""What ``LocalCluster`` does for its spout tasks, and what it watches while its clock stands."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from acktree.core.spouts.pending import MessageIds
+from acktree.core.stats.numbers import ReportedError
+from acktree.core.tracking.verdicts import Failure
+from acktree.dead_letters.recorder import DeadLetterRecorder
+from acktree.driver.error_log import ErrorLog
+from acktree.errors import SpoutError
+from acktree.tasks.chunk import Chunk
+from acktree.tasks.spouts.host import Inbox, SpoutHost
+from acktree.tasks.spouts.keys import Keys
+from acktree.tasks.spouts.labels import id_of
+from acktree.tasks.spouts.retries import GivenUpRecord
+from acktree.tasks.spouts.watched_ids import WatchedIds, WatchedNames
+from acktree.texts import short_repr
+from acktree.traces.recorder import TraceRecorder
+
+__all__ = ["LocalHost", "Moment"]
+
+_RESERVED: Final = 1 << 28
+_MOST_FAILURES: Final = 100
+"""How often a message of a spout without a ``Retry`` may fail while the clock stands."""
+_MOST_MESSAGES: Final = 1_000_000
+"""How many messages may be emitted while the clock stands."""
+
+
+@dataclass
+class Moment:
+    """What happens while the clock stands.
+
+    Attributes:
+        now_ms: The time.
+        emitted: How many messages were emitted, by spout.
+        restless: The error of a spout that does not rest before the clock moves.
+    """
+
+    now_ms: int = 0
+    emitted: Counter[str] = field(default_factory=Counter)
+    restless: SpoutError | None = None
+    _failures: Counter[tuple[str, object]] = field(default_factory=Counter)
+
+    def count(self, chunks: Iterable[Chunk]) -> None:
+        """Count the messages that were emitted."""
+        for chunk in chunks:
+            self.emitted[chunk.component] += len(chunk)
+        if self.emitted.total() >= _MOST_MESSAGES:
+            ((spout, count),) = self.emitted.most_common(1)
+            self.restless = SpoutError(
+                f"spout {spout!r} emitted {count:,} messages at one moment of the clock, and has more",
+                f"LocalCluster.advance(), clock at {self.now_ms} ms",
+                "let next_tuple return without an emit now and then: raise EndOfStream, "
+                "or emit by context.now_ms(); feed a large input in parts, with an advance() after each",
+            )
+
+    def note_failed(self, spout: str, message_ids: Iterable[object], failure: Failure) -> None:
+        """Count failures of messages of a spout that decides itself whether they are tried again."""
+        for message_id in message_ids:
+            with suppress(TypeError):  # an id that is not hashable is not counted
+                self._failures[spout, message_id] += 1
+                if self._failures[spout, message_id] >= _MOST_FAILURES:
+                    self.restless = SpoutError(
+                        f"message {short_repr(id_of(message_id))} of spout {spout!r} failed {_MOST_FAILURES} "
+                        f"times at one moment of the clock, at last with: {failure.reason:.300}",
+                        f"LocalCluster.advance(), clock at {self.now_ms} ms",
+                        "give the spout a Retry, which waits before the next attempt and gives up in the "
+                        "end; or let its fail() do so",
+                    )
+
+
+class LocalHost(SpoutHost):
+    """The host of all spout tasks of a topology in a ``LocalCluster``. It has no earlier run and no log."""
+
+    def __init__(
+        self,
+        inbox: Inbox,
+        keys: Keys,
+        *,
+        errors: ErrorLog,
+        recorder: DeadLetterRecorder,
+        traces: TraceRecorder,
+        watched: WatchedIds,
+        moment: Callable[[], Moment],
+    ) -> None:
+        """Use the parts of a topology.
+
+        Args:
+            inbox: As the attribute.
+            keys: As the attribute.
+            errors: Takes what user code raises.
+            recorder: Takes dead letters.
+            traces: Takes traced messages.
+            watched: The messages that operators watch.
+            moment: Returns the present moment of the clock.
+        """
+        super().__init__(inbox, keys)
+        self._errors, self._recorder, self._traces = errors, recorder, traces
+        self._watched, self._moment = watched, moment
+
+    def record(self, records: Sequence[GivenUpRecord]) -> None:
+        """Keep dead letters in memory."""
+        self._recorder.record(records)
+
+    def report(self, component: str, task: int, failure: Failure) -> None:
+        """Keep an error of user code."""
+        now_ms = self._moment().now_ms
+        self._errors.add(ReportedError(component, task, failure.reason, now_ms, failure.traceback))
+
+    def reserve(self, first: int) -> int:
+        """There is no later run."""
+        return first + _RESERVED
+
+    def mark_settled(self, letters: Sequence[int], now_ms: int) -> None:
+        """The redrive of these dead letters is finished."""
+        self._recorder.mark_settled(letters, now_ms)
+
+    def note_acked(self, component: str, count: int, now_ms: int) -> None:
+        """Count acked messages: the limit of dead letters is a share of them."""
+        self._recorder.acked(component, count, now_ms)
+
+    def note_failed(
+        self,
+        component: str,
+        count: int,
+        named: Iterable[tuple[object, int]],
+        failure: Failure,
+        most_attempts: int | None,
+    ) -> None:
+        """Count failures of messages without a ``Retry``."""
+        del count
+        if most_attempts is None:
+            self._moment().note_failed(component, (message_id for message_id, _ in named), failure)
+
+    def note_emitted(self, chunk: Chunk, message_ids: MessageIds, parents: Mapping[int, str]) -> None:
+        """Record those messages of a chunk that are traced."""
+        self._traces.emitted(chunk, message_ids, parents)
+
+    def trace_rate(self) -> float:
+        """The share that the configuration or an order has set."""
+        return self._traces.rate
+
+    def watched(self) -> WatchedNames | None:
+        """The messages that operators watch now."""
+        return self._watched.names
