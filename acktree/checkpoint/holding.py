@@ -20,6 +20,8 @@ _BEFORE_A_RUN: Final = frozenset({"lock", "driver.log", "control.json", "spark"}
 """What may be in a checkpoint before its first run: `acktree submit` opens the log first, and a driver that
 was killed while it started may have made Spark's folder."""
 
+_LOCKS: Final = Path("/proc/locks")
+
 
 def sign_lock(lock: int, disk: Disk) -> None:
     """Write into the lock's open file who holds it, for the error that a second driver gets."""
@@ -59,6 +61,19 @@ def holder_in(lock: Path, disk: Disk) -> str:
         return f"process {said['pid']} on {said['host']}, since {said['since']}"
     except (OSError, ValueError, TypeError, KeyError):  # it is being written, or an older acktree wrote it
         return "a process that has not said who it is"
+
+
+def is_held(checkpoint: Path) -> bool:
+    """Whether a process of this machine holds the lock of a checkpoint, which is not taken for that.
+
+    False too where the system does not tell: it is Linux that does, and not on every file system.
+    """
+    try:
+        lock = (checkpoint / "lock").stat()
+        listed = _LOCKS.read_text()
+    except OSError:
+        return False
+    return f" {os.major(lock.st_dev):02x}:{os.minor(lock.st_dev):02x}:{lock.st_ino} " in listed
 
 
 def warn_of_other_files(folder: Path, disk: Disk) -> None:

@@ -6,6 +6,7 @@ import time
 from argparse import ArgumentTypeError, Namespace
 from dataclasses import replace
 
+from acktree.checkpoint.holding import is_held
 from acktree.cli.answers import Answer, Commands, door_of, new_command, seconds, secs_up_to, table
 from acktree.errors import AcktreeError, ConfigError
 from acktree.log_levels import level_number
@@ -14,7 +15,6 @@ from acktree.ui.client import DoorClient, Found, NobodyRunsError, find, status_o
 from acktree.ui.log_levels import MOST_SECS
 from acktree.ui.order_log import CLI
 from acktree.ui.places import Entry, entries
-from acktree.ui.stopped import is_held
 
 __all__ = ["add_to"]
 

@@ -14,6 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
+from acktree.checkpoint.holding import is_held
 from acktree.cli.answers import DONE, FAILED, Answer, Commands, new_command
 from acktree.cli.checks import Check, component_checks, data_of, free_space, line_of
 from acktree.cli.requirements import Requirement, fits, python_range, requirements
@@ -22,7 +23,6 @@ from acktree.errors import AcktreeError, ConfigError
 from acktree.ui.client import Found, find, found_topologies
 from acktree.ui.observer import own_version
 from acktree.ui.places import runtime_folder
-from acktree.ui.stopped import is_held
 
 __all__ = ["add_to"]
 

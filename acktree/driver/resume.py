@@ -104,7 +104,11 @@ def redrive_ordered(held: Checkpoint, letters: DeadLetters) -> None:
         each for each, at_ms in ordered.items() if each in found and not _is_settled(found[each], at_ms)
     ]
     sent = _redrive(letters, waiting)
-    log.info("dead letters: %d are sent again, of %d that were ordered", sent, len(ordered))
+    log.info(
+        "dead letters: of %d that were ordered to be sent again %d are sent now, %d are under way, "
+        "%d are settled or gone",
+        len(ordered), sent, len(waiting) - sent, len(ordered) - len(waiting),
+    )  # fmt: skip
     if not held.has_ended:
         held.keep_redrive(waiting)
 

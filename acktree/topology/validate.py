@@ -312,7 +312,7 @@ def _checked_stream(each: Declared, written: Input, source: Component) -> str:
     what = (
         f"{each.owner} reads stream {written.stream!r:.60} of {source.id!r}, which declares only {declared}"
     )
-    fix = f"{nearest(written.stream, source.streams)} If not, add the stream to {class_name}.outputs"
+    fix = f"{nearest(written.stream, source.streams)}; or add the stream to {class_name}.outputs"
     raise each.mistake(what, fix, written)
 
 

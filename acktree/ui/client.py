@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
 
+from acktree.checkpoint.holding import holder_in, is_held
 from acktree.checkpoint.location import location_of
 from acktree.errors import AcktreeError, ConfigError, nearest
+from acktree.private_files import DISK
 from acktree.private_urls import masked_place
 from acktree.processes import is_alive
 from acktree.ui.order_log import BY, SOCKET
@@ -350,6 +352,13 @@ def nobody_runs(
     kept = "" if entry.folder is None else "; its last numbers: acktree stats"
     last = Found(entry, entry.folder, is_running=False).last_snapshot()
     why = f"process {entry.pid} is gone or has stopped it"
+    if entry.folder is not None and is_held(entry.folder):
+        holder = holder_in(entry.folder / "lock", DISK)
+        return NobodyRunsError(
+            f"topology {entry.topology!r} is starting or stopping: {holder}, holds its checkpoint",
+            entry.checkpoint,
+            "try again in some seconds; its log says what it does",
+        )
     if last is not None and last.id == entry.id and last.status == "FAILED":
         why = f"an error has stopped it: {last.stopped_by}"
     return NobodyRunsError(

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -23,23 +21,8 @@ from acktree.ui.client import Found, nobody_runs
 from acktree.ui.history_store import FILE, IN_MEMORY, HistoryStore
 
 __all__ = [
-    "LETTER_ORDERS", "history_of", "is_held", "letters_of", "order_redrive", "redrives_ordered", "traces_of",
+    "LETTER_ORDERS", "history_of", "letters_of", "order_redrive", "redrives_ordered", "traces_of",
 ]  # fmt: skip
-
-_LOCKS: Final = Path("/proc/locks")
-
-
-def is_held(checkpoint: Path) -> bool:
-    """Whether a process of this machine holds the lock of a checkpoint, which is not taken for that.
-
-    False too where the system does not tell: it is Linux that does, and not on every file system.
-    """
-    try:
-        lock = (checkpoint / "lock").stat()
-        listed = _LOCKS.read_text()
-    except OSError:
-        return False
-    return f" {os.major(lock.st_dev):02x}:{os.minor(lock.st_dev):02x}:{lock.st_ino} " in listed
 
 
 def traces_of(found: Found) -> Traces:

@@ -227,7 +227,7 @@ BREAKS: Final[Mapping[str, Break]] = {
     "forget-retry": Break(
         "a failed message that waited for its next attempt is tried again after a restart",
         Recovery,
-        "decide",
+        "_decide",
         _nothing,
     ),
     "forget-next-attempt": Break(

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from acktree.checkpoint.folder import Checkpoint
 from acktree.cli.main import main
 from acktree.private_files import Disk
 from acktree.ui.client import find
@@ -158,6 +159,21 @@ def test_of_a_stale_socket_each_order_says_one_line_with_3(tmp_path):
         write_entry(entry, file, Disk())
     assert said_of_nobody(entry) == {(3, *nobody(entry))}
     assert run("stats T", "numbers")[0] == 0  # its last numbers
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_while_a_driver_starts_each_order_says_so_and_nothing_of_the_run_before(tmp_path):
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "cp")], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    (entry,) = entries()
+    held = Checkpoint(tmp_path / "cp")  # the next driver has it, and its door is not open yet
+    try:
+        [(code, what, where, fix)] = said_of_nobody(entry)
+    finally:
+        held.close()
+    starts = f"topology 'numbers' is starting or stopping: process {os.getpid()} on {socket.gethostname()}"
+    assert (code, what.split(", since")[0], where) == (3, starts, entry.checkpoint)
+    assert fix == "try again in some seconds; its log says what it does"
 
 
 def test_a_name_and_a_url_that_there_are_not_are_refused_with_1_and_the_nearest():
