@@ -277,6 +277,7 @@ class SpoutOutputCollector(ABC):
         *,
         attempts: Sequence[int] | NDArray[integer[Any]] | None = None,
         keys: Sequence[str | bytes | int | None] | NDArray[Any] | pa.Array | None = None,
+        labels: Sequence[str | None] | NDArray[Any] | pa.Array | None = None,
     ) -> None:
         """Emit each row of a batch as a message, with no Python object per row.
 
@@ -291,6 +292,7 @@ class SpoutOutputCollector(ABC):
             stream: A stream of ``outputs``.
             attempts: The number of this delivery of each row, as ``attempt`` of ``emit``. None: 1.
             keys: The key of each row, as ``key`` of ``emit``, or None in its place. None: no keys.
+            labels: The label of each row, as ``label`` of ``emit``, likewise.
 
         Raises:
             MisuseError: As ``emit``, for other columns, for types that Arrow cannot write and read, for a

@@ -34,6 +34,7 @@ from acktree.tasks.spouts.labels import Labelled, id_of
 from acktree.tasks.spouts.retries import NO_CHUNK, Attempt, Redriven, RedrivenLetter, concat_rows
 from acktree.tasks.spouts.task import SpoutTask
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
+from acktree.texts import kept_label
 from acktree.topology.model import Component
 
 _OF_EARLIER_RUN: Final = "what was away in the earlier run"
@@ -209,7 +210,18 @@ class DataFrameTask(SpoutTask):
         if not self._id_columns:
             return Redriven(NO_CHUNK)
         message_id, (digest, _) = _ids_in(values.select(self._id_columns))[0], self._key(values)
-        return Labelled(message_id, "", digest) if digest else message_id
+        label = self._label(values)
+        return Labelled(message_id, label, digest) if label or digest else message_id
+
+    def _label(self, values: pa.RecordBatch) -> str:
+        """The label of a row; empty for none."""
+        if self.component.label_column is None:
+            return ""
+        fields = self.component.streams[DEFAULT_STREAM].fields
+        value = _value(values.column(fields.index(self.component.label_column)), 0)
+        if isinstance(value, bytes):
+            value = value.decode(errors="backslashreplace")
+        return "" if value is None else kept_label(str(value))
 
     def _key(self, values: pa.RecordBatch) -> tuple[bytes, bool]:
         """The digest of the key of a row, empty for none; and whether it is refused."""
