@@ -237,8 +237,7 @@ class SpoutOutputCollector(ABC):
                 message whose key was ACKED within ``Config(key_retention_secs=...)`` is acked at once, and
                 does not run. While another one with its key is open, it waits: if that one is ACKED, it is
                 acked too; if that one is given up, or fails without a ``Retry``, it runs in its place. A key
-                belongs to one spout. A spout with ``redelivers = False`` does not let messages wait: they
-                run, and pass no gate if the other one is ACKED first. None: no key.
+                belongs to one spout. None: no key.
 
         Raises:
             MisuseError: Undeclared stream, wrong number of values, a value or id that cannot be encoded, a

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -42,13 +42,6 @@ _AT_ONCE: Final = 10_000
 """The most rows that are given up and recorded together: each holds its values in memory until then."""
 
 
-class ParkingInbox(Protocol):
-    """An inbox that also keeps what shall not run yet."""
-
-    def park(self, chunk: Chunk) -> int:
-        """Keep a chunk until it is released, without running it; durable when this returns its number."""
-
-
 @dataclass(frozen=True)
 class _Parked:
     """A failed row on its way to its next attempt."""
@@ -71,11 +64,10 @@ class DataFrameTask(SpoutTask):
         plan: Plan,
         spout_host: SpoutHost,
         first_sequence: int,
-        parking: ParkingInbox,
     ) -> None:
         """Take the verdicts of a DataFrame's rows."""
         super().__init__(spout, component, task, plan, spout_host, first_sequence)
-        self._parking, self._acknowledger = parking, spout.acknowledger
+        self._acknowledger = spout.acknowledger
         fields = component.streams[DEFAULT_STREAM].fields
         self._parked: set[int] = set()  # roots of rows that an earlier run parked before it died
         self._id_columns = [fields.index(name) for name in spout.id_columns]
@@ -195,7 +187,7 @@ class DataFrameTask(SpoutTask):
             retry_of=np.array([one.root for one in parked], dtype=np.int64),
             message_ids=durable.dumps([one.message_id for one in parked]),
         )
-        number = self._parking.park(chunk)
+        number = self._host.inbox.append([], [chunk])
         self._chunks.keep(number, DEFAULT_STREAM)
         for row, one in enumerate(parked):
             attempt = Attempt(one.message_id, number, row, first + row, 1, now_ms, DEFAULT_STREAM)

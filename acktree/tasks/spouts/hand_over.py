@@ -7,6 +7,7 @@ its verdicts find it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from acktree.core import durable
 from acktree.core.ids import Int32s, root_ids
 from acktree.core.spouts.pending import MessageIds
 from acktree.tasks.chunk import Chunk
+from acktree.tasks.spouts.keyed_messages import KeyedMessages
 from acktree.tasks.spouts.parts import SpoutParts
 from acktree.tasks.spouts.retries import Payloads
 from acktree.tasks.spouts.runs import Run, runs_together
@@ -26,15 +28,17 @@ __all__ = ["HandOver"]
 class HandOver:
     """Makes chunks of one spout task's messages, and appends them to the inbox."""
 
-    def __init__(self, parts: SpoutParts, first_sequence: int) -> None:
+    def __init__(self, parts: SpoutParts, keyed: KeyedMessages, first_sequence: int) -> None:
         """Reserve the first block of sequences.
 
         Args:
+            parts: What the task is made of.
+            keyed: The messages that wait for their keys.
             first_sequence: The first sequence of this run.
         """
         self._spout, self._component, self._task = parts.spout, parts.component, parts.task
         self._host, self._chunks, self._retries = parts.host, parts.chunks, parts.retries
-        self._hooks, self._reporter = parts.task_hooks, parts.reporter
+        self._hooks, self._reporter, self._keyed = parts.task_hooks, parts.reporter, keyed
         self._roots_of = parts.recovery.roots_of
         self._next_sequence = first_sequence
         self._reserved = parts.host.reserve(first_sequence)
@@ -66,7 +70,7 @@ class HandOver:
         return self._marks.put_on(attempts, message_ids, names, now_ms)
 
     def emitted(self, taken: Sequence[Run], position: bytes, now_ms: int) -> bool:
-        """Hand over what the spout emitted. True if there was anything.
+        """Hand over what the spout emitted, and what waits for its key. True if there was anything.
 
         Args:
             taken: What it emitted.
@@ -74,19 +78,27 @@ class HandOver:
             now_ms: The time.
         """
         runs = [part for run in runs_together(taken) for part in run.cut(self._host.inbox.chunk_rows)]
-        if not runs:
+        waiting = self._keyed.take_to_park()
+        if not (runs or waiting):
             return False
+        parked = [self._chunk_of(run, b"", now_ms, is_marked=False) for run in waiting]
         chunks = [self._chunk_of(run, position, now_ms) for run in runs]
         tracked = [
             (chunk, run.message_ids) for run, chunk in zip(runs, chunks, strict=True) if run.is_tracked
         ]
         self._announce(tracked)
-        number = self._host.inbox.append(chunks)
+        positions = [replace(parked[0].position_alone(), position=position)] if position and not runs else []
+        # In one group: else a crash would find some of them here, and the position of before.
+        number = self._host.inbox.append(chunks or positions, parked)
+        for of_parked, chunk in enumerate(parked, number + len(chunks or positions)):
+            self._keyed.wait_in(of_parked, chunk)
         for offset, (run, chunk) in enumerate(zip(runs, chunks, strict=True)):
             if run.is_tracked:
                 self._open(number + offset, chunk, run.message_ids, run.parents)
             else:
                 self._host.inbox.release(number + offset)
+        if positions:
+            self._host.inbox.release(number)
         self._hooks.emitted(chunks)
         return True
 
@@ -119,9 +131,9 @@ class HandOver:
         for chunk, message_ids in chunks if self._host.keys.is_used else ():
             self._host.keys.sent(self._roots_of(chunk.sequences), message_ids)
 
-    def _chunk_of(self, run: Run, position: bytes, now_ms: int) -> Chunk:
+    def _chunk_of(self, run: Run, position: bytes, now_ms: int, *, is_marked: bool = True) -> Chunk:
         first, attempts = self.sequences(len(run)), run.attempts
-        if run.is_tracked:
+        if run.is_tracked and is_marked:
             attempts = self._marked(first, attempts, run.message_ids, now_ms)
         ids = ids_to_bytes(run.message_ids) if run.is_tracked and not self._spout.redelivers else b""
         return Chunk(

@@ -1,19 +1,28 @@
-"""The messages of a spout task that came with a key: which go on, which wait, which are ACKED already."""
+"""The messages of a spout task that came with a key: which go on, which wait, which are ACKED already.
+
+A message that waits is kept where it is safe: its queue delivers it again after a crash, so its values are in
+memory; those of a spout with ``redelivers = False`` are parked in the inbox, with what is handed over.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 import numpy as np
 
 from acktree.core.tracking.attempts import number_of
+from acktree.tasks.chunk import Chunk
 from acktree.tasks.spouts.keys import Fate, keys_of
 from acktree.tasks.spouts.labels import id_of
 from acktree.tasks.spouts.parts import SpoutParts
 from acktree.tasks.spouts.retries import NO_CHUNK, Attempt, RedrivenLetter
-from acktree.tasks.spouts.runs import Run
+from acktree.tasks.spouts.runs import Bools, Run
+from acktree.tasks.spouts.stored_ids import ids_from_bytes
 
 __all__ = ["KeyedMessages"]
+
+_UNSEEN: Final = -1
 
 
 class KeyedMessages:
@@ -23,7 +32,9 @@ class KeyedMessages:
         """No message waits."""
         self._parts, self._keys = parts, parts.host.keys
         self._seen = self._keys.changes
-        self._repeated: list[tuple[str, object]] = []  # stream and id of messages to be acked at once
+        self._to_park: list[Run] = []
+        # Stream, id and chunk of messages to be acked at once.
+        self._repeated: list[tuple[str, object, int]] = []
 
     @property
     def has_repeated(self) -> bool:
@@ -34,23 +45,43 @@ class KeyedMessages:
         """The messages that go on now. Others wait for the verdict on their key, or will be acked."""
         admitted: list[Run] = []
         for run in runs:
-            fates = self._keys.claim(keys_of(run.message_ids)) if run.is_tracked else ()
+            keys = keys_of(run.message_ids) if run.is_tracked else []
+            fates = self._keys.claim(keys) if keys else []
             if all(fate is Fate.RUNS for fate in fates):
                 admitted.append(run)
                 continue
-            does_run = np.array([fate is Fate.RUNS or self._does_not_wait(fate) for fate in fates])
-            for row in np.flatnonzero(~does_run).tolist():
-                if fates[row] is Fate.ACKED:
-                    self._repeated.append((run.stream, run.message_ids[row]))
-                else:
+            waiting: dict[bytes, list[int]] = {}
+            for row, fate in enumerate(fates):
+                if fate is Fate.ACKED:
+                    self._repeated.append((run.stream, run.message_ids[row], NO_CHUNK))
+                elif fate is Fate.WAITS and self._parts.spout.redelivers:
                     self._parts.retries.wait_for_key(_waiting(run, row, now_ms))
-            if does_run.any():
-                admitted.append(run.those(does_run))
+                elif fate is Fate.WAITS:
+                    waiting.setdefault(keys[row], []).append(row)
+            # One for each key: its messages are acked together, so what is there after a crash is not acked.
+            self._to_park += [run.those(_mask(rows, len(run))) for rows in waiting.values()]
+            does_run = [row for row, fate in enumerate(fates) if fate is Fate.RUNS]
+            if does_run:
+                admitted.append(run.those(_mask(does_run, len(run))))
         return admitted
 
-    def _does_not_wait(self, fate: Fate) -> bool:
-        # Its position may be saved with a later message: if it waited here, a crash would lose it.
-        return fate is Fate.WAITS and not self._parts.spout.redelivers
+    def take_to_park(self) -> list[Run]:
+        """What waits and is to be handed over for :meth:`wait_in`, a run for each key."""
+        taken, self._to_park = self._to_park, []
+        return taken
+
+    def wait_in(self, number: int, chunk: Chunk) -> None:
+        """Let the messages of a parked chunk wait, but for those that an earlier run sent before it died."""
+        chunks, recovery, retries = self._parts.chunks, self._parts.recovery, self._parts.retries
+        chunks.keep(number, chunk.stream)
+        ids = ids_from_bytes(chunk.message_ids)
+        attempts = [1] * len(chunk) if chunk.attempts is None else number_of(chunk.attempts).tolist()
+        for row, sequence in enumerate(chunk.sequences.tolist()):
+            if not recovery.has_tried_again(sequence):
+                at = (number, row, sequence, attempts[row] - 1, chunk.emitted_ms, chunk.stream)
+                retries.wait_for_key(Attempt(ids[row], *at))
+        chunks.release_unneeded({number})
+        self._seen = _UNSEEN  # an earlier run's key may be decided by now
 
     def look_again(self, now_ms: int) -> bool:
         """Let the messages go on whose keys are decided or free now, and ack repeated ones. True if any."""
@@ -62,7 +93,7 @@ class KeyedMessages:
                 if fate is Fate.RUNS:
                     self._parts.retries.add(now_ms, attempt)
                 elif fate is Fate.ACKED:
-                    self._repeated.append((attempt.stream, attempt.message_id))
+                    self._repeated.append((attempt.stream, attempt.message_id, attempt.chunk))
                 else:
                     self._parts.retries.wait_for_key(attempt)
         return self._ack_repeated(now_ms)
@@ -70,7 +101,7 @@ class KeyedMessages:
     def _ack_repeated(self, now_ms: int) -> bool:
         repeated, self._repeated = self._repeated, []
         by_stream: dict[str, list[object]] = {}
-        for stream, message_id in repeated:
+        for stream, message_id, _ in repeated:
             by_stream.setdefault(stream, []).append(id_of(message_id))
         parts = self._parts
         for stream, message_ids in by_stream.items():
@@ -79,6 +110,7 @@ class KeyedMessages:
             parts.host.note_acked(parts.component.id, len(message_ids), now_ms)
             parts.hooks.ack(message_ids)
             parts.task_hooks.acked_untracked(message_ids)
+        parts.chunks.release_unneeded({chunk for *_, chunk in repeated})
         return bool(repeated)
 
     def lose(self, is_lost: Callable[[object], bool], gone: Sequence[tuple[int, object]]) -> None:
@@ -103,3 +135,9 @@ def _waiting(run: Run, row: int, now_ms: int) -> Attempt:
     target = None if run.tasks is None else int(run.tasks[row])
     letter = RedrivenLetter(NO_CHUNK, run.stream, run.values.slice(row, 1), target)
     return Attempt(run.message_ids[row], NO_CHUNK, 0, -1, attempt - 1, now_ms, run.stream, letter)
+
+
+def _mask(rows: Sequence[int], count: int) -> Bools:
+    found = np.zeros(count, dtype=np.bool_)
+    found[rows] = True
+    return found

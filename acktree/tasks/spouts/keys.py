@@ -7,8 +7,7 @@ Rules of this file
 2. What a micro-batch decides counts when it is committed: :meth:`Keys.publish`.
 3. A message that its spout has lost keeps its claim until the verdict of its attempt: it may be ACKED yet.
 4. Of several attempts with one key the first that is ACKED is its message. The others are *repeated*: they
-   are ACKED too, and pass no gate. A claim makes that rare; rows of a DataFrame, and the messages of a spout
-   with a position, do not wait for claims.
+   are ACKED too, and pass no gate. A claim makes that rare; rows of a DataFrame do not wait for claims.
 """
 
 from __future__ import annotations

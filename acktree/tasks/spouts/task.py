@@ -35,6 +35,7 @@ from acktree.core.tracking.verdicts import FailureCause
 from acktree.errors import AcktreeError, ConnectorError, SpoutError
 from acktree.log_lines import Place
 from acktree.spout import EndOfStream, Spout
+from acktree.tasks.chunk import Chunk
 from acktree.tasks.own_metrics import grown_metrics
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.collector import SpoutCollector
@@ -111,9 +112,9 @@ class SpoutTask:
             component, task, plan, lambda: self.open_count, self._report, self._lose,
             partial(spout_host.wake, task), keeps_ids=not spout.redelivers,
         )  # fmt: skip
-        self._keyed = KeyedMessages(parts)
         self._opening = Opening(parts, self._collector, self._limit)
-        self._hand_over = HandOver(parts, first_sequence)
+        self._keyed = KeyedMessages(parts)
+        self._hand_over = HandOver(parts, self._keyed, first_sequence)
         self._given_up = GivenUp(parts, self._hand_over)
         self._delivery = Delivery(parts, self._given_up)
         self._open_messages = OpenListing(parts, self._collector)
@@ -137,6 +138,10 @@ class SpoutTask:
     def _recovered_ids(self) -> tuple[object, ...]:
         """The ids of messages that an earlier run left open."""
         return tuple(self._open_ids(maxsize))
+
+    def recover_parked(self, number: int, chunk: Chunk, now_ms: int) -> None:  # noqa: ARG002
+        """Before ``open``: take up messages that an earlier run has parked. Call after those it has sent."""
+        self._keyed.wait_in(number, chunk)
 
     def remember(self, position: bytes) -> None:
         """Before ``open``: set what the spout remembered with its last message of an earlier run."""

@@ -56,7 +56,7 @@ def test_spouts_wait_as_long_as_the_inbox_has_messages_of_them(inbox: FileInbox,
     inbox.committed(1)
     assert numbers_in(tmp_path) == [1]  # what the spout remembers is left of it
     assert waiting_spouts(tmp_path) == frozenset()
-    inbox.park(chunk_of(2))
+    inbox.append([], [chunk_of(2)])
     assert waiting_spouts(tmp_path) == {"numbers"}
 
 
@@ -145,7 +145,7 @@ def test_a_driver_that_dies_between_a_chunk_and_its_bare_position_leaves_the_pos
 def test_messages_that_are_still_there_at_the_url_are_dropped_and_a_position_stays(tmp_path: Path) -> None:
     before = FileInbox(tmp_path, -1, 100, 10**6)
     before.append([chunk_of(2), chunk_of(3, position=b"here")])
-    before.park(chunk_of(1))
+    before.append([], [chunk_of(1)])
     before.append([chunk_of(4)])
     before.committed(1)
     before.release(1)  # its position stays

@@ -42,18 +42,6 @@ class Frame:
     columns, isStreaming = ["value", "key"], True  # noqa: N815  # Spark's
 
 
-class Parking(Inbox):
-    """An inbox that can park."""
-
-    def __init__(self):
-        super().__init__()
-        self.parked = []
-
-    def park(self, chunk):
-        self.parked.append(self.append([chunk]))
-        return self.parked[-1]
-
-
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(Line, "folder", tmp_path, raising=False)
@@ -70,14 +58,14 @@ class Line:
         spout = DataFrameSpout(Frame(), message_id, acknowledger, label=label)
         self.topology = in_a_row(spout, bolt, retry=retry, build=grouping)
         self.plan = Plan.of(self.topology, config or Config(message_timeout_secs=8), 1, 5)
-        self.inbox, self.letters, self.stores = Parking(), [], {}
+        self.inbox, self.letters, self.stores = Inbox(), [], {}
         self.counters, self.errors, self.now_ms = Counters(), [], 0
         component = self.plan.topology.components["source"]
         spout_host = SpoutHost(
             self.inbox, self.record, lambda *noted: self.errors.append(noted), lambda first: first + 99
         )
         self.number = component.task_ids[0]
-        self.task = DataFrameTask(spout, component, self.number, self.plan, spout_host, 0, self.inbox)
+        self.task = DataFrameTask(spout, component, self.number, self.plan, spout_host, 0)
         self.batch_id, self.ran = 0, set()
         self.checkpoint = Path(mkdtemp(dir=self.folder))
         self.acker = DurableAcker(self.plan, self.checkpoint) if self.plan.is_tracking else None
