@@ -139,7 +139,7 @@ class _Bolt:
             )
         else:
             what += "fields grouping would have sent it to another: it is not what it is grouped by"
-            fix = f"say by what it is grouped: --by-key {attribute}=MODULE:NAME, a function of key and value; {_ELSE}"
+            fix = f"say by what it is: --by-key {attribute}=MODULE:NAME, a function of key and value; {_ELSE}"
         return ConfigError(what, f"rebalance of bolt {self._name!r}", f"{fix} --forget {attribute}")
 
     def _hash(self, attribute: str, task: int, key: object, group: object) -> int:
@@ -166,8 +166,8 @@ def _group(group_of: GroupOf, attribute: str, task: int, key: object, value: obj
             f"the function for the keys of {attribute!r} cannot say by what key {key!r:.80} is grouped: "
             f"{type(error).__name__}: {error}",
             f"task {task}",
-            "correct it: it is given a key and its value, and returns the value of the field of the grouping, or "
-            "a tuple if there are several",
+            "correct it: it is given a key and its value, and returns the value of the grouping's field, or a "
+            "tuple if there are several",
         ) from error
     return group
 

@@ -164,7 +164,13 @@ def test_keys_that_are_not_what_the_bolt_is_grouped_by_are_noticed():
         move({3: store_of(counts=KeyValueState(dict.fromkeys(keys, 1))), 4: store_of(counts=KeyValueState())})
 
 
-@pytest.mark.parametrize("make", [KeyValueState, dict, lambda mine: columns_of(mine)])
+def columns_of(mine):
+    state = ColumnState(str, int)
+    state.update(mine)
+    return state
+
+
+@pytest.mark.parametrize("make", [KeyValueState, dict, columns_of])
 @given(
     seen=st.dictionaries(st.text(max_size=3), st.integers(0, 99), max_size=30),
     before=st.integers(1, 4),
@@ -187,12 +193,6 @@ def test_keys_move_to_where_a_function_says_that_they_are_grouped(make, seen, be
     assert {key: kept for mine in there.values() for key, kept in mine.items()} == seen
     for task, mine in there.items():
         assert sent_to([total % 7 for total in mine.values()], new) == [task] * len(mine)
-
-
-def columns_of(mine):
-    state = ColumnState(str, int)
-    state.update(mine)
-    return state
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_a_function_for_several_fields_returns_a_tuple_of_them():
     for task in NEW:
         mine = remembered(there[task], "seen")["seen"]
         assert sent_to([*mine.values()], NEW) == [task] * len(mine)
-    with pytest.raises(ConfigError, match="returns 'word .*', which is no tuple of 2 values"):
+    with pytest.raises(ConfigError, match=r"returns 'word .*', which is no tuple of 2 values"):
         move(stores, key_width=2, by_key={"seen": lambda event, group: group[0]})
 
 
