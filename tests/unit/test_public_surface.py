@@ -204,6 +204,7 @@ MEMBERS = """
             lag next_tuple open outputs own_dead_letters redelivers remembers
     OtlpMetricsConsumer: cleanup handle_data_points prepare
     JsonLinesMetricsConsumer: cleanup handle_data_points prepare
+    KeyNumbers: kept oldest_secs open waiting
     KeyValueState: bind clear emptied get get_many is_bound save take_times update_many
     LetterGroup: cause component count exception_type filters first_id reason
     Level: bolts index stateful
@@ -235,7 +236,7 @@ MEMBERS = """
     SpoutHarness: ack append chunk_rows close fail read release rest room spout step until
     SpoutNumbers: awaiting_retry complete_ms count lag lag_by_partition oldest_secs outage
     SpoutOutputCollector: emit emit_batch emit_direct lost pending_count report_error wake
-    Stats: acker components errors of open_at_start table traces warming_up_secs workers_lost
+    Stats: acker components errors keys of open_at_start table traces warming_up_secs workers_lost
     StoppedByCtrlC:
     StoppedBySignal:
     StreamDeclaration: fields name schema

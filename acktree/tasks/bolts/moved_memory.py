@@ -166,7 +166,7 @@ def _group(group_of: GroupOf, attribute: str, task: int, key: object, value: obj
             f"the function for the keys of {attribute!r} cannot say by what key {key!r:.80} is grouped: "
             f"{type(error).__name__}: {error}",
             f"task {task}",
-            "correct it: it is given a key and its value, and returns the value of the grouping's field, or a "
+            "correct it: it is given a key and its value, and returns the value of the field, or a "
             "tuple if there are several",
         ) from error
     return group

@@ -7,11 +7,13 @@ its verdicts find it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from typing import Final
 
 import numpy as np
+import pyarrow as pa
 
 from acktree.core import durable
+from acktree.core.data.fields import DEFAULT_STREAM
 from acktree.core.ids import Int32s, root_ids
 from acktree.core.spouts.pending import MessageIds
 from acktree.tasks.chunk import Chunk
@@ -23,6 +25,8 @@ from acktree.tasks.spouts.stored_ids import ids_to_bytes
 from acktree.tasks.spouts.trace_marks import TraceMarks
 
 __all__ = ["HandOver"]
+
+_NO_VALUES: Final = pa.record_batch([], names=[])
 
 
 class HandOver:
@@ -40,6 +44,7 @@ class HandOver:
         self._host, self._chunks, self._retries = parts.host, parts.chunks, parts.retries
         self._hooks, self._reporter, self._keyed = parts.task_hooks, parts.reporter, keyed
         self._roots_of = parts.recovery.roots_of
+        self._position = b""  # the last one that was handed over
         self._next_sequence = first_sequence
         self._reserved = parts.host.reserve(first_sequence)
         self._marks = TraceMarks(
@@ -79,7 +84,8 @@ class HandOver:
         """
         runs = [part for run in runs_together(taken) for part in run.cut(self._host.inbox.chunk_rows)]
         waiting = self._keyed.take_to_park()
-        if not (runs or waiting):
+        has_moved = position != self._position and (waiting or self._keyed.has_repeated)
+        if not (runs or waiting or has_moved):
             return False
         parked = [self._chunk_of(run, b"", now_ms, is_marked=False) for run in waiting]
         chunks = [self._chunk_of(run, position, now_ms) for run in runs]
@@ -87,17 +93,18 @@ class HandOver:
             (chunk, run.message_ids) for run, chunk in zip(runs, chunks, strict=True) if run.is_tracked
         ]
         self._announce(tracked)
-        positions = [replace(parked[0].position_alone(), position=position)] if position and not runs else []
         # In one group: else a crash would find some of them here, and the position of before.
-        number = self._host.inbox.append(chunks or positions, parked)
-        for of_parked, chunk in enumerate(parked, number + len(chunks or positions)):
+        alone = [self._position_alone(position, now_ms)] if has_moved and not runs else []
+        number = self._host.inbox.append(chunks + alone, parked)
+        self._position = position
+        for of_parked, chunk in enumerate(parked, number + len(chunks + alone)):
             self._keyed.wait_in(of_parked, chunk)
         for offset, (run, chunk) in enumerate(zip(runs, chunks, strict=True)):
             if run.is_tracked:
                 self._open(number + offset, chunk, run.message_ids, run.parents)
             else:
                 self._host.inbox.release(number + offset)
-        if positions:
+        if alone:
             self._host.inbox.release(number)
         self._hooks.emitted(chunks)
         return True
@@ -130,6 +137,13 @@ class HandOver:
         self._chunks.announce([chunk for chunk, _ in chunks])
         for chunk, message_ids in chunks if self._host.keys.is_used else ():
             self._host.keys.sent(self._roots_of(chunk.sequences), message_ids)
+
+    def _position_alone(self, position: bytes, now_ms: int) -> Chunk:
+        """For a position behind messages none of which goes on."""
+        return Chunk(
+            self._component.id, self._task, DEFAULT_STREAM, False, self._next_sequence, now_ms,  # noqa: FBT003
+            _NO_VALUES, position=position,
+        )  # fmt: skip
 
     def _chunk_of(self, run: Run, position: bytes, now_ms: int, *, is_marked: bool = True) -> Chunk:
         first, attempts = self.sequences(len(run)), run.attempts

@@ -152,6 +152,11 @@ class Retries:
         """How many attempts wait until they are due. Any thread may ask."""
         return len(self._waiting) + len(self.dependencies) + len(self._with_open_key)
 
+    @property
+    def waiting_for_keys(self) -> int:
+        """How many messages wait for the verdict on another one with their key. Any thread may ask."""
+        return len(self._with_open_key)
+
     def _awaiting(self) -> Iterator[Attempt]:
         """Those attempts, in no order."""
         yield from (attempt for _, _, attempt in tuple(self._waiting))

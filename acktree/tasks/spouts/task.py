@@ -200,6 +200,11 @@ class SpoutTask:
         return self._retries.awaiting_count
 
     @property
+    def waiting_for_keys(self) -> int:
+        """Messages that wait for the verdict on another one with their key. Any thread may ask."""
+        return self._retries.waiting_for_keys
+
+    @property
     def is_idle(self) -> bool:
         """Whether nothing is open, and nothing waits to be handed over or delivered."""
         undelivered = self._verdict_batches or self._hooks.has_undelivered or self._keyed.has_repeated

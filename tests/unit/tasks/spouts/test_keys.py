@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from acktree import BasicBolt, Bolt, Config, Retry, Spout, TopologyBuilder
+from acktree import BasicBolt, Bolt, Config, KeyNumbers, Retry, Spout, TopologyBuilder
 from acktree.tasks.spouts.keys import Keys
 from acktree.tasks.spouts.labels import id_of
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
@@ -378,6 +378,20 @@ def test_a_message_that_only_the_inbox_has_waits_for_its_key_over_restarts_as_a_
         runs.decide(0, "acked")
         runs.check()
     assert sorted(runs.run.inbox.released) == sorted(runs.run.inbox.chunks)
+
+
+def test_the_keys_that_are_kept_and_open_are_counted_with_the_age_of_the_oldest(held):
+    _, running, order = held
+    assert running.stats().keys == KeyNumbers()
+    assert "keys:" not in running.stats().table()
+    order(("emit", 1), ("emit", 2))
+    assert running.stats().keys == KeyNumbers(kept=0, oldest_secs=None, open=1, waiting=1)
+    VERDICTS.append("ack")
+    order()
+    assert running.stats().keys == KeyNumbers(kept=1, oldest_secs=running.stats().keys.oldest_secs)
+    order()
+    assert running.stats().keys.oldest_secs >= 1
+    assert "keys: 1 kept, the oldest for" in running.stats().table()
 
 
 def test_a_key_is_forgotten_after_the_retention():
