@@ -160,6 +160,20 @@ def test_messages_that_are_still_there_at_the_url_are_dropped_and_a_position_sta
     inbox.close()
 
 
+def test_what_runs_and_what_is_parked_are_one_group(tmp_path: Path) -> None:
+    inbox = FileInbox(tmp_path, -1, **ROOMY)
+    assert inbox.append([chunk_of(1), chunk_of(2)], [chunk_of(3)]) == 0
+    assert inbox.waiting[0] == 2
+    inbox.close()
+    again = FileInbox(tmp_path, -1, **ROOMY)
+    assert [number for number, _ in again.recovered(ChunkKind.PARK)] == [2]
+    again.close()
+    first = next(tmp_path.glob("*0.data*"))
+    first.rename(tmp_path / f"new-{first.name}")  # died before the last rename
+    FileInbox(tmp_path, -1, **ROOMY).close()
+    assert numbers_in(tmp_path) == []
+
+
 def test_a_group_that_was_not_handed_over_whole_is_not_there(tmp_path: Path) -> None:
     inbox = FileInbox(tmp_path, -1, **ROOMY)
     inbox.append([chunk_of(1)])
