@@ -95,6 +95,7 @@ if TYPE_CHECKING:
     from acktree.core.stats.numbers import (
         AckerNumbers,
         ComponentStats,
+        KeyNumbers,
         Numbers,
         Outage,
         ReportedError,
@@ -122,6 +123,7 @@ errors.full_tracebacks = os.environ.get("ACKTREE_TRACEBACK") == "full"
 
 _LAZY: Final = {
     "AckerNumbers": "acktree.core.stats.numbers",
+    "KeyNumbers": "acktree.core.stats.numbers",
     "ColumnState": "acktree.core.state.column_state",
     "ComponentStats": "acktree.core.stats.statistics",
     "DeadLetter": "acktree.dead_letters.letter",
@@ -200,6 +202,7 @@ __all__ = [
     "HookError",
     "IterableSpout",
     "JsonLinesMetricsConsumer",
+    "KeyNumbers",
     "KeyValueState",
     "KilledWorkerError",
     "LetterGroup",

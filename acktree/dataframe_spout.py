@@ -35,6 +35,8 @@ class DataFrameSpout(Spout):
         key: A column of texts, bytes or integers that names the message, as ``key`` of ``emit``. A row whose
             key is ACKED before this one runs all the same, but what it stages in front of gates is dropped. A
             null is no key; an empty text fails its row. None: no keys.
+        label: The column of what people call the message, as ``label`` of ``emit``: its dead letter, the log,
+            and traces of its later attempts show it. A null is none. None: no labels.
         ends: Whether the source ends: once a micro-batch finds nothing new in it, the spout has ended, and
             with the last verdict the topology ends by itself. For files and tables that are complete when the
             topology starts. With several DataFrames, all end together. False: rows may come at any time.
@@ -52,6 +54,8 @@ class DataFrameSpout(Spout):
     """The columns of the message id; empty when rows are untracked."""
     key: str | None = None
     """The column of the key."""
+    label: str | None = None
+    """The column of the label."""
 
     @naming_keywords
     def __init__(
@@ -61,6 +65,7 @@ class DataFrameSpout(Spout):
         acknowledger: Acknowledger | None = None,
         *,
         key: str | None = None,
+        label: str | None = None,
         ends: bool = False,
     ) -> None:
         where = "DataFrameSpout(...)"
@@ -82,13 +87,14 @@ class DataFrameSpout(Spout):
         if acknowledger is not None and not given:
             what = "an acknowledger is given, and no message_id to give it"
             raise TopologyError(what, where, 'name the column of the id: message_id="offset"')
-        if key is not None and key not in columns:
-            what = f"key={key!r:.60} is no column of the DataFrame"
-            raise TopologyError(what, where, nearest(key, columns))
-        if key is not None and not given:
-            what = "rows have keys and no message_id, so nothing tells whether they were ACKED"
-            raise TopologyError(what, where, 'name the column of the id: message_id="offset"')
-        self.key = key
+        for argument, column in (("key", key), ("label", label)):
+            if column is not None and column not in columns:
+                what = f"{argument}={column!r:.60} is no column of the DataFrame"
+                raise TopologyError(what, where, nearest(column, columns))
+            if column is not None and not given:
+                what = f"rows have a {argument} and no message_id, so nothing tells whether they were ACKED"
+                raise TopologyError(what, where, 'name the column of the id: message_id="offset"')
+        self.key, self.label = key, label
         self.streaming_df = streaming_df
         self.message_id = message_id
         self.id_columns = tuple(given)

@@ -237,8 +237,7 @@ class SpoutOutputCollector(ABC):
                 message whose key was ACKED within ``Config(key_retention_secs=...)`` is acked at once, and
                 does not run. While another one with its key is open, it waits: if that one is ACKED, it is
                 acked too; if that one is given up, or fails without a ``Retry``, it runs in its place. A key
-                belongs to one spout. A spout with ``redelivers = False`` does not let messages wait: they
-                run, and pass no gate if the other one is ACKED first. None: no key.
+                belongs to one spout. None: no key.
 
         Raises:
             MisuseError: Undeclared stream, wrong number of values, a value or id that cannot be encoded, a
@@ -277,6 +276,7 @@ class SpoutOutputCollector(ABC):
         *,
         attempts: Sequence[int] | NDArray[integer[Any]] | None = None,
         keys: Sequence[str | bytes | int | None] | NDArray[Any] | pa.Array | None = None,
+        labels: Sequence[str | None] | NDArray[Any] | pa.Array | None = None,
     ) -> None:
         """Emit each row of a batch as a message, with no Python object per row.
 
@@ -291,6 +291,7 @@ class SpoutOutputCollector(ABC):
             stream: A stream of ``outputs``.
             attempts: The number of this delivery of each row, as ``attempt`` of ``emit``. None: 1.
             keys: The key of each row, as ``key`` of ``emit``, or None in its place. None: no keys.
+            labels: The label of each row, as ``label`` of ``emit``, likewise.
 
         Raises:
             MisuseError: As ``emit``, for other columns, for types that Arrow cannot write and read, for a

@@ -42,7 +42,7 @@ class BytesInbox:
         """First sequence of each chunk, and the one after its last, since last taken."""
         self._next = 0
 
-    def append(self, chunks: Sequence[Chunk]) -> int:
+    def append(self, chunks: Sequence[Chunk], parked: Sequence[Chunk] = ()) -> int:
         """Keep chunks as bytes."""
         first = self._next
         for chunk in chunks:

@@ -17,7 +17,7 @@ Rules of this file
 
 Beside messages the inbox carries other input that must be the same when a micro-batch runs again: ticks, the
 beginning of a run, and beats, whose only effect is that a micro-batch runs. Parked messages do not run: they
-wait here for their next attempt.
+wait here for their next attempt, or for the verdict on another one with their key.
 """
 
 from __future__ import annotations
@@ -45,7 +45,6 @@ from acktree.checkpoint.inbox_files import (
     entries_after,
     first_of_group,
     is_unpublished,
-    position_alone,
     read_chunk,
     read_orders,
     sealed_entry,
@@ -114,12 +113,18 @@ class FileInbox:
         self._disk.remove(folder / HOLD)
         self._pipe = WakePipe(folder)
 
-    def append(self, chunks: Sequence[Chunk]) -> int:
-        """Add chunks, all or none; returns the number of the first."""
+    def append(self, chunks: Sequence[Chunk], parked: Sequence[Chunk] = ()) -> int:
+        """Add chunks, all or none; returns the number of the first.
+
+        Args:
+            chunks: Those that run.
+            parked: Those that are kept until they are released, without running; they come after the others.
+        """
         blobs = [(ChunkKind.DATA, chunk.task, len(chunk), chunk.to_bytes()) for chunk in chunks]
         self._refuse_larger_than_spark_carries(blobs)
+        blobs += [(ChunkKind.PARK, chunk.task, 0, chunk.to_bytes()) for chunk in parked]
         with self._lock:
-            only_here = any(chunk.message_ids or chunk.position for chunk in chunks)
+            only_here = bool(parked) or any(chunk.message_ids or chunk.position for chunk in chunks)
             first = self._write(blobs, only_here=only_here)
             for offset, chunk in enumerate(chunks):
                 self._note_attempts(first + offset, chunk)
@@ -137,11 +142,6 @@ class FileInbox:
                 "nothing of it was handed over. Raise spark.rpc.message.maxSize (MB, 2047 at most) where the "
                 "session is built, and submit again",
             )
-
-    def park(self, chunk: Chunk) -> int:
-        """Keep a chunk until it is released, without running it; returns its number."""
-        with self._lock:
-            return self._write([(ChunkKind.PARK, chunk.task, 0, chunk.to_bytes())], only_here=True)
 
     def append_control(self, kind: ChunkKind, orders: Mapping[str, object]) -> int:
         """Add a tick, a beat or the beginning of a run; returns its number."""
@@ -415,7 +415,7 @@ class FileInbox:
         if not entry.rows:
             return
         chunk = read_chunk(self._folder, entry.name, self._disk)
-        blob = position_alone(chunk).to_bytes()
+        blob = chunk.position_alone().to_bytes()
         bare = replace(entry, rows=0)
         self._files.write(self._folder / bare.name, sealed_entry(number, blob))
         self.sync_names()

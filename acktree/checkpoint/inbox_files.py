@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
@@ -203,11 +203,3 @@ def by_number_and_rows(name: str) -> tuple[int, int]:
     """Sorts file names; what is no entry comes first."""
     entry = Entry.of_name(name)
     return (-1, 0) if entry is None else (entry.number, entry.rows)
-
-
-def position_alone(chunk: Chunk) -> Chunk:
-    """A chunk that has the position of its spout, and no messages."""
-    return replace(
-        chunk, is_tracked=False, values=chunk.values.slice(0, 0), attempts=None, tasks=None,
-        first_emitted_ms=None, retry_of=None, message_ids=b"",
-    )  # fmt: skip

@@ -11,6 +11,7 @@ keys, however long nobody started it again.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from threading import Lock
 from typing import Final
 
@@ -21,6 +22,7 @@ from acktree.core.data.frames import Kind
 from acktree.core.ids import Int64s, root_ids
 from acktree.core.packing import int64s, pack, unpack
 from acktree.core.spouts.keys import KeptPart
+from acktree.core.stats.numbers import KeyNumbers
 from acktree.tasks.acker import Verdicts
 from acktree.tasks.broadcast import Broadcast
 from acktree.tasks.plan import Plan
@@ -62,6 +64,10 @@ class KeyLog(Participant):
         with self._lock:
             if number >= self._decided and self.keys.is_used:
                 self.keys.publish(self._age_ms)
+
+    def numbers(self, waiting: int) -> KeyNumbers:
+        """The keys as of the last micro-batch; with how many messages wait for one."""
+        return replace(self.keys.numbers(self._age_ms), waiting=waiting)
 
     # ---- a participant of the commit log ----------------------------------------------------------------
 

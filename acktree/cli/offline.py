@@ -10,11 +10,16 @@ from __future__ import annotations
 from argparse import Namespace
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from acktree.cli.answers import Answer, Commands, log_order, new_command, whole_number
+from acktree.cli.targets import function_at
 from acktree.errors import ConfigError, MisuseError
 from acktree.ui.client import find
 from acktree.ui.known_names import COMMANDS
+
+if TYPE_CHECKING:
+    from acktree.tasks.bolts.moved_memory import GroupOf
 
 __all__ = ["add_to"]
 
@@ -31,8 +36,9 @@ def add_to(commands: Commands) -> None:
         "--parallelism", type=whole_number, metavar="N", help="its number of tasks from now on"
     )
     to_rebalance.add_argument(
-        "--by-key", action="append", default=[], metavar="ATTRIBUTE",
-        help="a remembered mapping whose keys are the grouping key: each key goes to its task",
+        "--by-key", action="append", default=[], metavar="ATTRIBUTE[=MODULE:NAME]",
+        help="a remembered mapping whose keys are the grouping key: each key goes to its task; or those of "
+        "which a function of key and value returns by what they are grouped",
     )  # fmt: skip
     to_rebalance.add_argument(
         "--forget", action="append", default=[], metavar="ATTRIBUTE",
@@ -56,7 +62,7 @@ def _rebalance(given: Namespace) -> Answer:
     place = _stopped(given.checkpoint, "rebalance")
     rebalance(
         place, component=given.component, parallelism=given.parallelism,
-        partitions=given.partitions, by_key=given.by_key, forget=given.forget,
+        partitions=given.partitions, by_key=dict(map(_by_key, given.by_key)), forget=given.forget,
     )  # fmt: skip
     _log("rebalance", place, given)
     if given.component is None:
@@ -69,6 +75,12 @@ def _rebalance(given: Namespace) -> Answer:
         f"{given.parallelism} tasks have the memory of {given.component!r} now; "
         f"submit the topology with parallelism={given.parallelism} there",
     )
+
+
+def _by_key(option: str) -> tuple[str, GroupOf | None]:
+    """An attribute, and the function that says by what its keys are grouped, if one is named."""
+    attribute, _, function = option.partition("=")
+    return attribute, function_at(function) if function else None
 
 
 def _reset_state(given: Namespace) -> Answer:

@@ -34,6 +34,7 @@ __all__ = [
     "YAML",
     "add_target",
     "config_of",
+    "function_at",
     "in_module",
     "load_target",
     "options_of",
@@ -172,6 +173,24 @@ def _in_module(target: str) -> tuple[Config, Topology]:
             f"write Config(...) there; give a {_CONFIG} of something else another name",
         )
     return config, found
+
+
+def function_at(target: str) -> Any:  # noqa: ANN401  # its caller knows what it takes
+    """The function that ``MODULE:NAME`` names.
+
+    Raises:
+        ConfigError: There is no such module or name, or it is no function.
+    """
+    place, _, name = target.rpartition(":")
+    with importing(target):
+        module = _module(place or target, target)
+    found = getattr(module, name, None)
+    if not callable(found):
+        known = [each for each, value in vars(module).items() if inspect.isfunction(value)]
+        raise ConfigError(
+            f"module {place or target!r} has no function {name!r}", target, nearest(name, known)
+        )
+    return found
 
 
 def _is_usable(value: object, module: str) -> bool:

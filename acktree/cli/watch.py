@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from acktree.cli.answers import Answer, Commands, door_of, duration, limit, named, new_command, table
 from acktree.core.stats.numbers import AckerNumbers, ReportedError, TraceNumbers
+from acktree.core.stats.table import key_lines
 from acktree.errors import CheckpointError
 from acktree.ui.client import (
     BADLY_ENDED,
@@ -192,12 +193,14 @@ def _stats(given: Namespace) -> Answer:
         "traces": plain(snapshot.stats.traces),
         "acker": plain(window.stats.acker),
         "workers_lost": window.stats.workers_lost,
+        "keys": plain(snapshot.keys),
         "capacity": {bolt: snapshot.capacity(window, bolt) for bolt in snapshot.bolts},
     }
     of = ACCOUNTS.get(given.window, f"the last {given.window} s")
     covers = f"the numbers of {of}; they cover {window.secs:,.0f} s in which a driver ran:"
     lines = [_as_of(found, snapshot), covers, window.stats.table() + _lost(snapshot.stats.traces)]
     lines += [f"{ACCOUNTS[of]}: {account_line(account)}" for of, account in snapshot.accounts.items()]
+    lines += key_lines(snapshot.keys)
     lines += _held_lines(snapshot)
     lines += _not_asked_lines(window, snapshot.spouts)
     lines.append(_phases_line(window.stats.acker))

@@ -36,6 +36,7 @@ from acktree import (
 )
 from acktree.connectors.log_files import LogReader
 from acktree.connectors.log_folder import Position, open_regular
+from acktree.connectors.message_names import KeyFrom, LabelFrom, MessageNames, names_by_row
 from acktree.connectors.parquet_files import ParquetSink, as_connector_errors
 
 __all__ = ["FolderSpout", "FollowFileSpout", "ParquetSink"]
@@ -72,6 +73,10 @@ class FollowFileSpout(Spout):
             a program may still write into it. Then the next file begins.
         max_line_bytes: A longer line is emitted in pieces of at most this size, which end between characters;
             at most 256 MiB.
+        label: What people call a line, as of a ``RabbitMQSpout``: ``"body:order"`` of a line that is a JSON
+            object, or a function of ``{"line"}``.
+        key: What names the message, from the same places: see ``key`` of ``emit``. A line needs none to be
+            emitted once; it is for a log that has the same event in several lines.
 
     The message id is the line's offset in the log, in bytes from where reading began; all files of the log
     are counted as one. The position is saved with the lines, so after a restart each line is emitted once.
@@ -93,6 +98,8 @@ class FollowFileSpout(Spout):
         rotated: str | None = None,
         rotate_wait_secs: float = 5.0,
         max_line_bytes: int = 1 << 20,
+        label: LabelFrom | None = None,
+        key: KeyFrom | None = None,
     ) -> None:
         where = f"FollowFileSpout({os.fspath(path)!r})"
         if _ends_otherwise(encoding):
@@ -101,6 +108,7 @@ class FollowFileSpout(Spout):
         if rotate_wait_secs < 0 or not 1 <= max_line_bytes <= _LONGEST_LINE:
             what = f"rotate_wait_secs is {rotate_wait_secs!r} and max_line_bytes {max_line_bytes!r}"
             raise ConfigError(what, where, "give 0 seconds or more, and 1 byte to 256 MiB")
+        self._names = MessageNames(where, label, key, body="line")
         self.path, self.encoding = Path(path), encoding
         # The codec utf-8-sig would remove a mark at each line; the reader does so where a file begins.
         self._codec = codecs.lookup(encoding).name.removesuffix("-sig")
@@ -145,7 +153,9 @@ class FollowFileSpout(Spout):
         try:
             lines = [line.decode(self._codec, "backslashreplace") for _, line in placed]
             places = np.array([place for place, _ in placed], dtype=np.int64)
-            self._collector.emit_batch(pa.record_batch({"line": pa.array(lines, pa.string())}), places)
+            names = self._names.of_all((({"line": line}, {}) for line in lines), self._collector.report_error)
+            batch = pa.record_batch({"line": pa.array(lines, pa.string())})
+            self._collector.emit_batch(batch, places, **names_by_row(names))
         except BaseException:  # the next call reads them again
             self._reader.go_back(before)
             raise
@@ -182,6 +192,10 @@ class FolderSpout(Spout):
             letter then. None: acktree's dead letter is the copy, and the file is treated as one that is done.
         settle_secs: A file is taken when the spout has seen it unchanged for this time. Give 0 if files are
             renamed into the folder when they are complete, which is better.
+        label: What people call a file, as of a ``RabbitMQSpout``: ``"name"``, its name in the folder;
+            ``"body:order"`` of a file that is a JSON object; or a function of ``{"path", "content"}``.
+        key: What names the message, from the same places: see ``key`` of ``emit``. With ``"name"`` a file is
+            done at once if another one of that name was done before.
 
     The folder is the queue: a file in it is not done yet. So a restart needs no list of files that were read,
     and each file is emitted until it is acked. Without a ``Retry`` a file that failed is emitted again at
@@ -201,12 +215,15 @@ class FolderSpout(Spout):
         done: str | os.PathLike[str] | None,
         given_up: str | os.PathLike[str] | None = None,
         settle_secs: float = 1.0,
+        label: LabelFrom | None = None,
+        key: KeyFrom | None = None,
     ) -> None:
         self.folder, self.pattern, self.settle_secs = Path(folder), pattern, settle_secs
         self.done = None if done is None else Path(done)
         self.given_up = None if given_up is None else Path(given_up)
         self.own_dead_letters = given_up is not None
         self._where = f"the folder {self.folder}"
+        self._names = MessageNames(self._where, label, key, body="content", properties=("name",))
         if settle_secs < 0:
             raise ConfigError(f"settle_secs is {settle_secs!r}", self._where, "give 0 seconds or more")
         if self.folder in (self.done, self.given_up):
@@ -314,7 +331,10 @@ class FolderSpout(Spout):
                 self._take_away(file_id, self.given_up)
             return
         attempt = self._attempts.get(file_id, 1)
-        self._collector.emit([str(path), content], message_id=file_id, attempt=attempt)
+        names = self._names.of(
+            {"path": str(path), "content": content}, self._collector.report_error, {"name": file_id[0]}
+        )
+        self._collector.emit([str(path), content], file_id, attempt=attempt, label=names.label, key=names.key)
         self._attempts.pop(file_id, None)
         self._open.add(file_id)
 

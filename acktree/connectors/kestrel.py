@@ -27,6 +27,7 @@ from acktree import (  # isort: skip
     Config, ConfigError, ConnectorError, Failure, OpenMessages, Spout, SpoutOutputCollector, TaskContext,
 )  # fmt: skip
 from acktree.connectors import client_errors
+from acktree.connectors.message_names import KeyFrom, LabelFrom, MessageNames
 
 __all__ = ["KestrelSpout"]
 
@@ -52,6 +53,9 @@ class KestrelSpout(Spout):
         queue: The queue. Kestrel creates it at its first use.
         connections: How many messages of one task may be open at once, over all servers: each needs a
             connection.
+        label: What people call an item, as of a ``RabbitMQSpout``: ``"body:order"`` of a JSON object, or a
+            function of ``{"body"}``. The protocol has no ids.
+        key: What names the item in all its deliveries, from the same places: see ``key`` of ``emit``.
 
     A failed item returns to the head of its queue, and is delivered again at once; the protocol counts no
     deliveries. An item that a ``Retry`` gives up is confirmed, and acktree's dead letter is the copy.
@@ -60,8 +64,17 @@ class KestrelSpout(Spout):
     outputs = ["body"]
     keep_alive_secs = _KEEP_ALIVE_SECS
 
-    def __init__(self, servers: str | Sequence[str], queue: str, *, connections: int = _CONNECTIONS) -> None:
+    def __init__(
+        self,
+        servers: str | Sequence[str],
+        queue: str,
+        *,
+        connections: int = _CONNECTIONS,
+        label: LabelFrom | None = None,
+        key: KeyFrom | None = None,
+    ) -> None:
         where = f"KestrelSpout(..., {queue!r})"
+        self._names = MessageNames(where, label, key)
         names = servers.split(",") if isinstance(servers, str) else list(servers)
         addresses = [_address(name.strip(), where) for name in names]
         if not addresses:
@@ -146,7 +159,8 @@ class KestrelSpout(Spout):
         self._opened += 1
         self._open[self._opened] = connection
         try:
-            self._collector.emit([body], message_id=self._opened)
+            names = self._names.of({"body": body}, self._collector.report_error)
+            self._collector.emit([body], message_id=self._opened, label=names.label, key=names.key)
         except BaseException:  # it was not emitted: it goes back
             self._end(self._opened, "abort")
             raise

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final, Literal, NamedTuple
 
@@ -26,7 +26,7 @@ from acktree import (  # isort: skip
     TaskContext, Tuple,
 )  # fmt: skip
 from acktree.connectors.batch_sink import BatchSink, Outcome, as_bytes, as_id, as_text, headers_of
-from acktree.connectors.message_label import MessageLabel
+from acktree.connectors.message_names import KeyFrom, LabelFrom, MessageNames
 from acktree.connectors.nats_client import (
     LOST,
     NAK,
@@ -53,6 +53,7 @@ _SUBJECT: Final = re.compile(r"[^\s.*>]+(\.[^\s.*>]+)*")
 _MOST_SUBJECT_BYTES: Final = 3500
 """The server closes the connection over a longer line than 4,096 bytes."""
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_MESSAGE_ID: Final = "Nats-Msg-Id"
 _ACK, _TERM, _IN_PROGRESS = b"+ACK", b"+TERM", b"+WPI"
 
 _Id = tuple[int, str]
@@ -74,7 +75,10 @@ class JetStreamSpout(Spout):
             JetStream publishes as an advisory, and acktree writes no dead letter.
         nak_delay_secs: Without a ``Retry``: how long JetStream waits before it sends a failed message again.
         label: What people call a message, as of a ``RabbitMQSpout``: ``"header:order"``, ``"body:order"`` of
-            a JSON object, or a function of ``{"subject", "data", "headers"}``.
+            a JSON object, or a function of ``{"subject", "data", "headers"}``. Also ``"message_id"``, which
+            is the header ``Nats-Msg-Id``, and ``"sequence"``, the message's number in the stream.
+        key: What names the message in all its deliveries, from the same places: see ``key`` of ``emit``. A
+            stream that is made anew counts its sequences from 1 again.
 
     ``headers`` is a dict of strings, or None where they cannot be read; that is reported.
     ``tup.attempt`` follows JetStream's count of deliveries. ``ack_wait`` is
@@ -94,7 +98,8 @@ class JetStreamSpout(Spout):
         max_ack_pending: int | None = _ACK_PENDING,
         given_up: Literal["dead_letter", "reject"] = "dead_letter",
         nak_delay_secs: float = 0.0,
-        label: str | Callable[[Mapping[str, Any]], str | None] | None = None,
+        label: LabelFrom | None = None,
+        key: KeyFrom | None = None,
     ) -> None:
         where = f"JetStreamSpout(..., {stream!r}, {consumer!r})"
         if given_up not in ("dead_letter", "reject"):
@@ -105,7 +110,9 @@ class JetStreamSpout(Spout):
         if given is not None and not (type(given) is int and given > 0):
             raise ConfigError(f"max_ack_pending is {given!r}", where, "give a whole number above 0, or None")
         self._where = f"stream {stream!r}, consumer {consumer!r} at {hosts_of(url, where)}"
-        self._label = None if label is None else MessageLabel(label, where, body="data")
+        self._names = MessageNames(
+            where, label, key, dicts={"header": "headers"}, body="data", properties=("message_id", "sequence")
+        )
         self._url, self.stream, self.consumer, self.max_ack_pending = url, stream, consumer, max_ack_pending
         self.own_dead_letters = given_up == "reject"
         self._nak = NAK
@@ -144,11 +151,12 @@ class JetStreamSpout(Spout):
             if message.headers is None:
                 self._collector.report_error(self._unreadable(sequence))
             # A message that cannot be emitted is delivered again after its ack_wait.
-            label = None
-            if self._label is not None:
-                named = {"subject": message.subject, "data": message.data, "headers": message.headers}
-                label = self._label.of(named, {}, self._collector.report_error)
-            self._collector.emit(values, message_id=(sequence, reply), attempt=attempt, label=label)
+            names = self._names.of(
+                dict(zip(self.outputs, values, strict=True)),
+                self._collector.report_error,
+                {"message_id": (message.headers or {}).get(_MESSAGE_ID), "sequence": sequence},
+            )
+            self._collector.emit(values, (sequence, reply), attempt=attempt, label=names.label, key=names.key)
             self._replies[sequence] = reply
 
     def keep_alive(self, open_messages: OpenMessages) -> None:
@@ -296,7 +304,7 @@ class JetStreamSink(BatchSink[_Row]):
         }
         if self.message_id is not None:
             value = tup[self.message_id] if isinstance(self.message_id, str) else self.message_id(tup)
-            headers["Nats-Msg-Id"] = _header("Nats-Msg-Id", as_id("the message id", value, where), where)
+            headers[_MESSAGE_ID] = _header(_MESSAGE_ID, as_id("the message id", value, where), where)
         return _Row(subject, as_bytes("'data'", tup["data"], where), headers or None)
 
     def send(self, _: Sequence[Tuple], entries: Sequence[_Row]) -> Iterator[Outcome]:

@@ -31,7 +31,7 @@ from acktree import (  # isort: skip
 )  # fmt: skip
 from acktree.connectors import client_errors
 from acktree.connectors.batch_sink import BatchSink, Outcome, as_bytes, as_text, headers_of
-from acktree.connectors.message_label import MessageLabel
+from acktree.connectors.message_names import KeyFrom, LabelFrom, MessageNames, Names
 from acktree.connectors.rabbitmq_client import UNREADABLE, Wire, connector_error
 
 try:
@@ -73,8 +73,8 @@ _LOST: Final = (pika.exceptions.AMQPError, AMQPConnectorException, OSError, Valu
 
 _Id = tuple[int, int]
 """(epoch, delivery tag)"""
-_Delivery = tuple[int, bytes, str, dict[str, Any] | None, int, str | None, str | bytes | int | None]
-"""(delivery tag, body, routing key, headers, attempt, label, key)"""
+_Delivery = tuple[int, bytes, str, dict[str, Any] | None, int, Names]
+"""(delivery tag, body, routing key, headers, attempt, label and key)"""
 
 
 class RabbitMQSpout(Spout):
@@ -113,8 +113,8 @@ class RabbitMQSpout(Spout):
         *,
         prefetch: int | None = None,
         given_up: Literal["dead_letter", "reject"] = "dead_letter",
-        label: str | Callable[[Mapping[str, Any]], str | None] | None = None,
-        key: str | Callable[[Mapping[str, Any]], str | bytes | int | None] | None = None,
+        label: LabelFrom | None = None,
+        key: KeyFrom | None = None,
     ) -> None:
         where = f"RabbitMQSpout(..., {queue!r})"
         parameters = _parameters_of(url, where)
@@ -124,8 +124,7 @@ class RabbitMQSpout(Spout):
             raise ConfigError(what, where, fix)
         if given_up not in ("dead_letter", "reject"):
             raise ConfigError(f"given_up is {given_up!r}", where, 'give "dead_letter" or "reject"')
-        self._label = None if label is None else MessageLabel(label, where, ("message_id",))
-        self._key = None if key is None else MessageLabel(key, where, ("message_id",), "key")
+        self._names = MessageNames(where, label, key, dicts={"header": "headers"}, properties=("message_id",))
         self.queue, self.prefetch = queue, prefetch
         self.own_dead_letters = given_up == "reject"
         self._url = url  # not its parameters: with TLS they hold objects that cannot be copied for a task
@@ -162,14 +161,14 @@ class RabbitMQSpout(Spout):
         if not self._ahead and (self._may_hold or self._can_read()):
             self._look()
         if self._ahead:
-            tag, body, routing_key, headers, attempt, label, key = self._ahead.popleft()
+            tag, body, routing_key, headers, attempt, names = self._ahead.popleft()
             try:
                 self._collector.emit(
                     [body, routing_key, headers],
                     (self._epoch, tag),
                     attempt=attempt,
-                    label=label,
-                    key=key,
+                    label=names.label,
+                    key=names.key,
                 )
             except BaseException:  # it was not emitted: it goes back, with its place in the prefetch
                 self._give_back(tag)
@@ -277,10 +276,8 @@ class RabbitMQSpout(Spout):
         count = (headers or {}).get("x-delivery-count") if self._counts and method.redelivered else None
         attempt = 1 + min(count, _MOST_COUNTED) if type(count) is int and count > 0 else 1
         values = {"body": body, "routing_key": method.routing_key, "headers": headers}
-        named, report = {"message_id": properties.message_id}, self._collector.report_error
-        label = None if self._label is None else self._label.of(values, named, report)
-        key = None if self._key is None else self._key.key_of(values, named, report)
-        self._ahead.append((method.delivery_tag, body, method.routing_key, headers, attempt, label, key))
+        names = self._names.of(values, self._collector.report_error, {"message_id": properties.message_id})
+        self._ahead.append((method.delivery_tag, body, method.routing_key, headers, attempt, names))
 
     def _note_close(self, _: object, reason: BaseException) -> None:
         self._closed = reason

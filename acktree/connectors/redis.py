@@ -44,6 +44,7 @@ from acktree.connectors.batch_sink import (
     writer_of,
 )
 from acktree.connectors.client_errors import Cause
+from acktree.connectors.message_names import KeyFrom, LabelFrom, MessageNames
 
 try:
     import redis
@@ -123,6 +124,9 @@ class RedisStreamSpout(Spout):
             of the same name read one group.
         claim_idle_secs: Entries that are idle for this time with another consumer of the group are taken
             over. Give the same value to all consumers of a group.
+        label: What people call an entry, as of a ``RabbitMQSpout``: ``"field:order"``, ``"entry_id"``, or a
+            function of ``{"entry_id", "fields"}``.
+        key: What names the message in all its deliveries, from the same places: see ``key`` of ``emit``.
 
     ``fields`` is a dict of bytes. An entry that is acknowledged stays in the stream: trim it yourself
     (``XTRIM``, or ``XADD`` with ``MAXLEN``). What a ``Retry`` gives up is acknowledged, and acktree's dead
@@ -133,12 +137,23 @@ class RedisStreamSpout(Spout):
     redelivers = False
 
     def __init__(
-        self, url: str, stream: str, group: str, *, consumer: str | None = None, claim_idle_secs: float = 60.0
+        self,
+        url: str,
+        stream: str,
+        group: str,
+        *,
+        consumer: str | None = None,
+        claim_idle_secs: float = 60.0,
+        label: LabelFrom | None = None,
+        key: KeyFrom | None = None,
     ) -> None:
         where = f"RedisStreamSpout(..., {stream!r}, {group!r})"
         if not claim_idle_secs > 0:
             what = f"claim_idle_secs is {claim_idle_secs!r}"
             raise ConfigError(what, where, "give it seconds, more than 0")
+        self._names = MessageNames(
+            where, label, key, dicts={"field": "fields"}, body=None, properties=("entry_id",)
+        )
         self._url, self.stream, self.group, self.consumer = url, stream, group, consumer
         self.claim_idle_secs = claim_idle_secs
         self.keep_alive_secs = claim_idle_secs / 4
@@ -170,7 +185,12 @@ class RedisStreamSpout(Spout):
         if self._ahead:
             entry_id, fields, attempt = self._ahead.popleft()
             # An entry that cannot be emitted stays pending, and is claimed again when it was idle.
-            self._collector.emit([entry_id, fields], message_id=entry_id, attempt=attempt)
+            names = self._names.of(
+                {"entry_id": entry_id, "fields": fields}, self._collector.report_error, {"entry_id": entry_id}
+            )
+            self._collector.emit(
+                [entry_id, fields], entry_id, attempt=attempt, label=names.label, key=names.key
+            )
             self._mine.add(entry_id)
 
     def keep_alive(self, open_messages: OpenMessages) -> None:

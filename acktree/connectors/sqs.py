@@ -27,6 +27,7 @@ from acktree import (  # isort: skip
     TaskContext, Tuple,
 )  # fmt: skip
 from acktree.connectors.batch_sink import BatchSink, Outcome, as_id, headers_of
+from acktree.connectors.message_names import KeyFrom, LabelFrom, MessageNames
 from acktree.connectors.sqs_client import (
     LOST,
     PAGE,
@@ -82,6 +83,10 @@ class SqsSpout(Spout):
         given_up: What becomes of a message that a ``Retry`` gives up. ``"dead_letter"``: acktree's dead
             letter is the copy, and the message is deleted. ``"reject"``: it is shown again, until the queue's
             redrive policy moves it, and acktree writes no dead letter.
+        label: What people call a message, as of a ``RabbitMQSpout``: ``"attribute:order"``, its own attribute
+            or one of SQS's; ``"body:order"`` of a JSON object; ``"deduplication_id"``, ``"message_id"``; or a
+            function of ``{"body", "attributes"}``.
+        key: What names the message in all its deliveries, from the same places: see ``key`` of ``emit``.
 
     ``body`` is a text; ``attributes`` is a dict of the message's own attributes (text or bytes) and of SQS's
     (text). ``tup.attempt`` follows SQS's count. Without a ``Retry`` a failed message is shown again at once.
@@ -99,8 +104,14 @@ class SqsSpout(Spout):
         threads: int = 2,
         wait_secs: int = _WAIT_SECS,
         given_up: Literal["dead_letter", "reject"] = "dead_letter",
+        label: LabelFrom | None = None,
+        key: KeyFrom | None = None,
     ) -> None:
         self._where = f"queue {host_and_path(queue_url, 'SqsSpout(...)')}"
+        self._names = MessageNames(
+            self._where, label, key,
+            dicts={"attribute": "attributes"}, properties=("deduplication_id", "message_id"),
+        )  # fmt: skip
         if given_up not in ("dead_letter", "reject"):
             raise ConfigError(f"given_up is {given_up!r}", self._where, 'give "dead_letter" or "reject"')
         for name, value, least, most in (
@@ -157,7 +168,18 @@ class SqsSpout(Spout):
         if message is not None:
             message_id = (message.message_id, message.handle)
             # A message that cannot be emitted is delivered again after its visibility timeout.
-            self._collector.emit([message.body, message.attributes], message_id, attempt=message.attempt)
+            names = self._names.of(
+                {"body": message.body, "attributes": message.attributes},
+                self._collector.report_error,
+                {
+                    "deduplication_id": message.attributes.get("MessageDeduplicationId"),
+                    "message_id": message.message_id,
+                },
+            )
+            self._collector.emit(
+                [message.body, message.attributes], message_id,
+                attempt=message.attempt, label=names.label, key=names.key,
+            )  # fmt: skip
             self._handles[message.message_id] = message.handle
             self._hidden.setdefault(message.message_id, message.received)
 

@@ -122,6 +122,7 @@ class SubmittedTopology(RunningTopology):
             held=run.results.holders.counts(now_ms()),
             open_roots=run.results.progress.open_count,
             next_deadline_ms=run.results.progress.next_deadline_ms,
+            keys=run.key_numbers(),
         )
 
     @ending_at_caller

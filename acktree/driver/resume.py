@@ -41,9 +41,7 @@ def add_spouts(topology: Topology, run: Run, recorder: DeadLetterRecorder) -> No
         for task_id in spout.task_ids:
             if spout.is_dataframe:
                 mine = spout.user_object  # Spark's, and never called
-                task: SpoutTask = DataFrameTask(
-                    mine, bare, task_id, plan, spout_host, held.first_sequence, run.inbox
-                )
+                task: SpoutTask = DataFrameTask(mine, bare, task_id, plan, spout_host, held.first_sequence)
             else:
                 mine = copy.deepcopy(spout.user_object)
                 if isinstance(mine, GateSpout):
@@ -156,7 +154,10 @@ def recover(run: Run, last_committed: int, lost_through: int = -1) -> int:
     if journal is not None:
         inbox.refuse_older_positions({t: n for t, n in journal.positions.items() if t in threads.by_task})
     for number, chunk in inbox.recovered(ChunkKind.PARK):
-        dataframe_task(threads, chunk.task).recover_parked(number, chunk, now_ms())
+        if chunk.task in keeping:
+            keeping[chunk.task].task.recover_parked(number, chunk, now_ms())
+        else:
+            inbox.release(number)
     if journal is not None:
         _apply_journal(run.plan, inbox, journal, keeping)
     for thread in keeping.values():

@@ -15,7 +15,7 @@ from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.journal import Journal
 from acktree.checkpoint.key_log import KeyLog
 from acktree.core.stats.counters import Counters
-from acktree.core.stats.numbers import SpoutNumbers
+from acktree.core.stats.numbers import KeyNumbers, SpoutNumbers
 from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.dead_letters.store import DeadLetters
 from acktree.driver.batch import BatchResults
@@ -134,6 +134,10 @@ class Run:
         """The open messages of each spout."""
         spouts = self.plan.topology.spouts
         return {spout.id: self.threads.open_messages(spout.task_ids, self.rows_open) for spout in spouts}
+
+    def key_numbers(self) -> KeyNumbers:
+        """The keys of messages, of all spouts together."""
+        return self.keys.numbers(sum(each.task.waiting_for_keys for each in self.threads.by_task.values()))
 
     def oldest_open(self, most: int) -> list[OpenMessage]:
         """The oldest messages without a final verdict, at most ``most``; without rows of DataFrames."""

@@ -23,7 +23,7 @@ from acktree.checkpoint.migrated_state import TAKEN_IN, Memories, read_memory, t
 from acktree.config import MOST_PARTITIONS
 from acktree.core.state.store import MemoryStore
 from acktree.errors import CheckpointError, ConfigError, ending_at_caller, nearest
-from acktree.tasks.bolts.moved_memory import moved
+from acktree.tasks.bolts.moved_memory import GroupOf, moved
 from acktree.topology.gates import GATE
 from acktree.topology.shape import Part, Shape
 
@@ -37,7 +37,7 @@ def rebalance(
     component: str | None = None,
     parallelism: int | None = None,
     partitions: int | None = None,
-    by_key: Collection[str] = (),
+    by_key: Collection[str] | Mapping[str, GroupOf | None] = (),
     forget: Collection[str] = (),
     spark: object = None,  # noqa: ARG001
 ) -> None:
@@ -51,7 +51,9 @@ def rebalance(
         parallelism: Its number of tasks from now on.
         partitions: How many partitions every level has from now on. None: as many as before.
         by_key: Attributes that are mappings by what the component is grouped by: each key goes where the
-            fields grouping sends its tuples.
+            fields grouping sends its tuples. Or each with a function that is given a key and its value, and
+            returns by what they are grouped: a value, or a tuple of those of several fields; None: by the
+            key. ``{"seen": lambda event_id, customer: customer}``
         forget: Attributes that start as ``prepare`` leaves them.
         spark: Not used: what bolts remember is in files.
 
@@ -73,7 +75,8 @@ def rebalance(
             part = _remembering(shape, component)
             fresh = range(shape.tasks_given + 1, shape.tasks_given + 1 + parallelism - len(part.tasks))
             tasks = part.tasks[:parallelism] + tuple(fresh)
-            memories = _moved(memories, component, part, tasks, by_key, forget)
+            groups = by_key if isinstance(by_key, Mapping) else dict.fromkeys(by_key)
+            memories = _moved(memories, component, part, tasks, groups, forget)
             now = shape.with_part(component, replace(part, tasks=tasks))
         _begin(held, now, partitions or held.partitions, memories)
 
@@ -160,7 +163,7 @@ def _moved(
     component: str,
     part: Part,
     tasks: tuple[int, ...],
-    by_key: Collection[str],
+    by_key: Mapping[str, GroupOf | None],
     forget: Collection[str],
 ) -> Memories:
     widths = {len(read.fields) for read in part.inputs if read.grouping == "fields"}

@@ -82,6 +82,13 @@ class Chunk:
             cut(self.attempts), cut(self.tasks),
         )  # fmt: skip
 
+    def position_alone(self) -> Chunk:
+        """A chunk that has the position of its spout, and no messages."""
+        return replace(
+            self, is_tracked=False, values=self.values.slice(0, 0), attempts=None, tasks=None,
+            first_emitted_ms=None, retry_of=None, message_ids=b"",
+        )  # fmt: skip
+
     def is_followed_by(self, other: Chunk) -> bool:
         """Whether the two may be worked on as one: consecutive messages of one stream and form."""
         return (

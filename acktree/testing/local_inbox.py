@@ -22,13 +22,13 @@ class LocalInbox:
         self._unneeded: set[int] = set()
         self._next = 0
 
-    def append(self, chunks: Sequence[Chunk]) -> int:
-        """Store chunks; they run in the next micro-batch."""
+    def append(self, chunks: Sequence[Chunk], parked: Sequence[Chunk] = ()) -> int:
+        """Store chunks; they run in the next micro-batch, except parked ones."""
         first = self._next
-        for chunk in chunks:
+        for chunk in [*chunks, *parked]:
             self.chunks[self._next] = chunk.to_bytes()
-            self._fresh.append(self._next)
             self._next += 1
+        self._fresh += [number for number, chunk in enumerate(chunks, first) if len(chunk)]
         return first
 
     def read(self, number: int) -> Chunk:

@@ -270,6 +270,7 @@ class LocalTopology(RunningTopology):
             traces=self._recorded.numbers(self._events), held=self._results.holders.counts(self.now_ms),
             open_roots=self._results.progress.open_count,
             next_deadline_ms=self._results.progress.next_deadline_ms,
+            keys=self._keys.numbers(sum(task.waiting_for_keys for task in self._tasks.values())),
         )  # fmt: skip
 
     @property

@@ -69,6 +69,7 @@ class SpoutHarness:
         self.letters: list[GivenUpRecord] = []
         self.most_open = 0
         self._chunks: dict[int, Chunk] = {}
+        self._parked: set[int] = set()
         self._read = 0
         builder = TopologyBuilder("check")
         builder.set_spout("spout", copy.deepcopy(spout), retry=retry, max_spout_pending=max_spout_pending)
@@ -94,7 +95,8 @@ class SpoutHarness:
         self.task.flush(now_ms)
         self.most_open = max(self.most_open, self.task.open_count)
         for number in range(self._read, len(self._chunks)):
-            self._take(self._chunks[number])
+            if number not in self._parked:
+                self._take(self._chunks[number])
         self._read = len(self._chunks)
 
     def until(self, is_done: Callable[[], bool], secs: float, what: str) -> None:
@@ -144,11 +146,11 @@ class SpoutHarness:
 
     chunk_rows = 10_000
 
-    def append(self, chunks: Sequence[Chunk]) -> int:
+    def append(self, chunks: Sequence[Chunk], parked: Sequence[Chunk] = ()) -> int:
         """Take chunks; see ``Inbox``."""
         first = len(self._chunks)
-        for chunk in chunks:
-            self._chunks[len(self._chunks)] = chunk
+        self._chunks |= dict(enumerate([*chunks, *parked], first))
+        self._parked.update(range(first + len(chunks), len(self._chunks)))
         return first
 
     def read(self, number: int) -> Chunk:

@@ -118,7 +118,8 @@ class TopologyBuilder:
             id: The id by which errors and statistics refer to it.
             sink: An instance of ``Sink``, such as ``SqlSink``; each task uses a pickled copy of it.
             parallelism: Number of tasks. Each writes in a transaction of its own.
-            retry: The policy for rows that the sink refuses. None: ``Retry(max_attempts=5)``.
+            retry: The policy for rows that the sink refuses. None: ``Retry(max_attempts=5)``. With
+                ``Retry(5, final=(ConnectorError,))`` a refused row is given up at once.
         """
         declared = Declared("set_sink", id, sink, parallelism, retry)
         self._declared.append(declared)

@@ -202,7 +202,7 @@ def _parallelism_of_bolt(name: str, old: Part, new: Part, *, has_memory: bool) -
         return Change(what)
     command = (
         f"python -m acktree rebalance {CHECKPOINT} --component {name} --parallelism {len(new.tasks)} "
-        "--by-key ATTRIBUTE"
+        "--by-key ATTRIBUTE[=MODULE:NAME]"
     )
     return Change(
         what,

@@ -61,6 +61,7 @@ class Component:
         told_columns: Columns of a DataFrame that are the message id of its rows, if it has an
             ``Acknowledger``; else empty.
         key_column: The column of a DataFrame that is the key of its rows. None: they have none.
+        label_column: The column that is their label. None: they have none.
         max_concurrency: How many tuples of a task an asynchronous bolt executes at once. None for any other
             component.
         threads: How many tuples of a task a bolt executes at once, each on a thread. None for any other
@@ -86,6 +87,7 @@ class Component:
     message_timeout_secs: float | None = None
     told_columns: tuple[str, ...] = ()
     key_column: str | None = None
+    label_column: str | None = None
     max_concurrency: int | None = None
     threads: int | None = None
     exactly_once: bool = False

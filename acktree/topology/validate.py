@@ -155,6 +155,7 @@ def _component(each_id: str, each: Declared) -> Component:
         message_timeout_secs=_checked_message_timeout(each),
         told_columns=_told_columns(user_object),
         key_column=user_object.key if isinstance(user_object, DataFrameSpout) else None,
+        label_column=user_object.label if isinstance(user_object, DataFrameSpout) else None,
         max_concurrency=max_concurrency,
         threads=threads,
         exactly_once=exactly_once,

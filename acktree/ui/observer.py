@@ -236,6 +236,7 @@ class Observer:
             inbox=InboxNumbers(
                 *run.inbox.waiting, plan.config.inbox_max_messages, plan.config.inbox_max_bytes
             ),
+            keys=run.key_numbers(),
             dead_letters=self._letters_now(),
             batch_ms={} if is_over else self._batch_ms(),
             metrics_dropped=0 if run.consumers is None else run.consumers.dropped,

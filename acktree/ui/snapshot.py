@@ -22,6 +22,7 @@ from acktree.core.stats.histograms import Histogram
 from acktree.core.stats.numbers import (
     AckerNumbers,
     ComponentStats,
+    KeyNumbers,
     Numbers,
     Outage,
     ReportedError,
@@ -134,6 +135,7 @@ class Snapshot:
         windows: By name: those of :data:`WINDOWS`.
         errors: The last errors, the oldest first.
         acker: The acker in this run; each window has its own.
+        keys: The keys of messages.
         batch_ms: Where the time of the last micro-batch went, by phase of Spark; empty before the first. Of
             ``addBatch`` also its parts: ``level_0`` and so on, ``acker`` and ``log``.
         metrics_dropped: How many intervals metrics consumers were too slow for.
@@ -160,6 +162,7 @@ class Snapshot:
     errors: tuple[ReportedError, ...] = ()
     acker: AckerNumbers = field(default_factory=AckerNumbers)
     inbox: InboxNumbers = InboxNumbers()
+    keys: KeyNumbers = field(default_factory=KeyNumbers)
     dead_letters: LetterNumbers = LetterNumbers()
     batch_ms: Mapping[str, float] = field(default_factory=dict)
     metrics_dropped: int = 0
@@ -268,6 +271,7 @@ class Snapshot:
         known["acker"] = _acker(given.get("acker", {}))
         known["errors"] = tuple(_made(ReportedError, error) for error in given.get("errors", ()))
         known["inbox"] = _made(InboxNumbers, given.get("inbox", {}))
+        known["keys"] = _made(KeyNumbers, given.get("keys", {}))
         known["dead_letters"] = _made(LetterNumbers, given.get("dead_letters", {}))
         return cls(**known)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,12 +20,18 @@ class BeanstalkdSpout(Spout):
     """The jobs of a tube as ``["body"]``. A reservation belongs to its connection, and to the job's TTR.
 
     With ``buries`` a job that a ``Retry`` gives up is buried, and acktree writes no dead letter for it.
+    ``key`` returns what names a job in all its deliveries, from its body: a server that has lost its jobs
+    counts their ids from 1 again.
     """
 
     outputs = ["body"]
     keep_alive_secs = 0.5  # beanstalkd wants a second left: a TTR of 2 seconds is the shortest
 
-    def __init__(self, host: str, port: int, tube: str, *, buries: bool = False) -> None:
+    def __init__(
+        self, host: str, port: int, tube: str, *, buries: bool = False,
+        key: Callable[[bytes], str | bytes | int | None] = lambda _: None,
+    ) -> None:  # fmt: skip
+        self.key = key
         self.address, self.tube, self.own_dead_letters = (host, port), tube, buries
         self.epoch, self.idle_until = 0, 0.0
         self.client: greenstalk.Client[bytes] | None = None
@@ -46,7 +52,8 @@ class BeanstalkdSpout(Spout):
                 return
             stats = client.stats_job(job)
         attempt = 1 if stats["kicks"] else int(stats["reserves"])  # a job that was kicked begins anew
-        self.collector.emit([job.body], message_id=(self.epoch, job.id), attempt=attempt)
+        message_id, key = (self.epoch, job.id), self.key(job.body)
+        self.collector.emit([job.body], message_id, attempt=attempt, label=f"job {job.id}", key=key)
 
     def keep_alive(self, open_messages: OpenMessages) -> None:
         for message_id in open_messages.older_than(0):

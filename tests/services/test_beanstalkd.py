@@ -9,6 +9,7 @@ greenstalk = pytest.importorskip("greenstalk")
 from acktree import Retry  # noqa: E402
 from acktree.testing import SPOUT_CHECKS, SpoutHarness, check_spout  # noqa: E402
 from examples.beanstalkd.beanstalkd import BeanstalkdSpout  # noqa: E402
+from tests.services.named import check_that_a_key_runs_once, digest, names_of  # noqa: E402
 from tests.services.proxied import ProxiedBroker  # noqa: E402
 from tests.services.servers import Beanstalkd  # noqa: E402
 
@@ -27,8 +28,8 @@ class Tube(ProxiedBroker):
         self.given_up = given_up
         self._connect()
 
-    def make_spout(self) -> BeanstalkdSpout:
-        return BeanstalkdSpout("127.0.0.1", self.proxy.port, TUBE, buries=self.given_up == "reject")
+    def make_spout(self, **more) -> BeanstalkdSpout:
+        return BeanstalkdSpout("127.0.0.1", self.proxy.port, TUBE, buries=self.given_up == "reject", **more)
 
     def _connect(self):
         self.client = greenstalk.Client(("127.0.0.1", self.server.port), None, use=TUBE, watch=TUBE)
@@ -93,3 +94,14 @@ def test_a_job_that_was_kicked_begins_anew(tube: Tube, given_up: str) -> None:
             harness.until(lambda: harness.task.is_idle, 10, "it is done")
         tube.client.kick(10)
     assert (tube.count(), given_up) == (0, "reject")
+
+
+@pytest.mark.parametrize("given_up", ["dead_letter"])
+def test_a_job_has_its_number_as_label_and_one_with_a_key_that_was_acked_does_not_run_again(
+    tube: Tube, given_up: str
+) -> None:
+    tube.clear()
+    number = tube.client.put(b"m", ttr=TTR_SECS)
+    assert names_of(tube.make_spout(key=lambda body: body), 1) == [(f"job {number}", digest(b"m"))]
+    check_that_a_key_runs_once(tube.make_spout(key=lambda body: body), lambda: tube.put([b"m"]), tube.count)
+    assert given_up == "dead_letter"

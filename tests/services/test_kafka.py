@@ -17,6 +17,7 @@ from acktree.connectors.kafka import KafkaSink, KafkaSpout  # noqa: E402
 from acktree.connectors.kafka.progress import decode_done  # noqa: E402
 from acktree.testing import SPOUT_CHECKS, FeederSpout, LocalCluster, SpoutHarness, check_spout  # noqa: E402
 from tests.services.kafka import Kafka  # noqa: E402
+from tests.services.named import RAN, KeyedRun, digest, names_of  # noqa: E402
 from tests.services.proxied import ProxiedBroker  # noqa: E402
 
 PARTITIONS = 2
@@ -134,6 +135,58 @@ def test_records_are_emitted_as_they_are(orders) -> None:
         harness.until(lambda: len(harness.arrived) == 2, 15, "two come")
     rows = [list(each.values) for each in harness.arrived]
     assert rows == [[orders.name, 1, 0, b"k", b"v", 1234], [orders.name, 1, 1, None, None, 1235]]
+
+
+@pytest.mark.parametrize(
+    ("place", "label", "key"),
+    [
+        ("header:order", "A-17", b"A-17"), ("body:n", "1", 1), ("key", "k", b"k"),
+        ("offset", "{}-1-0", "{}-1-0"), (lambda record: record["headers"]["order"].decode(), "A-17", "A-17"),
+    ],
+)  # fmt: skip
+def test_a_record_is_named_from_where_the_spout_says(orders, place, label, key) -> None:
+    orders.put([b'{"n": 1}'], partition=1, key=b"k", headers=[("order", b"A-17")])
+    key = key.format(orders.name) if isinstance(key, str) else key
+    found = names_of(orders.make_spout(label=place, key=place), 1)
+    assert found == [(label.format(orders.name), digest(key))]
+
+
+def test_a_record_that_failed_keeps_its_name_in_its_next_attempt(orders) -> None:
+    orders.put([b'{"n": 1}', b'{"n": 2}'], partition=0)
+    with SpoutHarness(orders.make_spout(label="body:n", key="body:n")) as harness:
+        arrive(harness, 2)
+        harness.fail(harness.arrived[1:])
+        harness.until(lambda: len(harness.arrived) == 3, 15, "it comes again")
+        assert [each.label for each in harness.arrived] == ["1", "2", "2"]
+        harness.ack([harness.arrived[0], harness.arrived[2]])
+
+
+def test_names_need_tracked_records(orders) -> None:
+    with pytest.raises(ConfigError, match="tracks none"):
+        orders.make_spout(key="offset", guarantee="at_most_once")
+
+
+def test_a_record_that_a_rebalance_brings_again_is_acked_and_does_not_run(orders) -> None:
+    orders.put([b"a", b"b"])
+    with KeyedRun(orders.make_spout(key="offset"), orders.count) as run:
+        run.until_acked(2)
+        other = confluent.Consumer({
+            "bootstrap.servers": orders.server.bootstrap, "group.id": orders.group, **orders.CONFIG,
+            "enable.auto.commit": False, "partition.assignment.strategy": "cooperative-sticky",
+        })  # fmt: skip
+        other.subscribe([orders.name])
+
+        def has_a_partition():
+            other.poll(0)
+            return other.assignment()
+
+        run.until(has_a_partition, "the other member has a partition")
+        [mine] = other.assignment()
+        other.commit(offsets=[TopicPartition(mine.topic, mine.partition, 0)], asynchronous=False)
+        other.close()
+        assert orders.count() == 1
+        run.until_acked(3)
+        assert len(RAN) == 2
 
 
 def test_the_lag_is_that_of_each_topic_and_partition(orders) -> None:

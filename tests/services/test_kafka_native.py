@@ -58,7 +58,7 @@ class Checks(BasicBolt):
 
 def topology_of(spark: SparkSession, orders: Topic, **settings):
     builder = TopologyBuilder("native")
-    spout = kafka_dataframe_spout(spark, orders.server.bootstrap, orders.name, **settings)
+    spout = kafka_dataframe_spout(spark, orders.server.bootstrap, orders.name, label="value", **settings)
     builder.set_spout("orders", spout, retry=Retry(max_attempts=2, backoff_secs=(0.1, 0.1)))
     builder.set_bolt("checks", Checks(), parallelism=2).shuffle_grouping("orders")
     return builder.create_topology()
@@ -85,6 +85,7 @@ def test_records_that_spark_receives_have_exact_verdicts_and_the_frontier_is_com
         letters = list(running.dead_letters)
         assert Counter(int(letter.values[4]) for letter in letters) == Counter(range(0, COUNT, POISON))
         assert {letter.attempts for letter in letters} == {2}
+        assert {letter.label for letter in letters} == {str(n) for n in range(0, COUNT, POISON)}
         wait_for(lambda: orders.count() == 0, 20)
 
     # Retention passes the offset: the next run says so, and stops.
@@ -102,7 +103,11 @@ def test_records_that_spark_receives_have_exact_verdicts_and_the_frontier_is_com
     assert orders.name in str(stopped.value)
 
 
-@pytest.mark.parametrize("settings", [{"on_data_loss": "ignore"}, {"topics": []}, {"servers": " "}], ids=str)
+@pytest.mark.parametrize(
+    "settings",
+    [{"on_data_loss": "ignore"}, {"topics": []}, {"servers": " "}, {"key": "offset"}, {"label": "header:x"}],
+    ids=str,
+)
 def test_settings_that_cannot_be_are_refused(settings) -> None:
     settings = {"servers": "127.0.0.1:9092", "topics": "orders"} | settings
     with pytest.raises(ConfigError):

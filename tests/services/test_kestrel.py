@@ -11,6 +11,7 @@ from acktree import ConfigError, ConnectorError
 from acktree.connectors import kestrel as connector
 from acktree.connectors.kestrel import KestrelSpout
 from acktree.testing import SPOUT_CHECKS, SpoutHarness, check_spout
+from tests.services.named import check_that_a_key_runs_once, digest, names_of
 from tests.services.proxied import (
     ProxiedBroker,
     check_that_a_hang_is_reported,
@@ -147,6 +148,16 @@ def test_what_cannot_be_is_refused(servers, queue_name: str, more) -> None:
 def test_a_server_that_answers_no_more_is_an_outage(queue: Queue, monkeypatch) -> None:
     monkeypatch.setattr(connector, "_SECS", 0.5)
     check_that_a_hang_is_reported(queue)
+
+
+def test_an_item_is_named_from_its_body_and_does_not_run_again(queue: Queue) -> None:
+    queue.put([b'{"order": "A-17"}', b"no JSON"])
+    place = "body:order"
+    names = names_of(queue.make_spout(label=place, key=place), 2)
+    assert sorted(names, key=str) == sorted([("A-17", digest("A-17")), (None, b"")], key=str)
+    check_that_a_key_runs_once(
+        queue.make_spout(key=lambda item: item["body"]), lambda: queue.put([b"m"]), queue.count
+    )
 
 
 def test_what_cannot_be_emitted_goes_back(queue: Queue) -> None:

@@ -8,6 +8,7 @@ import socket
 import time
 from collections import deque
 from contextlib import suppress
+from functools import partial
 
 import pytest
 
@@ -19,6 +20,7 @@ from acktree import ConfigError, ConnectorError, TopologyBuilder  # noqa: E402
 from acktree.connectors import nats_client as connector  # noqa: E402
 from acktree.connectors.nats import JetStreamSink, JetStreamSpout  # noqa: E402
 from acktree.testing import SPOUT_CHECKS, FeederSpout, LocalCluster, SpoutHarness, check_spout  # noqa: E402
+from tests.services.named import check_that_a_key_runs_once, digest, names_of  # noqa: E402
 from tests.services.proxied import (  # noqa: E402
     ProxiedBroker,
     check_that_a_hang_is_reported,
@@ -194,8 +196,10 @@ def test_what_an_earlier_run_left_open_is_kept_and_not_emitted_again(stream: Str
     emitted = []
 
     class Collector:
-        def emit(self, values, message_id=None, attempt=1, label=None):
+        def emit(self, values, message_id=None, attempt=1, label=None, key=None):
             emitted.append((values[1], message_id, attempt))
+
+        report_error = pytest.fail
 
         def wake(self):
             pass
@@ -371,6 +375,32 @@ def test_a_message_is_labelled_from_where_the_spout_says_or_goes_on_without(
         assert [each.label for each in harness.arrived] == expected
         harness.ack(harness.arrived)
     assert stream.count() == 0
+
+
+@pytest.mark.parametrize(
+    ("place", "label", "key"),
+    [
+        ("header:order", "A-17", "A-17"), ("body:n", "1", 1), ("message_id", "m-1", "m-1"),
+        ("sequence", "1", 1),
+    ],
+)  # fmt: skip
+def test_a_message_is_named_from_where_the_spout_says(
+    stream: Stream, place: str, label: str, key: object
+) -> None:
+    stream.clear()
+    spout = stream.make_spout()
+    named = JetStreamSpout(spout._url, spout.stream, spout.consumer, label=place, key=place)
+    publish_raw(stream, b"NATS/1.0\r\norder: A-17\r\nNats-Msg-Id: m-1\r\n\r\n", b'{"n": 1}')
+    assert names_of(named, 1) == [(label, digest(key))]
+    assert stream.count() == 0
+
+
+def test_a_message_with_a_key_that_was_acked_does_not_run_again(stream: Stream) -> None:
+    stream.clear()
+    spout = stream.make_spout()
+    keyed = JetStreamSpout(spout._url, spout.stream, spout.consumer, key="header:order")
+    put = partial(publish_raw, stream, b"NATS/1.0\r\norder: A-17\r\n\r\n", b"m")
+    check_that_a_key_runs_once(keyed, put, stream.count)
 
 
 def test_what_cannot_be_emitted_goes_back(stream: Stream) -> None:

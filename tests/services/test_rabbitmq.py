@@ -19,6 +19,7 @@ from acktree import ConfigError, ConnectorError, Retry, TopologyBuilder  # noqa:
 from acktree.connectors import rabbitmq as connector  # noqa: E402
 from acktree.connectors.rabbitmq import RabbitMQSink, RabbitMQSpout  # noqa: E402
 from acktree.testing import SPOUT_CHECKS, FeederSpout, LocalCluster, SpoutHarness, check_spout  # noqa: E402
+from tests.services.named import check_that_a_key_runs_once  # noqa: E402
 from tests.services.proxied import (  # noqa: E402
     ProxiedBroker,
     check_that_a_hang_is_reported,
@@ -383,6 +384,14 @@ def test_a_message_that_comes_again_with_its_key_waits_for_the_first_and_one_wit
         harness.until(lambda: len(harness.arrived) == 4, 10, "the other one takes its place")
     with pytest.raises(ConfigError, match="key is 'order'"):
         RabbitMQSpout(plain.url(), QUEUE, key="order")
+
+
+def test_a_message_with_a_key_that_was_acked_does_not_run_again(plain: Queue) -> None:
+    properties = pika.BasicProperties(message_id="m-1")
+    spout = RabbitMQSpout(plain.url(), QUEUE, key="message_id")
+    check_that_a_key_runs_once(
+        spout, lambda: plain.channel.basic_publish("", QUEUE, b"m", properties), plain.count
+    )
 
 
 @pytest.mark.parametrize(

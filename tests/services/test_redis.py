@@ -12,6 +12,7 @@ from acktree import ConfigError, TopologyBuilder  # noqa: E402
 from acktree.connectors import redis as connector  # noqa: E402
 from acktree.connectors.redis import RedisStreamSink, RedisStreamSpout  # noqa: E402
 from acktree.testing import SPOUT_CHECKS, FeederSpout, LocalCluster, SpoutHarness, check_spout  # noqa: E402
+from tests.services.named import check_that_a_key_runs_once, digest, names_of  # noqa: E402
 from tests.services.proxied import (  # noqa: E402
     ProxiedBroker,
     check_that_a_hang_is_reported,
@@ -95,8 +96,10 @@ def test_pending_entries_of_an_earlier_run_are_read_again_except_open_ones(strea
     with_open = []
 
     class Collector:
-        def emit(self, values, message_id=None, attempt=1):
+        def emit(self, values, message_id=None, attempt=1, label=None, key=None):
             with_open.append((values[1][b"body"], message_id, attempt))
+
+        report_error = pytest.fail
 
     class Context:
         open_message_ids = ()
@@ -149,6 +152,33 @@ def test_an_idle_time_is_seconds(secs) -> None:
 def test_a_server_that_answers_no_more_is_an_outage(stream: Stream, monkeypatch) -> None:
     monkeypatch.setattr(connector, "_CONNECT_SECS", 0.5)
     check_that_a_hang_is_reported(stream)
+
+
+@pytest.mark.parametrize(
+    ("place", "names"),
+    [
+        ("field:order", [("A-17", digest(b"A-17")), (None, b"")]),
+        ("entry_id", [("1-0", digest("1-0")), ("2-0", digest("2-0"))]),
+        (
+            lambda entry: entry["entry_id"] + entry["fields"][b"body"].decode(),
+            [("1-0m", digest("1-0m")), ("2-0m", digest("2-0m"))],
+        ),
+    ],
+)  # fmt: skip
+def test_an_entry_is_named_from_where_the_spout_says(stream: Stream, place: object, names: object) -> None:
+    stream.clear()
+    stream.client.xadd(STREAM, {"body": b"m", "order": "A-17"}, id="1-0")
+    stream.client.xadd(STREAM, {"body": b"m"}, id="2-0")
+    spout = RedisStreamSpout(stream.url(), STREAM, GROUP, label=place, key=place)
+    assert names_of(spout, 2) == names
+    assert stream.count() == 0
+
+
+def test_an_entry_with_a_key_that_was_acked_does_not_run_again(stream: Stream) -> None:
+    stream.clear()
+    spout = RedisStreamSpout(stream.url(), STREAM, GROUP, key="field:body")
+    check_that_a_key_runs_once(spout, lambda: stream.put([b"m"]), stream.count)
+    assert stream.client.xlen(STREAM) == 2
 
 
 def test_what_cannot_be_emitted_goes_back(stream: Stream) -> None:

@@ -17,6 +17,7 @@ from acktree import ConfigError, ConnectorError, Retry, TopologyBuilder  # noqa:
 from acktree.connectors import sqs_client as connector  # noqa: E402
 from acktree.connectors.sqs import SqsSink, SqsSpout  # noqa: E402
 from acktree.testing import SPOUT_CHECKS, FeederSpout, LocalCluster, SpoutHarness, check_spout  # noqa: E402
+from tests.services.named import check_that_a_key_runs_once, digest, names_of  # noqa: E402
 from tests.services.proxied import (  # noqa: E402
     ProxiedBroker,
     check_that_a_hang_is_reported,
@@ -329,6 +330,51 @@ def test_a_server_that_answers_no_more_is_an_outage(queue: Queue, monkeypatch) -
 
 def test_no_other_consumer_gets_open_or_waiting_messages(queue: Queue) -> None:
     check_that_leases_are_kept(queue)
+
+
+@pytest.mark.parametrize(
+    ("place", "label", "key"),
+    [
+        ("attribute:order", "A-17", "A-17"), ("attribute:raw", "\\xff", b"\xff"), ("body:n", "1", 1),
+        ("attribute:MessageGroupId", "g", "g"), ("deduplication_id", "d-1", "d-1"),
+        (lambda message: message["body"], '{"n": 1}', '{"n": 1}'),
+    ],
+)  # fmt: skip
+def test_a_message_is_named_from_where_the_spout_says(
+    queue: Queue, place: object, label: str, key: object
+) -> None:
+    made = queue.client.create_queue(QueueName="named.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]
+    attributes = {
+        "order": {"DataType": "String", "StringValue": "A-17"},
+        "raw": {"DataType": "Binary", "BinaryValue": b"\xff"},
+    }
+    try:
+        queue.client.send_message(
+            QueueUrl=made, MessageBody='{"n": 1}', MessageGroupId="g", MessageDeduplicationId="d-1",
+            MessageAttributes=attributes,
+        )  # fmt: skip
+        assert names_of(queue.make_spout("named.fifo", label=place, key=place), 1) == [(label, digest(key))]
+    finally:
+        queue.client.delete_queue(QueueUrl=made)
+
+
+def test_a_message_is_named_by_its_id_and_one_without_a_name_goes_on(queue: Queue) -> None:
+    queue.clear()
+    sent = queue.client.send_message(QueueUrl=queue.url(), MessageBody="no JSON")["MessageId"]
+    assert names_of(queue.make_spout(label="message_id", key="body:n"), 1) == [(sent, b"")]
+    assert queue.count() == 0
+
+
+def test_a_message_with_a_key_that_was_acked_does_not_run_again(queue: Queue) -> None:
+    queue.clear()
+    attributes = {"order": {"DataType": "String", "StringValue": "A-17"}}
+    check_that_a_key_runs_once(
+        queue.make_spout(key="attribute:order"),
+        lambda: queue.client.send_message(
+            QueueUrl=queue.url(), MessageBody="m", MessageAttributes=attributes
+        ),
+        queue.count,
+    )
 
 
 def test_what_cannot_be_emitted_goes_back(queue: Queue) -> None:

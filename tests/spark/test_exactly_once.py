@@ -14,6 +14,7 @@ from acktree import (
     BasicBolt,
     Config,
     DataFrameSpout,
+    EndOfStream,
     IterableSpout,
     Retry,
     Sink,
@@ -305,3 +306,72 @@ def test_local_cluster_counts_the_same(tmp_path: Path) -> None:
         emitted = Counter(word for word, _ in running.tuples("count"))
     check(tmp_path)
     assert emitted == Counter({word: count for word, (count, _) in expected().items()})
+
+
+class Deliveries(Spout):
+    """One event in three deliveries, from its position on."""
+
+    outputs = ["n"]
+    redelivers = False
+    remembers = ("position",)
+
+    def __init__(self, ids: list[object]):
+        self.ids, self.position = ids, 0
+
+    def open(self, config, context, collector):
+        self.collector = collector
+        assert len(context.open_message_ids) == self.position
+
+    def next_tuple(self):
+        if self.position == 3:
+            raise EndOfStream
+        self.collector.emit([self.position], message_id=self.position, key="event 17")
+        self.position += 1
+
+    def ack(self, message_id):
+        self.ids.append(message_id)
+
+    def __deepcopy__(self, memo):
+        return self
+
+
+class WaitsForFile(BasicBolt):
+    """Notes what it executes, and raises until a file is there."""
+
+    outputs = ["word"]
+
+    def __init__(self, folder: str):
+        self.folder = folder
+
+    def execute(self, tup, collector):
+        (Path(self.folder) / f"ran {tup['n']}").touch()
+        if not (Path(self.folder) / "go").exists():
+            raise ValueError("not yet")
+        collector.emit(["event"])
+
+
+def test_a_message_that_waits_for_its_key_goes_on_waiting_after_a_restart(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    def submitted(acked: list[object]):
+        builder = TopologyBuilder("waits")
+        builder.set_spout("events", Deliveries(acked), retry=Retry(100_000, backoff_secs=(0.1, 0.1)))
+        builder.set_bolt("waits", WaitsForFile(str(tmp_path))).shuffle_grouping("events")
+        builder.set_bolt("totals", CountsAll(str(tmp_path)), exactly_once=True).global_grouping("waits")
+        config = Config(partitions=1)
+        return submit(
+            builder.create_topology(), checkpoint=tmp_path / "checkpoint", spark=spark, config=config
+        )
+
+    acked: list[object] = []
+    with submitted(acked) as running:
+        while running.stats()["events"].total.failed < 2:
+            running.await_idle(0.1)
+        assert running.stats()["events"].open == 3
+    assert acked == []
+    (tmp_path / "go").touch()
+    with submitted(acked) as running:
+        assert running.await_termination(timeout_secs=120)
+    assert sorted(acked) == [0, 1, 2]
+    assert [file.name for file in tmp_path.glob("ran *")] == ["ran 0"]
+    assert eval((tmp_path / FILE).read_text()) == {"event": 1}

@@ -155,8 +155,8 @@ MEMBERS = """
             remove_many save update update_many
     CompletedTopology: dead_letters failures stats tuples verdicts
     Component: at_once exactly_once execute_timeout_secs gated id inputs is_concurrent is_dataframe
-            is_sink key_column kind max_concurrency max_spout_pending message_timeout_secs parallelism
-            remembers retry streams task_ids threads tick_secs told_columns user_object
+            is_sink key_column kind label_column max_concurrency max_spout_pending message_timeout_secs
+            parallelism remembers retry streams task_ids threads tick_secs told_columns user_object
     ComponentStats: awaiting_retry complete_ms execute_spread failed_by held lag lag_by_partition metrics
             not_asked_secs oldest_held_secs oldest_open_secs open outage process_spread streams tasks total
     Config: acker_executors batch_interval_secs control dead_letter_limit_count
@@ -174,7 +174,8 @@ MEMBERS = """
     CounterMetric: inc kind taken
     CustomGrouping: choose_tasks prepare
     DataFrameSpout: ack ack_batch acknowledger activate close deactivate fail fail_batch id_columns
-            key keep_alive keep_alive_secs lag next_tuple open outputs own_dead_letters redelivers remembers
+            key keep_alive keep_alive_secs label lag next_tuple open outputs own_dead_letters
+            redelivers remembers
     DataPoint: dimensions name value
     DeadLetter: attempts cause component dead_ms exception_type fields first_emitted_ms id kind label
             message_id_repr origins payload plain_origins plain_values reason redriven_ms root settled_ms
@@ -203,6 +204,7 @@ MEMBERS = """
             lag next_tuple open outputs own_dead_letters redelivers remembers
     OtlpMetricsConsumer: cleanup handle_data_points prepare
     JsonLinesMetricsConsumer: cleanup handle_data_points prepare
+    KeyNumbers: kept oldest_secs open waiting
     KeyValueState: bind clear emptied get get_many is_bound save take_times update_many
     LetterGroup: cause component count exception_type filters first_id reason
     Level: bolts index stateful
@@ -234,7 +236,7 @@ MEMBERS = """
     SpoutHarness: ack append chunk_rows close fail read release rest room spout step until
     SpoutNumbers: awaiting_retry complete_ms count lag lag_by_partition oldest_secs outage
     SpoutOutputCollector: emit emit_batch emit_direct lost pending_count report_error wake
-    Stats: acker components errors of open_at_start table traces warming_up_secs workers_lost
+    Stats: acker components errors keys of open_at_start table traces warming_up_secs workers_lost
     StoppedByCtrlC:
     StoppedBySignal:
     StreamDeclaration: fields name schema

@@ -85,6 +85,8 @@ def kafka_dataframe_spout(
     max_offsets_per_trigger: int | None = 100_000,
     on_data_loss: Literal["stop", "go_on"] = "stop",
     options: Mapping[str, str] | None = None,
+    label: Literal["key", "value"] | None = None,
+    key: Literal["key", "value"] | None = None,
 ) -> DataFrameSpout:
     """The records of topics as a ``DataFrameSpout``, received by Spark's own source.
 
@@ -104,6 +106,10 @@ def kafka_dataframe_spout(
             security options also configure the client that commits, as far as it knows them: also user and
             password of ``kafka.sasl.jaas.config``, but no Java trust store. Give it ``kafka.ssl.ca.location``
             instead.
+        label: What people call a record, as of a ``DataFrameSpout``: ``"key"`` or ``"value"``.
+        key: What names the message, likewise: see ``key`` of a ``DataFrameSpout``. A record needs none to
+            count once; it is for topics that have the same event in several records. For labels and keys from
+            elsewhere read Spark's source by yourself, add a column, and give it to a ``DataFrameSpout``.
 
     Returns:
         A spout that emits ``["topic", "partition", "offset", "key", "value", "timestamp_ms"]``; a record's
@@ -119,6 +125,10 @@ def kafka_dataframe_spout(
         raise ConfigError("topics names no topic", where, 'name one, or several: ["orders", "clicks"]')
     if on_data_loss not in ("stop", "go_on"):
         raise ConfigError(f"on_data_loss is {on_data_loss!r}", where, 'give "stop" or "go_on"')
+    for argument, given in (("label", label), ("key", key)):
+        if given not in (None, "key", "value"):
+            fix = 'give "key" or "value"; for others give DataFrameSpout a DataFrame with a column of them'
+            raise ConfigError(f"{argument} is {given!r:.60}", where, fix)
     is_pattern = len(names) == 1 and names[0].startswith("^")
     reader = (
         spark.readStream.format("kafka")
@@ -142,9 +152,9 @@ def kafka_dataframe_spout(
     frame = records.selectExpr(*_ID, "key", "value", "unix_millis(timestamp) as timestamp_ms")
     assert tuple(frame.columns) == FIELDS, "the promised fields"
     if group_id is None:
-        return DataFrameSpout(frame, list(_ID))
+        return DataFrameSpout(frame, list(_ID), label=label, key=key)
     frontier = GroupFrontier(bootstrap_servers, group_id, client_settings(options or {}))
-    return DataFrameSpout(frame, list(_ID), frontier)
+    return DataFrameSpout(frame, list(_ID), frontier, label=label, key=key)
 
 
 def client_settings(options: Mapping[str, str]) -> dict[str, str]:

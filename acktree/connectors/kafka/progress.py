@@ -23,6 +23,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from acktree.connectors.message_names import Names
+
 Int64s = npt.NDArray[np.int64]
 
 MOST_METADATA: Final = 4000
@@ -41,12 +43,20 @@ class Run:
         is_done: Whether each is acked or given up, shape (n,).
         left: How many are not done.
         batch: The records, for another attempt; None when all are done, or another member has the partition.
+        names: What they are called; None: nothing.
     """
 
-    __slots__ = ("batch", "first_id", "is_done", "left", "offsets", "partition")
+    __slots__ = ("batch", "first_id", "is_done", "left", "names", "offsets", "partition")
 
-    def __init__(self, partition: Partition, first_id: int, offsets: Int64s, batch: pa.RecordBatch) -> None:
-        self.partition, self.first_id, self.offsets = partition, first_id, offsets
+    def __init__(
+        self,
+        partition: Partition,
+        first_id: int,
+        offsets: Int64s,
+        batch: pa.RecordBatch,
+        names: Sequence[Names] | None = None,
+    ) -> None:
+        self.partition, self.first_id, self.offsets, self.names = partition, first_id, offsets, names
         self.is_done = np.zeros(len(offsets), dtype=np.bool_)
         self.left = len(offsets)
         self.batch: pa.RecordBatch | None = batch
@@ -141,9 +151,15 @@ class OpenRuns:
         self.next_id = 0
         """The id that the next message gets."""
 
-    def open(self, partition: Partition, offsets: Int64s, batch: pa.RecordBatch) -> Run:
+    def open(
+        self,
+        partition: Partition,
+        offsets: Int64s,
+        batch: pa.RecordBatch,
+        names: Sequence[Names] | None = None,
+    ) -> Run:
         """Give messages their ids."""
-        run = Run(partition, self.next_id, offsets, batch)
+        run = Run(partition, self.next_id, offsets, batch, names)
         self.next_id += len(offsets)
         self._runs[run.first_id] = run
         partition.add(run)

@@ -34,6 +34,7 @@ from acktree.connectors.kafka.client import FIELDS, settings_of
 from acktree.connectors.kafka.member import Member
 from acktree.connectors.kafka.progress import Int64s, Partition, Run
 from acktree.connectors.kafka.start import Key, Start
+from acktree.connectors.message_names import KeyFrom, LabelFrom, MessageNames, names_by_row
 
 __all__ = ["FirstPoll", "Guarantee", "KafkaSpout"]
 
@@ -72,6 +73,13 @@ class KafkaSpout(Spout):
             partition for the first time.
         start_timestamp_ms: For ``"timestamp"`` and ``"uncommitted_timestamp"``: milliseconds since 1970.
         config: Further settings of librdkafka, such as ``security.protocol`` and ``sasl.password``.
+        label: What people call a record, as of a ``RabbitMQSpout``: ``"header:order"``; ``"body:order"`` of a
+            value that is a JSON object; ``"key"``, the record's key; ``"offset"``, which is
+            ``topic-partition-offset``; or a function of the emitted values and ``headers`` by field. Only
+            with ``"at_least_once"``.
+        key: What names the message in all its deliveries, from the same places: see ``key`` of ``emit``. With
+            ``"offset"`` a record that a rebalance brings again is acked without running; a topic that is made
+            anew counts from 0 again.
 
     Raises:
         ConfigError: A setting has a value that is not allowed.
@@ -95,6 +103,8 @@ class KafkaSpout(Spout):
         first_poll: FirstPoll = "uncommitted_earliest",
         start_timestamp_ms: int | None = None,
         config: Mapping[str, Any] | None = None,
+        label: LabelFrom | None = None,
+        key: KeyFrom | None = None,
     ) -> None:
         self.topics = [topics] if isinstance(topics, str) else list(topics)
         where = f"KafkaSpout(..., {self.topics!r}, {group_id!r})"
@@ -108,6 +118,12 @@ class KafkaSpout(Spout):
         if not max_uncommitted_offsets > 0:
             what = f"max_uncommitted_offsets is {max_uncommitted_offsets!r}"
             raise ConfigError(what, where, "give a whole number above 0")
+        self._names = MessageNames(
+            where, label, key, dicts={"header": "headers"}, body="value", properties=("key", "offset")
+        )
+        if self._names.are_wanted and guarantee != "at_least_once":
+            what = f"records have a label or a key, and guarantee={guarantee!r} tracks none"
+            raise ConfigError(what, where, 'leave label and key out, or give guarantee="at_least_once"')
         self.guarantee, self.first_poll, self.start_timestamp_ms = guarantee, first_poll, start_timestamp_ms
         self.max_uncommitted_offsets, self.group_id = max_uncommitted_offsets, group_id
         self.begun: frozenset[Key] = frozenset()
@@ -225,8 +241,13 @@ class KafkaSpout(Spout):
             self.begun |= {key}
         batch = batch_of(*key, offsets[is_new], records)
         if self.guarantee == "at_least_once":
-            self._collector.emit_batch(batch, member.runs.next_id + np.arange(len(records)))
-            member.runs.open(partition, offsets[is_new], batch)
+            names = self._names.of_all(
+                map(_nameable, batch.to_pylist() if self._names.are_wanted else (), records),
+                self._collector.report_error,
+            )
+            ids = member.runs.next_id + np.arange(len(records))
+            self._collector.emit_batch(batch, ids, **names_by_row(names))
+            member.runs.open(partition, offsets[is_new], batch, names)
         else:
             self._collector.emit_batch(batch)
         partition.read_through(end - 1)
@@ -241,7 +262,8 @@ class KafkaSpout(Spout):
             indices = [index for _, index, _ in rows]
             batch = run.batch.take(pa.array(indices, pa.int64()))
             ids, attempts = run.first_id + np.array(indices), np.array([attempt for _, _, attempt in rows])
-            self._collector.emit_batch(batch, ids, attempts=attempts)
+            names = None if run.names is None else [run.names[index] for index in indices]
+            self._collector.emit_batch(batch, ids, attempts=attempts, **names_by_row(names))
 
 
 def batch_of(topic: str, number: int, offsets: Int64s, records: Sequence[Message]) -> pa.RecordBatch:
@@ -259,6 +281,12 @@ def batch_of(topic: str, number: int, offsets: Int64s, records: Sequence[Message
         ],
         names=list(FIELDS),
     )
+
+
+def _nameable(values: dict[str, Any], record: Message) -> tuple[dict[str, Any], dict[str, object]]:
+    """What a record's label and key are read from: its values with its headers, and its properties."""
+    place = f"{values['topic']}-{values['partition']}-{values['offset']}"
+    return {**values, "headers": dict(record.headers() or ())}, {"key": values["key"], "offset": place}
 
 
 def _one_of(given: object, name: str, known: Sequence[str], where: str) -> None:

@@ -328,14 +328,14 @@ class Pending:
             for number, sequence in zip(found.tolist(), sequences.tolist(), strict=True):
                 segment = segments[number]
                 is_there = segment.start <= sequence < segment.end
-                ids.append(segment.message_ids[sequence - segment.start] if is_there else None)
+                ids.append(segment.id_at(sequence - segment.start) if is_there else None)
         return ids or [None] * len(sequences)
 
     def items(self) -> Iterator[tuple[int, object]]:
         """Each open message as (sequence, message id), ascending. Loops over all messages: call it rarely."""
         for segment in self._segments:
             for position in np.flatnonzero(segment.is_open).tolist():
-                yield segment.start + position, segment.message_ids[position]
+                yield segment.start + position, segment.id_at(position)
 
 
 class _Segment:
@@ -390,13 +390,18 @@ class _Segment:
         for at in positions[:most].tolist():
             first_ms = emitted_ms if isinstance(emitted_ms, int) else int(emitted_ms[at])
             attempt = 1 if self.attempts is None else int(self.attempts[at])
-            yield first_ms, self.start + at, self.message_ids[at], attempt
+            yield first_ms, self.start + at, self.id_at(at), attempt
 
     def take(self, positions: Int64s) -> Closed:
         """Close the messages at these positions: open ones, ascending, at least one."""
         self.is_open[positions] = False
         self.open_count -= len(positions)
         return Closed(self._ids_at(positions), self.chunk, self, positions)
+
+    def id_at(self, position: int) -> object:
+        """A message id: an integer of Python's where an array holds them, for it is shown and compared."""
+        ids = self.message_ids
+        return ids[position].item() if isinstance(ids, np.ndarray) else ids[position]
 
     def _ids_at(self, positions: Int64s) -> list[object] | npt.NDArray[Any]:
         first, last = int(positions[0]), int(positions[-1])

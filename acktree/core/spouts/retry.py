@@ -57,7 +57,7 @@ class Retry:
         max_age_secs: Give a message up if it would be older than this at its next attempt, counted from its
             first emit. None: no limit.
         final: Exceptions (and their subclasses) after which a message is not tried again. ConnectorError is
-            that of a row which a sink refuses in ``set_bolt``; of what is away nothing is given up.
+            that of a row which a sink refuses; of what is away nothing is given up.
 
     >>> Retry(max_attempts=5, backoff_secs=(1, 60), jitter=False).pause_ms(attempt=3, root=0)
     4000

@@ -12,6 +12,7 @@ from acktree.core.stats.user_metrics import UserMetric
 __all__ = [
     "AckerNumbers",
     "ComponentStats",
+    "KeyNumbers",
     "Lag",
     "Numbers",
     "Outage",
@@ -231,6 +232,23 @@ class AckerNumbers:
             f"{what}={getattr(self, what)}" for what in ("inits", "acks", "fails", "late", "open_roots")
         )
         return f"AckerNumbers({', '.join(counts)})"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyNumbers:
+    """The keys of messages, of all spouts together.
+
+    Attributes:
+        kept: Keys that were ACKED within ``key_retention_secs``: a message that comes with one does not run.
+        oldest_secs: How long ago the oldest of them was ACKED, by the clocks of micro-batches; None for none.
+        open: Keys of messages without a final verdict; rows of a DataFrame are not among them.
+        waiting: Messages that wait for the verdict on another one with their key.
+    """
+
+    kept: int = 0
+    oldest_secs: float | None = None
+    open: int = 0
+    waiting: int = 0
 
 
 def longest_outage(outages: Iterable[Outage | None]) -> Outage | None:

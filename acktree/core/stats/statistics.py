@@ -38,6 +38,7 @@ from acktree.core.stats.counters import (
 from acktree.core.stats.numbers import (
     AckerNumbers,
     ComponentStats,
+    KeyNumbers,
     Numbers,
     ReportedError,
     SpoutNumbers,
@@ -81,6 +82,8 @@ class Stats:
     again for it. After a crash of the driver each is counted once; those that the driver took with it are
     not, and neither is one that dies while it has no tuples. With a checkpoint at a URL, what only a lost
     executor or an earlier driver knew is missing."""
+    keys: KeyNumbers = field(default_factory=KeyNumbers)
+    """The keys of messages, of all spouts together."""
 
     @staticmethod
     def of(
@@ -96,6 +99,7 @@ class Stats:
         held: Held = MappingProxyType({}),
         open_roots: int = 0,
         next_deadline_ms: int | None = None,
+        keys: KeyNumbers = KeyNumbers(),  # noqa: B008  # it is frozen
     ) -> Stats:
         """Compute the statistics from counters.
 
@@ -111,6 +115,7 @@ class Stats:
             held: The tuples that tasks of bolts remember.
             open_roots: The open roots of the acker.
             next_deadline_ms: When the acker needs a micro-batch for a timeout; None for never.
+            keys: The keys of messages.
         """
         tallies_of: dict[str, dict[int, dict[str, _Tally]]] = {name: {} for name in (*components, *spouts)}
         of_acker: dict[str, _Tally] = {}
@@ -139,7 +144,7 @@ class Stats:
         }
         return Stats(
             MappingProxyType(seen), tuple(errors), warming_up_secs, open_at_start, traces or TraceNumbers(),
-            _acker(of_acker, open_roots, next_deadline_ms), of_system.get(WORKERS_LOST, 0),
+            _acker(of_acker, open_roots, next_deadline_ms), of_system.get(WORKERS_LOST, 0), keys,
         )  # fmt: skip
 
     def __getitem__(self, component: str) -> ComponentStats:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Final, Protocol
 
 from acktree import markup
-from acktree.core.stats.numbers import ComponentStats, Numbers, ReportedError
+from acktree.core.stats.numbers import ComponentStats, KeyNumbers, Numbers, ReportedError
 from acktree.core.stats.user_metrics import UserMetric
 from acktree.texts import MOST_REASON
 
@@ -53,6 +53,8 @@ class _Shown(Protocol):
     def workers_lost(self) -> int: ...
     @property
     def open_at_start(self) -> int: ...
+    @property
+    def keys(self) -> KeyNumbers: ...
 
 
 def table_of(stats: _Shown) -> str:
@@ -73,6 +75,7 @@ def table_of(stats: _Shown) -> str:
         lines += _fitting(_BOLT, _bolt_row, bolts)
     lines += _metric_lines(stats)
     lines += _lost_lines(stats)
+    lines += key_lines(stats.keys)
     lines += _outage_lines(stats)
     return "\n".join([*lines, *map(_error_line, stats.errors)])
 
@@ -91,13 +94,26 @@ def html_of(stats: _Shown) -> str:
         parts.append(markup.table(_METRIC, metrics, right_from=2))
     if stats.warming_up_secs is not None:
         parts.insert(0, markup.note(f"warming up for {stats.warming_up_secs:.0f} s"))
-    last = [*_lost_lines(stats), *_outage_lines(stats), *map(_error_line, stats.errors[-10:])]
+    last = [
+        *_lost_lines(stats),
+        *key_lines(stats.keys),
+        *_outage_lines(stats),
+        *map(_error_line, stats.errors[-10:]),
+    ]
     return "".join([*parts, *map(markup.note, last)])
 
 
 def _lost_lines(stats: _Shown) -> list[str]:
     """A line of the workers that were lost; none where there is none."""
     return [f"workers lost: {stats.workers_lost:,}"] if stats.workers_lost else []
+
+
+def key_lines(keys: KeyNumbers) -> list[str]:
+    """A line of the keys of messages; no line where there are none."""
+    if not (keys.kept or keys.open):
+        return []
+    age = "" if keys.oldest_secs is None else f", the oldest for {keys.oldest_secs:,.0f} s"
+    return [f"keys: {keys.kept:,} kept{age}; {keys.open:,} open, {keys.waiting:,} messages wait for one"]
 
 
 def _outage_lines(stats: _Shown) -> list[str]:

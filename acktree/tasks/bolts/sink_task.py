@@ -187,6 +187,11 @@ class SinkTask(ArrowBoltTask):
                 "bring the newest copy back; or begin with a new checkpoint and a target without these rows",
             )
 
+    def _refused(self, reason: str) -> ConnectorError:
+        """The error of rows that the sink refuses, which a ``Retry`` may call final."""
+        fix = "correct what the reason names; with Retry(..., final=(ConnectorError,)) it is not tried again"
+        return ConnectorError(reason, f"sink {self.component.id!r}", fix)
+
     def _report(
         self, frames: Sequence[Frame], reasons: Sequence[str | Exception | None], spent_ms: float
     ) -> None:
@@ -201,8 +206,11 @@ class SinkTask(ArrowBoltTask):
                 if reason is not None:
                     by_reason.setdefault(reason, []).append(row)
             for reason, which in by_reason.items():
-                error, text = (reason, "") if isinstance(reason, Exception) else (None, reason)
-                self.results.fail(rows, np.array(which), error, text, in_hook=True)
+                # A refused row is no wrong configuration: it fails alone, as that of a sink in `set_bolt`.
+                if isinstance(reason, Exception):
+                    self.results.fail(rows, np.array(which), reason, in_hook=True)
+                else:
+                    self.results.fail(rows, np.array(which), self._refused(reason), reason)
             ack_open(rows)
             self.results.count_executed(rows, spent_ms * count / total)
             self.results.count_processed(rows, spent_ms * count / total, count - rows.fate.count(FAILED))

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from threading import RLock, current_thread, get_ident
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +42,8 @@ from acktree.tasks.spouts.runs import Bools, Noted, Run, RunBuffer, UnfitMessage
 from acktree.tasks.streams import Streams
 from acktree.topology.model import Component
 
+ByRow: TypeAlias = Sequence[object] | npt.NDArray[Any] | pa.Array
+"""A key or a label, or None, for each row of a batch."""
 _PLAIN_IDS: Final = frozenset({int, str, bytes})
 """Message ids of exactly these types always pickle."""
 
@@ -352,7 +354,8 @@ class SpoutCollector(SpoutOutputCollector):
         stream: str = "default",
         *,
         attempts: Sequence[int] | npt.NDArray[Any] | pa.Array | None = None,
-        keys: Sequence[object] | npt.NDArray[Any] | pa.Array | None = None,
+        keys: ByRow | None = None,
+        labels: ByRow | None = None,
     ) -> None:
         where = self._where
         checked = batch_of_stream(batch, self._streams.chosen_by_groupings(stream), where)
@@ -360,8 +363,8 @@ class SpoutCollector(SpoutOutputCollector):
         ids = None if message_ids is None else ids_of(message_ids, count, where)
         if ids is not None and self._keeps_ids:
             refuse_unpicklable(ids, where)
-        if keys is not None:
-            ids = self._keyed(ids, keys, count)
+        if keys is not None or labels is not None:
+            ids = self._named(ids, keys, labels, count)
         numbers = None if attempts is None else _checked_attempts(attempts, where)
         if numbers is not None and len(numbers) != count:
             what = f"emit_batch() of {count} rows with {len(numbers)} attempts"
@@ -385,20 +388,31 @@ class SpoutCollector(SpoutOutputCollector):
             listed = ids.tolist() if isinstance(ids, np.ndarray) else ids
             self._unacked += [(stream, message_id) for message_id in listed]
 
-    def _keyed(
-        self, ids: MessageIds | None, keys: Sequence[object] | npt.NDArray[Any] | pa.Array, count: int
+    def _named(
+        self, ids: MessageIds | None, keys: ByRow | None, labels: ByRow | None, count: int
     ) -> MessageIds:
-        """The message ids of a batch, with the keys of its rows."""
-        where = f"{self._where}, emit_batch(keys=...)"
-        listed = keys.to_pylist() if isinstance(keys, pa.Array | pa.ChunkedArray) else list(keys)
-        if ids is None or len(listed) != count:
-            what = f"emit_batch() of {count} rows with {len(listed)} keys"
-            how = "give one key for each row, None where it has none, and message ids"
-            raise MisuseError(what if ids is not None else f"{what} and no message ids", where, how)
-        digests = [b"" if key is None else self._checked_key(key, where) for key in listed]
+        """The message ids of a batch, with the keys and labels of its rows."""
+        digests = self._by_row("key", ids, keys, count)
+        names = self._by_row("label", ids, labels, count)
+        assert ids is not None, "else it was refused"
+        if not self._is_tracking:  # nothing shows a label, and a key was refused
+            return ids
         plain = ids.tolist() if isinstance(ids, np.ndarray) else ids
-        pairs = zip(plain, digests, strict=True)
-        return [Labelled(message_id, "", digest) if digest else message_id for message_id, digest in pairs]
+        named = zip(plain, names, digests, strict=True)
+        return [Labelled(each, name, key) if name or key else each for each, name, key in named]
+
+    def _by_row(self, what: str, ids: MessageIds | None, given: ByRow | None, count: int) -> list[Any]:
+        """The digest of the key of each row, or its label, checked; empty for none."""
+        where = f"{self._where}, emit_batch({what}s=...)"
+        checked, none = (self._checked_key, b"") if what == "key" else (checked_label, "")
+        if given is None:
+            return [none] * count
+        listed = given.to_pylist() if isinstance(given, pa.Array | pa.ChunkedArray) else list(given)
+        if ids is None or len(listed) != count:
+            said = f"emit_batch() of {count} rows with {len(listed)} {what}s"
+            how = f"give one {what} for each row, None where it has none, and message ids"
+            raise MisuseError(said if ids is not None else f"{said} and no message ids", where, how)
+        return [none if each is None else checked(each, where) for each in listed]
 
     def emit_encoded(self, batch: pa.RecordBatch, message_ids: list[int], stream: str) -> None:
         """Emit tracked rows of a gate as a chunk has them: no value is unpickled."""

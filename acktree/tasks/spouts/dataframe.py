@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -34,18 +34,12 @@ from acktree.tasks.spouts.labels import Labelled, id_of
 from acktree.tasks.spouts.retries import NO_CHUNK, Attempt, Redriven, RedrivenLetter, concat_rows
 from acktree.tasks.spouts.task import SpoutTask
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
+from acktree.texts import kept_label
 from acktree.topology.model import Component
 
 _OF_EARLIER_RUN: Final = "what was away in the earlier run"
 _AT_ONCE: Final = 10_000
 """The most rows that are given up and recorded together: each holds its values in memory until then."""
-
-
-class ParkingInbox(Protocol):
-    """An inbox that also keeps what shall not run yet."""
-
-    def park(self, chunk: Chunk) -> int:
-        """Keep a chunk until it is released, without running it; durable when this returns its number."""
 
 
 @dataclass(frozen=True)
@@ -70,11 +64,10 @@ class DataFrameTask(SpoutTask):
         plan: Plan,
         spout_host: SpoutHost,
         first_sequence: int,
-        parking: ParkingInbox,
     ) -> None:
         """Take the verdicts of a DataFrame's rows."""
         super().__init__(spout, component, task, plan, spout_host, first_sequence)
-        self._parking, self._acknowledger = parking, spout.acknowledger
+        self._acknowledger = spout.acknowledger
         fields = component.streams[DEFAULT_STREAM].fields
         self._parked: set[int] = set()  # roots of rows that an earlier run parked before it died
         self._id_columns = [fields.index(name) for name in spout.id_columns]
@@ -194,7 +187,7 @@ class DataFrameTask(SpoutTask):
             retry_of=np.array([one.root for one in parked], dtype=np.int64),
             message_ids=durable.dumps([one.message_id for one in parked]),
         )
-        number = self._parking.park(chunk)
+        number = self._host.inbox.append([], [chunk])
         self._chunks.keep(number, DEFAULT_STREAM)
         for row, one in enumerate(parked):
             attempt = Attempt(one.message_id, number, row, first + row, 1, now_ms, DEFAULT_STREAM)
@@ -209,7 +202,18 @@ class DataFrameTask(SpoutTask):
         if not self._id_columns:
             return Redriven(NO_CHUNK)
         message_id, (digest, _) = _ids_in(values.select(self._id_columns))[0], self._key(values)
-        return Labelled(message_id, "", digest) if digest else message_id
+        label = self._label(values)
+        return Labelled(message_id, label, digest) if label or digest else message_id
+
+    def _label(self, values: pa.RecordBatch) -> str:
+        """The label of a row; empty for none."""
+        if self.component.label_column is None:
+            return ""
+        fields = self.component.streams[DEFAULT_STREAM].fields
+        value = _value(values.column(fields.index(self.component.label_column)), 0)
+        if isinstance(value, bytes):
+            value = value.decode(errors="backslashreplace")
+        return "" if value is None else kept_label(str(value))
 
     def _key(self, values: pa.RecordBatch) -> tuple[bytes, bool]:
         """The digest of the key of a row, empty for none; and whether it is refused."""

@@ -7,15 +7,19 @@ its verdicts find it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import numpy as np
+import pyarrow as pa
 
 from acktree.core import durable
+from acktree.core.data.fields import DEFAULT_STREAM
 from acktree.core.ids import Int32s, root_ids
 from acktree.core.spouts.pending import MessageIds
 from acktree.spout import Spout
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.spouts.host import SpoutHost
+from acktree.tasks.spouts.keyed_messages import KeyedMessages
 from acktree.tasks.spouts.open_chunks import OpenChunks
 from acktree.tasks.spouts.reporter import Reporter
 from acktree.tasks.spouts.retries import Payloads, Retries
@@ -25,6 +29,8 @@ from acktree.tasks.spouts.task_hooks import SpoutHooks
 from acktree.tasks.spouts.trace_marks import TraceMarks
 
 __all__ = ["HandOver"]
+
+_NO_VALUES: Final = pa.record_batch([], names=[])
 
 
 class HandOver:
@@ -38,6 +44,7 @@ class HandOver:
         host: SpoutHost,
         chunks: OpenChunks,
         retries: Retries,
+        keyed: KeyedMessages,
         reporter: Reporter,
         task_hooks: SpoutHooks,
         first_sequence: int,
@@ -50,13 +57,15 @@ class HandOver:
             host: Its inbox takes the chunks.
             chunks: Where they are open from then on.
             retries: Where next attempts come from.
+            keyed: The messages that wait for their keys.
             reporter: Counts next attempts.
             task_hooks: Are called with what was handed over.
             first_sequence: The first sequence of this run.
         """
         self._spout, self._remembers, self._host = spout, remembers, host
-        self._chunks, self._retries = chunks, retries
+        self._chunks, self._retries, self._keyed = chunks, retries, keyed
         self._reporter, self._task_hooks = reporter, task_hooks
+        self._position = b""  # the last one that was handed over
         self._next_sequence = first_sequence
         self._reserved = host.reserve(first_sequence)
         self._marks = TraceMarks(
@@ -84,7 +93,7 @@ class HandOver:
         return self._marks.put_on(attempts, message_ids, names, now_ms)
 
     def emitted(self, taken: Sequence[Run], position: bytes, now_ms: int) -> bool:
-        """Hand over what the spout emitted. True if there was anything.
+        """Hand over what the spout emitted, and what waits for its key. True if there was anything.
 
         Args:
             taken: What it emitted.
@@ -92,19 +101,29 @@ class HandOver:
             now_ms: The time.
         """
         runs = [part for run in runs_together(taken) for part in run.cut(self._host.inbox.chunk_rows)]
-        if not runs:
+        waiting = self._keyed.take_to_park()
+        has_moved = position != self._position and (waiting or self._keyed.has_repeated)
+        if not (runs or waiting or has_moved):
             return False
+        parked = [self._chunk_of(run, b"", now_ms, is_marked=False) for run in waiting]
         chunks = [self._chunk_of(run, position, now_ms) for run in runs]
         tracked = [
             (chunk, run.message_ids) for run, chunk in zip(runs, chunks, strict=True) if run.is_tracked
         ]
         self._announce(tracked)
-        number = self._host.inbox.append(chunks)
+        # In one group: else a crash would find some of them here, and the position of before.
+        alone = [self._position_alone(position, now_ms)] if has_moved and not runs else []
+        number = self._host.inbox.append(chunks + alone, parked)
+        self._position = position
+        for of_parked, chunk in enumerate(parked, number + len(chunks + alone)):
+            self._keyed.wait_in(of_parked, chunk)
         for offset, (run, chunk) in enumerate(zip(runs, chunks, strict=True)):
             if run.is_tracked:
                 self._open(number + offset, chunk, run.message_ids, run.parents)
             else:
                 self._host.inbox.release(number + offset)
+        if alone:
+            self._host.inbox.release(number)
         self._task_hooks.emitted(chunks)
         return True
 
@@ -137,9 +156,16 @@ class HandOver:
         for chunk, message_ids in chunks if self._host.keys.is_used else ():
             self._host.keys.sent(self._chunks.roots_of(chunk.sequences), message_ids)
 
-    def _chunk_of(self, run: Run, position: bytes, now_ms: int) -> Chunk:
+    def _position_alone(self, position: bytes, now_ms: int) -> Chunk:
+        """For a position behind messages none of which goes on."""
+        return Chunk(
+            self._reporter.component, self._reporter.task, DEFAULT_STREAM, False, self._next_sequence, now_ms,  # noqa: FBT003
+            _NO_VALUES, position=position,
+        )  # fmt: skip
+
+    def _chunk_of(self, run: Run, position: bytes, now_ms: int, *, is_marked: bool = True) -> Chunk:
         first, attempts = self.sequences(len(run)), run.attempts
-        if run.is_tracked:
+        if run.is_tracked and is_marked:
             attempts = self._marked(first, attempts, run.message_ids, now_ms)
         ids = ids_to_bytes(run.message_ids) if run.is_tracked and not self._spout.redelivers else b""
         return Chunk(

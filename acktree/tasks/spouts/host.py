@@ -18,8 +18,13 @@ from acktree.tasks.spouts.watched_ids import WatchedNames
 class Inbox(Protocol):
     """Stores chunks. A number returns the same bytes until its chunk is released."""
 
-    def append(self, chunks: Sequence[Chunk]) -> int:
-        """Store all of the chunks or none. Returns the number of the first; the others follow it."""
+    def append(self, chunks: Sequence[Chunk], parked: Sequence[Chunk] = ()) -> int:
+        """Store all of the chunks or none. Returns the number of the first; the others follow it.
+
+        Args:
+            chunks: Those that run.
+            parked: Those that do not: they are kept until they are released. They come after the others.
+        """
 
     def read(self, number: int) -> Chunk:
         """Read a chunk that was not released."""

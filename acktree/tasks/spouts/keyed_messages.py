@@ -1,19 +1,28 @@
-"""The messages of a spout task that came with a key: which go on, which wait, which are ACKED already."""
+"""The messages of a spout task that came with a key: which go on, which wait, which are ACKED already.
+
+A message that waits is kept where it is safe: its queue delivers it again after a crash, so its values are in
+memory; those of a spout with ``redelivers = False`` are parked in the inbox, with what is handed over.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 import numpy as np
 
 from acktree.core.tracking.attempts import number_of
+from acktree.tasks.chunk import Chunk
 from acktree.tasks.spouts.keys import Fate, Keys, keys_of
 from acktree.tasks.spouts.labels import id_of
 from acktree.tasks.spouts.open_chunks import OpenChunks
 from acktree.tasks.spouts.retries import NO_CHUNK, Attempt, RedrivenLetter, Retries
-from acktree.tasks.spouts.runs import Run
+from acktree.tasks.spouts.runs import Bools, Run
+from acktree.tasks.spouts.stored_ids import ids_from_bytes
 
 __all__ = ["KeyedMessages"]
+
+_UNSEEN: Final = -1
 
 
 class KeyedMessages:
@@ -30,7 +39,10 @@ class KeyedMessages:
         """
         self._keys, self._chunks, self._retries, self._redelivers = keys, chunks, retries, redelivers
         self._seen = self._keys.changes
-        self._repeated: list[tuple[str, object]] = []  # stream and id of messages to be acked at once
+        self._to_park: list[Run] = []
+        # Stream, id and chunk of messages to be acked at once.
+        self._repeated: list[tuple[str, object, int]] = []
+        self._acked_in: set[int] = set()
 
     @property
     def has_repeated(self) -> bool:
@@ -41,23 +53,43 @@ class KeyedMessages:
         """The messages that go on now. Others wait for the verdict on their key, or will be acked."""
         admitted: list[Run] = []
         for run in runs:
-            fates = self._keys.claim(keys_of(run.message_ids)) if run.is_tracked else ()
+            keys = keys_of(run.message_ids) if run.is_tracked else []
+            fates = self._keys.claim(keys) if keys else []
             if all(fate is Fate.RUNS for fate in fates):
                 admitted.append(run)
                 continue
-            does_run = np.array([fate is Fate.RUNS or self._does_not_wait(fate) for fate in fates])
-            for row in np.flatnonzero(~does_run).tolist():
-                if fates[row] is Fate.ACKED:
-                    self._repeated.append((run.stream, run.message_ids[row]))
-                else:
+            waiting: dict[bytes, list[int]] = {}
+            for row, fate in enumerate(fates):
+                if fate is Fate.ACKED:
+                    self._repeated.append((run.stream, run.message_ids[row], NO_CHUNK))
+                elif fate is Fate.WAITS and self._redelivers:
                     self._retries.wait_for_key(_waiting(run, row, now_ms))
-            if does_run.any():
-                admitted.append(run.those(does_run))
+                elif fate is Fate.WAITS:
+                    waiting.setdefault(keys[row], []).append(row)
+            # One for each key: its messages are acked together, so what is there after a crash is not acked.
+            self._to_park += [run.those(_mask(rows, len(run))) for rows in waiting.values()]
+            does_run = [row for row, fate in enumerate(fates) if fate is Fate.RUNS]
+            if does_run:
+                admitted.append(run.those(_mask(does_run, len(run))))
         return admitted
 
-    def _does_not_wait(self, fate: Fate) -> bool:
-        # Its position may be saved with a later message: if it waited here, a crash would lose it.
-        return fate is Fate.WAITS and not self._redelivers
+    def take_to_park(self) -> list[Run]:
+        """What waits and is to be handed over for :meth:`wait_in`, a run for each key."""
+        taken, self._to_park = self._to_park, []
+        return taken
+
+    def wait_in(self, number: int, chunk: Chunk) -> None:
+        """Let the messages of a parked chunk wait, but for those that an earlier run sent before it died."""
+        chunks, retries = self._chunks, self._retries
+        chunks.keep(number, chunk.stream)
+        ids = ids_from_bytes(chunk.message_ids)
+        attempts = [1] * len(chunk) if chunk.attempts is None else number_of(chunk.attempts).tolist()
+        for row, sequence in enumerate(chunk.sequences.tolist()):
+            if sequence not in retries.earlier.tried_again:
+                at = (number, row, sequence, attempts[row] - 1, chunk.emitted_ms, chunk.stream)
+                retries.wait_for_key(Attempt(ids[row], *at))
+        chunks.release_unneeded({number})
+        self._seen = _UNSEEN  # an earlier run's key may be decided by now
 
     def look_again(self, now_ms: int) -> dict[str, list[object]]:
         """Let the messages go on whose keys are free now.
@@ -73,7 +105,7 @@ class KeyedMessages:
                 if fate is Fate.RUNS:
                     self._retries.add(now_ms, attempt)
                 elif fate is Fate.ACKED:
-                    self._repeated.append((attempt.stream, attempt.message_id))
+                    self._repeated.append((attempt.stream, attempt.message_id, attempt.chunk))
                 else:
                     self._retries.wait_for_key(attempt)
         return self._take_repeated()
@@ -81,9 +113,15 @@ class KeyedMessages:
     def _take_repeated(self) -> dict[str, list[object]]:
         repeated, self._repeated = self._repeated, []
         by_stream: dict[str, list[object]] = {}
-        for stream, message_id in repeated:
+        for stream, message_id, _ in repeated:
             by_stream.setdefault(stream, []).append(id_of(message_id))
+        self._acked_in.update(chunk for *_, chunk in repeated)
         return by_stream
+
+    def release_acked(self) -> None:
+        """Release the parked chunks of what :meth:`look_again` returned: it was acked."""
+        chunks, self._acked_in = self._acked_in, set()
+        self._chunks.release_unneeded(chunks)
 
     def lose(self, is_lost: Callable[[object], bool], gone: Sequence[tuple[int, object]]) -> None:
         """Forget messages that the queue brings back; call before the retries forget them.
@@ -107,3 +145,9 @@ def _waiting(run: Run, row: int, now_ms: int) -> Attempt:
     target = None if run.tasks is None else int(run.tasks[row])
     letter = RedrivenLetter(NO_CHUNK, run.stream, run.values.slice(row, 1), target)
     return Attempt(run.message_ids[row], NO_CHUNK, 0, -1, attempt - 1, now_ms, run.stream, letter)
+
+
+def _mask(rows: Sequence[int], count: int) -> Bools:
+    found = np.zeros(count, dtype=np.bool_)
+    found[rows] = True
+    return found

@@ -7,8 +7,7 @@ Rules of this file
 2. What a micro-batch decides counts when it is committed: :meth:`Keys.publish`.
 3. A message that its spout has lost keeps its claim until the verdict of its attempt: it may be ACKED yet.
 4. Of several attempts with one key the first that is ACKED is its message. The others are *repeated*: they
-   are ACKED too, and pass no gate. A claim makes that rare; rows of a DataFrame, and the messages of a spout
-   with a position, do not wait for claims.
+   are ACKED too, and pass no gate. A claim makes that rare; rows of a DataFrame do not wait for claims.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ import numpy as np
 from acktree.core.ids import Int64s
 from acktree.core.spouts.keys import Digests, KeptKeys, KeptPart, digests_of
 from acktree.core.spouts.pending import MessageIds
+from acktree.core.stats.numbers import KeyNumbers
 from acktree.tasks.spouts.labels import Labelled
 
 __all__ = ["Fate", "JudgedKeys", "Keys", "keys_of"]
@@ -68,6 +68,7 @@ class Keys:
     def __init__(self, retention_ms: int = _DAY_MS) -> None:
         """No key was seen yet."""
         self.is_used, self.changes = False, 0
+        self._has_reopened = False
         self._lock = Lock()
         self._kept = KeptKeys(retention_ms)
         self._claimed: set[bytes] = set()
@@ -124,6 +125,7 @@ class Keys:
             self.is_used |= bool(keyed)
             self._of_root |= keyed
             self._claimed.update(keyed.values())
+            self._has_reopened |= bool(keyed)
 
     def give_up(self, message_ids: Iterable[object]) -> None:
         """Messages that have claimed their keys get no further attempt."""
@@ -142,6 +144,8 @@ class Keys:
 
     def _free_now(self, digests: Iterable[bytes]) -> None:
         claimed = self._claimed.intersection(digests)
+        if self._has_reopened:  # an earlier run may have sent the one that takes the place of this one
+            claimed -= set(self._of_root.values())
         self._claimed -= claimed
         self.changes += bool(claimed)
 
@@ -197,6 +201,13 @@ class Keys:
         with self._lock:
             for part in parts:
                 self._kept.add(part)
+
+    def numbers(self, age_ms: int) -> KeyNumbers:
+        """How many are kept, since when at this age of the topology, and how many are open."""
+        with self._lock:
+            oldest_ms = min((part.first_ms for part in self._kept.parts), default=None)
+            age_secs = None if oldest_ms is None else (age_ms - oldest_ms) / 1000
+            return KeyNumbers(len(self._kept), age_secs, len(self._claimed))
 
     def parts(self) -> list[KeptPart]:
         """All that is kept, and what is not committed yet."""

@@ -176,6 +176,11 @@ class Retries:
         """How many attempts wait until they are due. Any thread may ask."""
         return len(self._waiting) + len(self.dependencies) + len(self._with_open_key)
 
+    @property
+    def waiting_for_keys(self) -> int:
+        """How many messages wait for the verdict on another one with their key. Any thread may ask."""
+        return len(self._with_open_key)
+
     def _awaiting(self) -> Iterator[Attempt]:
         """Those attempts, in no order."""
         yield from (attempt for _, _, attempt in tuple(self._waiting))
@@ -209,10 +214,14 @@ class Retries:
     def wait_for_key(self, attempt: Attempt) -> None:
         """Let a message wait for the verdict on another one with its key."""
         self._with_open_key.append(attempt)
+        self._need(attempt)
 
     def take_waiting_for_keys(self) -> list[Attempt]:
         """Take out what waits for the verdicts on others, in the order in which it came."""
         taken, self._with_open_key = self._with_open_key, []
+        for attempt in taken:
+            if attempt.letter is None:
+                self._forget(attempt.chunk)
         return taken
 
     def between_attempts(self) -> Iterator[Attempt]:
@@ -342,6 +351,7 @@ class Retries:
         """
         waiting = [attempt for _, _, attempt in self._waiting if is_lost(attempt.message_id)]
         waiting += self.dependencies.discard(lambda attempt: is_lost(attempt.message_id), sequences)
+        waiting += [attempt for attempt in self._with_open_key if is_lost(attempt.message_id)]
         gone = [attempt for attempt in waiting if attempt.letter is None]
         gone += [attempt for attempt, _, _ in self.records if is_lost(attempt.message_id)]
         self._waiting = [each for each in self._waiting if not is_lost(each[2].message_id)]

@@ -37,6 +37,7 @@ from acktree.core.tracking.verdicts import Failure, FailureCause
 from acktree.errors import AcktreeError, ConnectorError, SpoutError
 from acktree.log_lines import Place
 from acktree.spout import EndOfStream, Spout
+from acktree.tasks.chunk import Chunk
 from acktree.tasks.own_metrics import grown_metrics
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.collector import SpoutCollector
@@ -124,8 +125,8 @@ class SpoutTask:
         self._keyed = KeyedMessages(keys, chunks, retries, redelivers=spout.redelivers)
         self._opening = Opening(spout, self._context, hooks=hooks, task_hooks=task_hooks, reporter=reporter)
         self._hand_over = HandOver(
-            spout, component.remembers, host=spout_host, chunks=chunks, retries=retries, reporter=reporter,
-            task_hooks=task_hooks, first_sequence=first_sequence,
+            spout, component.remembers, host=spout_host, chunks=chunks, retries=retries, keyed=self._keyed,
+            reporter=reporter, task_hooks=task_hooks, first_sequence=first_sequence,
         )  # fmt: skip
         self._given_up = GivenUp(
             spout_host, chunks, retries, reporter=reporter, hooks=hooks, only_redriven=spout.own_dead_letters
@@ -160,6 +161,10 @@ class SpoutTask:
     def _recovered_ids(self) -> tuple[object, ...]:
         """The ids of messages that an earlier run left open."""
         return tuple(self._open_ids(maxsize))
+
+    def recover_parked(self, number: int, chunk: Chunk, now_ms: int) -> None:  # noqa: ARG002
+        """Before ``open``: take up messages that an earlier run has parked. Call after those it has sent."""
+        self._keyed.wait_in(number, chunk)
 
     def remember(self, position: bytes) -> None:
         """Before ``open``: set what the spout remembered with its last message of an earlier run."""
@@ -216,6 +221,11 @@ class SpoutTask:
     def awaiting_count(self) -> int:
         """Messages that wait for their next attempt. Any thread may ask."""
         return self._retries.awaiting_count
+
+    @property
+    def waiting_for_keys(self) -> int:
+        """Messages that wait for the verdict on another one with their key. Any thread may ask."""
+        return self._retries.waiting_for_keys
 
     @property
     def is_idle(self) -> bool:
@@ -298,6 +308,7 @@ class SpoutTask:
         moved = self._hooks.try_again() | self._take_mail(now_ms)
         repeated = self._keyed.look_again(now_ms)
         self._delivery.ack_repeated(repeated, now_ms)
+        self._keyed.release_acked()
         moved |= bool(repeated) | self._hand_over.due_attempts(now_ms)
         self._note_changes(self._retries.dependencies.settle(), now_ms)
         if self.may_emit():

@@ -233,6 +233,10 @@ class _Snapshots(Collector):
             ("acktree_inbox_messages", "Messages that wait for a micro-batch.", lambda s: s.inbox.messages),
             ("acktree_inbox_bytes", "Bytes of the inbox.", lambda s: s.inbox.bytes),
             ("acktree_inbox_limit_bytes", "Its limit.", lambda s: s.inbox.limit_bytes),
+            ("acktree_keys_kept", "Keys of messages that were ACKED and are kept.", lambda s: s.keys.kept),
+            ("acktree_keys_oldest_seconds", "Since when the oldest is kept.", lambda s: s.keys.oldest_secs),
+            ("acktree_keys_open", "Keys of messages without a final verdict.", lambda s: s.keys.open),
+            ("acktree_keys_waiting", "Messages that wait for an open key.", lambda s: s.keys.waiting),
             ("acktree_acker_open_roots", "Open roots of the acker.", lambda s: s.acker.open_roots),
             ("acktree_checkpoint_free_bytes", "Free space of the checkpoint's disk.", _free_bytes),
         ):

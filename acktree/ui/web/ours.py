@@ -155,6 +155,7 @@ def topology(seen: Seen) -> Row:
         "errors": plain(snapshot.errors[-20:]),
         "acker": plain(snapshot.acker),
         "inbox": plain(snapshot.inbox),
+        "keys": plain(snapshot.keys),
         "batch_ms": plain(snapshot.batch_ms),
         "host": snapshot.host,
         "pid": snapshot.pid,

@@ -56,7 +56,7 @@ def test_spouts_wait_as_long_as_the_inbox_has_messages_of_them(inbox: FileInbox,
     inbox.committed(1)
     assert numbers_in(tmp_path) == [1]  # what the spout remembers is left of it
     assert waiting_spouts(tmp_path) == frozenset()
-    inbox.park(chunk_of(2))
+    inbox.append([], [chunk_of(2)])
     assert waiting_spouts(tmp_path) == {"numbers"}
 
 
@@ -145,7 +145,7 @@ def test_a_driver_that_dies_between_a_chunk_and_its_bare_position_leaves_the_pos
 def test_messages_that_are_still_there_at_the_url_are_dropped_and_a_position_stays(tmp_path: Path) -> None:
     before = FileInbox(tmp_path, -1, 100, 10**6)
     before.append([chunk_of(2), chunk_of(3, position=b"here")])
-    before.park(chunk_of(1))
+    before.append([], [chunk_of(1)])
     before.append([chunk_of(4)])
     before.committed(1)
     before.release(1)  # its position stays
@@ -158,6 +158,20 @@ def test_messages_that_are_still_there_at_the_url_are_dropped_and_a_position_sta
     assert inbox.oldest_kept == 3
     assert inbox.waiting[0] == 1
     inbox.close()
+
+
+def test_what_runs_and_what_is_parked_are_one_group(tmp_path: Path) -> None:
+    inbox = FileInbox(tmp_path, -1, **ROOMY)
+    assert inbox.append([chunk_of(1), chunk_of(2)], [chunk_of(3)]) == 0
+    assert inbox.waiting[0] == 2
+    inbox.close()
+    again = FileInbox(tmp_path, -1, **ROOMY)
+    assert [number for number, _ in again.recovered(ChunkKind.PARK)] == [2]
+    again.close()
+    first = next(tmp_path.glob("*0.data*"))
+    first.rename(tmp_path / f"new-{first.name}")  # died before the last rename
+    FileInbox(tmp_path, -1, **ROOMY).close()
+    assert numbers_in(tmp_path) == []
 
 
 def test_a_group_that_was_not_handed_over_whole_is_not_there(tmp_path: Path) -> None:

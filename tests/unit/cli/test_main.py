@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import subprocess
 import sys
@@ -74,19 +75,22 @@ def test_an_error_of_ours_is_three_lines_and_exit_code_1(command, tmp_path: Path
 def test_what_was_done_is_said_and_what_to_do_next(tmp_path: Path, capsys, monkeypatch) -> None:
     offline = pytest.importorskip("acktree.spark.offline")
     called = []
+    assert main(["rebalance", "cp", "--by-key", "sums=operator:ad"]) == 1
+    assert "module 'operator' has no function 'ad'" in capsys.readouterr().err
     monkeypatch.setattr(offline, "rebalance", lambda *given, **further: called.append((given, further)))
     monkeypatch.setattr(offline, "reset_state", lambda *given, **further: called.append((given, further)))
     assert main(["rebalance", "cp"]) == 0
     assert "submit the topology on it" in capsys.readouterr().out
-    keys = ["--by-key", "counts", "--by-key", "sums", "--forget", "seen"]
+    keys = ["--by-key", "counts", "--by-key", "sums=operator:add", "--forget", "seen"]
     assert main(["rebalance", "cp", "--component", "count", "--parallelism", "3", *keys]) == 0
     assert "with parallelism=3 there" in capsys.readouterr().out
     assert main(["reset-state", "cp"]) == 0
     assert "open messages are run again" in capsys.readouterr().out
     assert main(["reset-state", "cp", "--component", "count"]) == 0
     assert "messages that it held time out" in capsys.readouterr().out
-    none = {"component": None, "parallelism": None, "partitions": None, "by_key": [], "forget": []}
-    moved = {"component": "count", "parallelism": 3, "by_key": ["counts", "sums"], "forget": ["seen"]}
+    none = {"component": None, "parallelism": None, "partitions": None, "by_key": {}, "forget": []}
+    moved = {"component": "count", "parallelism": 3, "by_key": {"counts": None, "sums": operator.add}}
+    moved["forget"] = ["seen"]
     assert called == [
         (("cp",), none), (("cp",), none | moved), (("cp",), {"component": None}),
         (("cp",), {"component": "count"}),

@@ -27,6 +27,7 @@ from acktree import (
 )
 from acktree.connectors import parquet_files
 from acktree.connectors.files import FolderSpout, FollowFileSpout, ParquetSink
+from acktree.tasks.spouts.labels import label_of
 from acktree.testing import SPOUT_CHECKS, Broker, FeederSpout, LocalCluster, SpoutHarness, check_spout
 from tests.in_module import replace
 
@@ -661,3 +662,32 @@ def test_the_file_of_a_micro_batch_has_one_name_in_every_run_of_it(tmp_path: Pat
             cluster.advance()
         names.add(tuple(sorted(file.name for file in (tmp_path / str(run)).iterdir())))
     assert len(names) == 1
+
+
+def named_by(spout, count):
+    with SpoutHarness(spout) as harness:
+        harness.until(lambda: harness.task.open_count == count, 10, f"{count} come")
+        return [(label_of(each.message_id), each.message_id) for each in harness.task.oldest_open(count)]
+
+
+def test_a_line_is_named_from_its_json_or_by_a_function(tmp_path):
+    log = tmp_path / "log"
+    log.write_text('{"order": "A-17"}\nno JSON\n{"order": "A-17"}\n')
+    found = named_by(FollowFileSpout(log, label="body:order", key=lambda row: row["line"]), 3)
+    assert [label for label, _ in found] == ["A-17", None, "A-17"]
+    keys = [each.key for _, each in found]
+    assert (keys[0] == keys[2], keys[0] == keys[1]) == (True, False)
+    assert [each.message_id for _, each in found] == [0, 18, 26]
+
+
+def test_a_file_is_named_by_its_name(tmp_path):
+    (tmp_path / "a.csv").write_bytes(b"1")
+    spout = FolderSpout(tmp_path, done=None, settle_secs=0, label="name", key="name")
+    [(label, message_id)] = named_by(spout, 1)
+    assert (label, message_id.message_id[0], len(message_id.key)) == ("a.csv", "a.csv", 16)
+
+
+@pytest.mark.parametrize("place", ["header:x", "name", "line"])
+def test_a_line_has_no_such_name(tmp_path, place):
+    with pytest.raises(ConfigError, match="label is"):
+        FollowFileSpout(tmp_path / "log", label=place)

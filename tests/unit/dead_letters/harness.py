@@ -60,7 +60,7 @@ class Inbox:
     def __init__(self):
         self.chunks, self.released = {}, []
 
-    def append(self, chunks):
+    def append(self, chunks, parked=()):
         first = len(self.chunks)
         self.chunks |= {first + offset: chunk.to_bytes() for offset, chunk in enumerate(chunks)}
         return first

@@ -204,6 +204,10 @@ REFUSED = [
         r"bolt 'count' does not remember 'cuonts'\n.*\n.*did you mean 'counts'",
     ),
     (
+        lambda folder: rebalance(folder, component="count", parallelism=3, by_key={"cuonts": max}),
+        r"bolt 'count' does not remember 'cuonts'\n.*\n.*did you mean 'counts'",
+    ),
+    (
         lambda folder: rebalance(folder, component="all", parallelism=3, by_key=["counts"]),
         "bolt 'all' is not grouped by fields",
     ),

@@ -6,6 +6,8 @@ import random
 from collections import Counter
 from itertools import accumulate
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from acktree import BasicBolt, Bolt, Config, Retry, Spout, TopologyBuilder
@@ -235,6 +237,30 @@ def test_a_letter_of_a_gate_names_the_messages_of_spouts_through_all_gates_befor
         assert letter.spout == "__gate/second/first/default"
         assert letter.origins == (A, B)
         assert "'id-a' of 'rows'" in letter.story()
+
+
+class Arrays(Spout):
+    """Emits the rows of a batch whose ids are an array."""
+
+    outputs = ["name", "fate"]
+    redelivers = False
+
+    def open(self, config, context, collector):
+        self.collector, self.is_done = collector, False
+
+    def next_tuple(self):
+        if not self.is_done:
+            batch = pa.record_batch({"name": ["a", "b"], "fate": ["ack", "ack"]})
+            self.collector.emit_batch(batch, np.array([7, 9]))
+            self.is_done = True
+
+
+def test_an_origin_whose_id_was_in_an_array_is_named_by_the_number():
+    with LocalCluster() as cluster:
+        running = cluster.submit(chain_of_gates(Arrays(), Pairs()))
+        cluster.advance(secs=60)
+        [letter] = running.dead_letters
+        assert letter.origins == (Origin("rows", "7"), Origin("rows", "9"))
 
 
 def test_a_letter_of_a_gate_is_sent_again_behind_the_gate_and_the_next_names_the_same(monkeypatch):

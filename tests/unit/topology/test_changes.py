@@ -244,7 +244,7 @@ REFUSED = [
     (
         "parallelism of a bolt with memory",
         lambda d: d.bolt("count", parallelism=3), (), "bolt 'count' has parallelism 3 now, and had 2",
-        "rebalance CHECKPOINT --component count --parallelism 3 --by-key ATTRIBUTE",
+        "rebalance CHECKPOINT --component count --parallelism 3 --by-key ATTRIBUTE[=MODULE:NAME]",
     ),
     (
         "parallelism of a queue's spout",

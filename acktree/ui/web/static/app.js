@@ -211,7 +211,8 @@ function topologyView(found, detail) {
       h("section", {}, h("h2", {}, "Where the last micro-batch's time went"),
         Object.keys(detail.batch_ms).length ? [phases(phasesOf(detail.batch_ms)), h("p", { class: "small soft" }, "A level: its time on the clock, in its slowest partition. Exchange and tasks: tuples between levels, and the start of Spark's tasks.")]
           : h("p", { class: "soft" }, "Not known."),
-        h("p", { class: "small soft" }, `Inbox: ${count(detail.inbox.messages)} messages wait, ${count(Math.round(detail.inbox.bytes / 1024))} of ${count(Math.round(detail.inbox.limit_bytes / 1024))} kB. Acker: ${count(detail.acker.open_roots)} open roots.`))),
+        h("p", { class: "small soft" }, `Inbox: ${count(detail.inbox.messages)} messages wait, ${count(Math.round(detail.inbox.bytes / 1024))} of ${count(Math.round(detail.inbox.limit_bytes / 1024))} kB. Acker: ${count(detail.acker.open_roots)} open roots.`),
+        detail.keys?.kept || detail.keys?.open ? h("p", { class: "small soft" }, `Keys: ${count(detail.keys.kept)} kept${detail.keys.oldest_secs === null ? "" : `, the oldest for ${secs(detail.keys.oldest_secs)}`}; ${count(detail.keys.open)} open, ${count(detail.keys.waiting)} messages wait for one.`) : null)),
     h("section", {}, h("h2", {}, "Components"), table("Components",
       [["Component"], ["Tasks", true], ["Emitted", true], ["Executed", true], ["Acked", true], ["Failed", true], ["Timed out", true], ["Busy", true], ["Execute", true], ["Process", true], ["Complete", true], ["Open", true], ["Oldest", true], ["Lag", true], ["Errors", true]],
       entries.map(([name, each]) => [

@@ -341,3 +341,12 @@ def test_the_oldest_messages_come_first_whatever_segment_they_are_in():
     pending.close(np.array([10]))
     assert pending.oldest(3) == [(100, 21, "e", 3), (500, 11, "b", 1), (500, 12, "c", 1)]
     assert pending.oldest(0) == Pending().oldest(5) == []
+
+
+def test_an_id_of_an_array_is_an_integer_of_python_wherever_one_message_is_named():
+    pending = with_messages(7, 8)
+    pending.add(2, np.array([9, 10]), None, 2, 0, 1000)
+    found = [*pending.ids_at(np.arange(4)), *(each for _, each in pending.items())]
+    found += [each for _, _, each, _ in pending.oldest(9)]
+    assert found == [7, 8, 9, 10] * 3
+    assert {*map(type, found)} == {int}

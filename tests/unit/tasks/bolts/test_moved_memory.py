@@ -66,8 +66,9 @@ def remembered(blobs, *names):
 
 def move(stores, *, by_key=("counts",), forget=(), key_width=1, tasks=NEW, remembers=("counts", "seen")):
     return moved(
-        stores, tasks, name="count", remembers=remembers, by_key=by_key, forget=forget, key_width=key_width
-    )
+        stores, tasks, name="count", remembers=remembers, key_width=key_width, forget=forget,
+        by_key=by_key if isinstance(by_key, dict) else dict.fromkeys(by_key),
+    )  # fmt: skip
 
 
 @given(
@@ -161,6 +162,70 @@ def test_keys_that_are_not_what_the_bolt_is_grouped_by_are_noticed():
     keys = [f"key {n}" for n in range(20)]
     with pytest.raises(ConfigError, match=r"'key \d+' of 'counts' lies at task 3 .* is not what it is"):
         move({3: store_of(counts=KeyValueState(dict.fromkeys(keys, 1))), 4: store_of(counts=KeyValueState())})
+
+
+def columns_of(mine):
+    state = ColumnState(str, int)
+    state.update(mine)
+    return state
+
+
+@pytest.mark.parametrize("make", [KeyValueState, dict, columns_of])
+@given(
+    seen=st.dictionaries(st.text(max_size=3), st.integers(0, 99), max_size=30),
+    before=st.integers(1, 4),
+    after=st.integers(1, 5),
+)
+def test_keys_move_to_where_a_function_says_that_they_are_grouped(make, seen, before, after):
+    old, new = tuple(range(10, 10 + before)), tuple(range(10, 10 + after))
+
+    def customer_of(event, total):
+        return total % 7
+
+    lies = {task: {} for task in old}
+    for event, task in zip(seen, sent_to([total % 7 for total in seen.values()], old), strict=True):
+        lies[task][event] = seen[event]
+    stores = {task: store_of(seen=make(mine)) for task, mine in lies.items()}
+    there = {
+        task: remembered(blobs, "seen")["seen"]
+        for task, blobs in move(stores, by_key={"seen": customer_of}, tasks=new).items()
+    }
+    assert {key: kept for mine in there.values() for key, kept in mine.items()} == seen
+    for task, mine in there.items():
+        assert sent_to([total % 7 for total in mine.values()], new) == [task] * len(mine)
+
+
+@pytest.mark.parametrize(
+    ("group_of", "said"),
+    [
+        (lambda key, value: key["x"], r"cannot say by what key 'key \d+' is grouped: TypeError"),
+        (lambda key: key, r"cannot say by what key 'key \d+' is grouped: TypeError"),
+        (lambda key, value: {}, r"cannot say by what key|is no|would have sent"),
+        (
+            lambda key, value: key,
+            r"key 'key \d+' of 'seen' lies at task 3 .* would have sent 'key \d+', which",
+        ),
+    ],
+)
+def test_a_function_that_does_not_say_where_a_key_is_is_refused_with_the_first_key(group_of, said):
+    keys = [f"key {n}" for n in range(20)]
+    stores = {3: store_of(seen=KeyValueState(dict.fromkeys(keys, 1))), 4: store_of(seen=KeyValueState())}
+    with pytest.raises(ConfigError, match=said):
+        move(stores, by_key={"seen": group_of})
+
+
+def test_a_function_for_several_fields_returns_a_tuple_of_them():
+    seen = {f"event {n}": (f"word {n}", n % 3) for n in range(20)}
+    lies = {task: {} for task in OLD}
+    for event, task in zip(seen, sent_to([*seen.values()], OLD), strict=True):
+        lies[task][event] = seen[event]
+    stores = {task: store_of(seen=KeyValueState(mine)) for task, mine in lies.items()}
+    there = move(stores, key_width=2, by_key={"seen": lambda event, group: group})
+    for task in NEW:
+        mine = remembered(there[task], "seen")["seen"]
+        assert sent_to([*mine.values()], NEW) == [task] * len(mine)
+    with pytest.raises(ConfigError, match=r"returns 'word .*', which is no tuple of 2 values"):
+        move(stores, key_width=2, by_key={"seen": lambda event, group: group[0]})
 
 
 def test_what_nobody_says_anything_about_is_refused_by_name():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -68,11 +69,11 @@ def server(monkeypatch):
 
 
 class Run:
-    def __init__(self, *, fields=("n",), parallelism=1):
+    def __init__(self, *, fields=("n",), parallelism=1, retry=QUICK):
         self.feeder = FeederSpout(list(fields))
         builder = TopologyBuilder("written")
         builder.set_spout("rows", self.feeder)
-        sink = builder.set_sink("sink", Rows(), parallelism, retry=QUICK)
+        sink = builder.set_sink("sink", Rows(), parallelism, retry=retry)
         sink.fields_grouping("rows", [fields[0]])
         self.cluster = LocalCluster()
         self.running = self.cluster.submit(builder.create_topology())
@@ -100,6 +101,20 @@ def test_rows_are_written_and_a_refused_one_fails_alone_and_is_tried_again(serve
     assert came[2,] == came[3,] == 3
     [letter] = run.running.dead_letters
     assert letter.spout == "__gate/sink/rows/default"
+
+
+@pytest.mark.parametrize(("final", "attempts"), [(ConnectorError, 1), (MisuseError, 3)])
+def test_a_refused_row_is_given_up_at_once_if_final_says_so_and_the_others_are_written(
+    server, final, attempts
+):
+    server.refuse = lambda row: f"no {row[0]}" if row[0] % 2 else None
+    run = Run(retry=replace(QUICK, final=(final,)))
+    assert sorted(run.feed((1,), (2,), (3,))) == ["no 1", "no 3"]
+    letters = list(run.running.dead_letters)
+    assert [letter.attempts for letter in letters] == [attempts] * 2
+    assert {letter.exception_type for letter in letters} == {"acktree.ConnectorError"}
+    assert "final=(ConnectorError,)" in letters[0].traceback
+    assert server.rows == [(2,)]
 
 
 WRONG = [

@@ -83,14 +83,15 @@ class Inbox:
     """Chunks in a list."""
 
     def __init__(self):
-        self.chunks, self.released, self.has_room = {}, [], True
+        self.chunks, self.parked, self.released, self.has_room = {}, [], [], True
 
     chunk_rows = most = 10**9
 
-    def append(self, chunks):
+    def append(self, chunks, parked=()):
         first = len(self.chunks)
-        for offset, chunk in enumerate(chunks):
+        for offset, chunk in enumerate([*chunks, *parked]):
             self.chunks[first + offset] = chunk.to_bytes()
+        self.parked += range(first + len(chunks), len(self.chunks))
         return first
 
     def read(self, number):
@@ -125,7 +126,7 @@ class HostOf(SpoutHost):
 class Harness:
     """One spout task, and everything around it."""
 
-    def __init__(self, spout, retry=None, config=None, build=None, first_sequence=0, **host):
+    def __init__(self, spout, retry=None, config=None, build=None, first_sequence=0, *, is_open=True, **host):
         self.spout, self.inbox, self.reports, self.reserved = spout, Inbox(), [], []
         self.letters, self.broken_store = [], None
         self.topology = in_a_row(spout, Calls(print), retry=retry, build=build)
@@ -136,6 +137,11 @@ class Harness:
         self.number = component.task_ids[0]
         self.task = SpoutTask(spout, component, self.number, self.plan, spout_host, first_sequence)
         self.now_ms = 0
+        if is_open:
+            self.open()
+
+    def open(self):
+        """Call the spout's ``open``, and let it emit."""
         self.task.open()
         self.task.activate()
 

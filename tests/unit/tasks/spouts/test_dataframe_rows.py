@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from acktree import Config, ConfigError, ConnectorError, DataFrameSpout, Retry, Unavailable
+from acktree import Config, ConfigError, ConnectorError, DataFrameSpout, Retry, TopologyError, Unavailable
 from acktree.checkpoint.acker_log import DurableAcker
 from acktree.core.data.frames import Kind, WireRow
 from acktree.core.data.values import batch_to_bytes, decode_rows, encode_rows
@@ -41,18 +41,6 @@ class Frame:
     columns, isStreaming = ["value", "key"], True  # noqa: N815  # Spark's
 
 
-class Parking(Inbox):
-    """An inbox that can park."""
-
-    def __init__(self):
-        super().__init__()
-        self.parked = []
-
-    def park(self, chunk):
-        self.parked.append(self.append([chunk]))
-        return self.parked[-1]
-
-
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(Line, "folder", tmp_path, raising=False)
@@ -63,11 +51,13 @@ class Line:
 
     folder: Path
 
-    def __init__(self, bolt, retry=None, config=None, message_id="key", grouping=None, acknowledger=None):
-        spout = DataFrameSpout(Frame(), message_id, acknowledger)
+    def __init__(
+        self, bolt, retry=None, config=None, message_id="key", grouping=None, acknowledger=None, label=None
+    ):
+        spout = DataFrameSpout(Frame(), message_id, acknowledger, label=label)
         self.topology = in_a_row(spout, bolt, retry=retry, build=grouping)
         self.plan = Plan.of(self.topology, config or Config(message_timeout_secs=8), 1, 5)
-        self.inbox, self.letters, self.stores = Parking(), [], {}
+        self.inbox, self.letters, self.stores = Inbox(), [], {}
         self.counters, self.errors, self.now_ms = Counters(), [], 0
         component = self.plan.topology.components["source"]
         spout_host = HostOf(
@@ -75,7 +65,7 @@ class Line:
             reserve=lambda first: first + 99,
         )  # fmt: skip
         self.number = component.task_ids[0]
-        self.task = DataFrameTask(spout, component, self.number, self.plan, spout_host, 0, self.inbox)
+        self.task = DataFrameTask(spout, component, self.number, self.plan, spout_host, 0)
         self.batch_id, self.ran = 0, set()
         self.checkpoint = Path(mkdtemp(dir=self.folder))
         self.acker = DurableAcker(self.plan, self.checkpoint) if self.plan.is_tracking else None
@@ -231,6 +221,30 @@ def test_a_row_that_is_given_up_at_once_is_a_dead_letter_and_can_be_sent_again()
     line.feed()
     assert len(line.letters) == 2  # it failed again
     assert line.task.is_idle
+
+
+@pytest.mark.parametrize(("label", "expected"), [("key", "k4"), ("value", "4"), (None, None)])
+def test_a_dead_letter_of_a_row_has_the_label_of_its_column_in_the_first_attempt_and_later(label, expected):
+    line = Line(CallsByHand(judges), Retry(max_attempts=2, backoff_secs=(1, 1)), label=label)
+    line.feed(4)
+    line.now_ms = 9_000
+    line.feed()
+    assert [(letter.label, letter.attempts) for letter in line.letters] == [(expected, 2)]
+    once = Line(CallsByHand(judges), Retry(max_attempts=1), label=label)
+    once.feed(4)
+    assert [letter.label for letter in once.letters] == [expected]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"message_id": "key", "label": "kee"}, "label='kee' is no column"),
+        ({"label": "key"}, "rows have a label and no message_id"),
+    ],
+)
+def test_a_label_that_no_row_can_have_is_refused(options, said):
+    with pytest.raises(TopologyError, match=said):
+        DataFrameSpout(Frame(), **options)
 
 
 def test_failed_rows_are_parked_and_recorded_in_parts_however_many_fail_at_once(monkeypatch):

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from acktree import BasicBolt, Bolt, Config, Retry, Spout, TopologyBuilder
+from acktree import BasicBolt, Bolt, Config, KeyNumbers, Retry, Spout, TopologyBuilder
+from acktree.tasks.spouts.keys import Keys
+from acktree.tasks.spouts.labels import id_of
+from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from acktree.testing import FeederSpout, LocalCluster
 from tests.drawn import drawn
-from tests.unit.tasks.spouts.spout_harness import Harness, Source, emits
+from tests.unit.tasks.spouts.spout_harness import BROKEN, Harness, Source, emits
 
 RAN = []
 SEEN = Counter()
@@ -62,9 +66,12 @@ MESSAGES = st.lists(
 
 
 @settings(max_examples=drawn(30))
-@given(MESSAGES)
-def test_of_the_messages_with_a_key_those_run_that_a_model_says_which_takes_one_after_the_other(messages):
-    feeder, acked, failed, ran, decided = FeederSpout(["n", "key", "is_good"]), set(), set(), [], set()
+@given(MESSAGES, st.booleans())
+def test_of_the_messages_with_a_key_those_run_that_a_model_says_which_takes_one_after_the_other(
+    messages, redelivers
+):
+    feeder = FeederSpout(["n", "key", "is_good"], redelivers=redelivers)
+    acked, failed, ran, decided = set(), set(), [], set()
     with LocalCluster() as cluster:
         running = submitted(cluster, feeder)
         for n, (key, is_good, pauses) in enumerate(messages):
@@ -160,10 +167,16 @@ class Leases(Spout):
         self.verdicts.append(("failed", message_id))
 
 
-@pytest.fixture
-def held():
+class Kept(Leases):
+    """Its messages are kept in the inbox."""
+
+    redelivers = False
+
+
+@pytest.fixture(params=[Leases, Kept], ids=["queue", "kept"])
+def held(request):
     VERDICTS.clear()
-    spout = Leases()
+    spout = request.param()
     with LocalCluster() as cluster:
         running = submitted(cluster, spout, Holds(), message_timeout_secs=1000)
 
@@ -216,6 +229,169 @@ def test_the_next_of_those_that_wait_takes_the_place_of_one_that_failed(held):
         order()
     assert spout.verdicts == [("failed", 1), ("failed", 2), ("acked", 3)]
     assert (RAN, SEEN) == ([1, 2, 3], {"k": 1})
+
+
+class Events(Spout):
+    """Emits those of its events that are there by now, from its position on, and notes the verdicts."""
+
+    outputs = ["value"]
+    redelivers = False
+    remembers = ("position",)
+
+    def __init__(self, events, verdicts):
+        self.events, self.verdicts, self.position = events, verdicts, 0
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def open(self, config, context, collector):
+        self.collector, self.open_ids = collector, context.open_message_ids
+
+    def next_tuple(self):
+        while self.position < len(self.events):
+            key = self.events[self.position]
+            self.collector.emit([str(self.position)], message_id=self.position, key=key)
+            self.position += 1
+
+    def ack(self, message_id):
+        self.verdicts.append(("acked", message_id))
+
+    def fail(self, message_id, failure):
+        self.verdicts.append(("failed", message_id))
+
+
+class Runs:
+    """One run of ``Events`` after the other, beside a model: of each key the first that is open runs."""
+
+    def __init__(self):
+        self.events, self.delivered, self.journal = [], [], []
+        self.open, self.acked, self.verdicts = {}, set(), []
+        self.count, self.kept, self.chunks, self.released, self.parked = 0, [], {}, [], []
+        self.begin()
+
+    def begin(self):
+        """Begin a run on what the one before has left, as ``resume.py`` does."""
+        self.count += 1
+        keys = Keys()
+        keys.keep(self.kept)
+        spout = Events(self.events, self.delivered)
+        self.run = run = Harness(spout, first_sequence=self.count * 1000, keys=keys, is_open=False)
+        run.inbox.chunks, run.inbox.parked = dict(self.chunks), list(self.parked)
+        run.inbox.released = list(self.released)
+        left = [n for n in self.chunks if n not in self.released]
+        for chunk in [run.chunk(number) for number in self.chunks]:
+            if chunk.position:
+                run.task.remember(chunk.position)
+        for number in left:
+            if number not in self.parked:
+                run.task.recovery.reopen(number, run.chunk(number))
+        for number in left:
+            if number in self.parked:
+                run.task.recover_parked(number, run.chunk(number), 0)
+        for number in left:
+            run.task.recovery.must_outlive(number, run.chunk(number))
+        for batch in self.journal:
+            run.task.recovery.apply_journalled(batch, 0, were_delivered=True)
+        run.open()
+        run.run(2)
+
+    def end(self):
+        """The driver dies."""
+        self.kept = self.run.task._host.keys.parts()
+        inbox = self.run.inbox
+        self.chunks, self.released, self.parked = inbox.chunks, inbox.released, inbox.parked
+
+    def emit(self, keys):
+        for key in keys:
+            number = len(self.events)
+            self.events.append(key)
+            if key is not None and key in self.acked:
+                self.verdicts.append(("acked", number))
+            else:
+                self.open[number] = key
+        self.run.run(2)
+
+    @property
+    def running(self):
+        """What runs, as the model says."""
+        seen, found = set(), set()
+        for number, key in self.open.items():
+            if key is None or key not in seen:
+                found.add(number)
+            seen.add(key)
+        return found
+
+    def decide(self, at, verdict):
+        running = sorted(self.running)
+        if not running:
+            return
+        number = running[at % len(running)]
+        key = self.open.pop(number)
+        self.verdicts.append((verdict, number))
+        if verdict == "acked" and key is not None:
+            self.acked.add(key)
+            repeated = [each for each, other in self.open.items() if other == key]
+            self.verdicts += [("acked", each) for each in repeated]
+            for each in repeated:
+                del self.open[each]
+        [sequence] = [s for s, each in self.run.task.open_ids_by_sequence() if id_of(each) == number]
+        keys, roots = self.run.task._host.keys, self.run.task.recovery.roots_of(np.array([sequence]))
+        none = roots[:0]
+        keys.judge(*((roots, none) if verdict == "acked" else (none, roots)), 0)
+        keys.publish(0)
+        one = np.array([sequence])
+        batch = VerdictBatch(one) if verdict == "acked" else VerdictBatch(failed=[(one, BROKEN)])
+        self.journal.append(batch)
+        self.run.task.dispatch(batch)
+        self.run.run(2)
+
+    def check(self):
+        assert {id_of(each) for _, each in self.run.task.open_ids_by_sequence()} == self.running
+        assert self.run.task.open_count == len(self.open)
+        assert sorted(self.delivered) == sorted(self.verdicts)
+        assert {*self.run.task._recovered_ids()} == {*self.open}
+
+
+@settings(max_examples=drawn(60))
+@given(
+    st.lists(
+        st.one_of(
+            st.lists(st.sampled_from([None, "a", "b"]), min_size=1, max_size=4),
+            st.tuples(st.integers(0, 3), st.sampled_from(["acked", "failed"])),
+            st.none(),
+        ),
+        max_size=25,
+    )
+)
+def test_a_message_that_only_the_inbox_has_waits_for_its_key_over_restarts_as_a_model_says(steps):
+    runs = Runs()
+    for step in steps:
+        if step is None:
+            runs.end()
+            runs.begin()
+        elif isinstance(step, list):
+            runs.emit(step)
+        else:
+            runs.decide(*step)
+        runs.check()
+    while runs.open:
+        runs.decide(0, "acked")
+        runs.check()
+    assert sorted(runs.run.inbox.released) == sorted(runs.run.inbox.chunks)
+
+
+def test_the_keys_that_are_kept_and_open_are_counted_with_the_age_of_the_oldest(held):
+    _, running, order = held
+    assert running.stats().keys == KeyNumbers()
+    assert "keys:" not in running.stats().table()
+    order(("emit", 1), ("emit", 2))
+    assert running.stats().keys == KeyNumbers(kept=0, oldest_secs=None, open=1, waiting=1)
+    VERDICTS.append("ack")
+    order()
+    assert running.stats().keys == KeyNumbers(kept=1, oldest_secs=running.stats().keys.oldest_secs)
+    order()
+    assert running.stats().keys.oldest_secs >= 1
+    assert "keys: 1 kept, the oldest for" in running.stats().table()
 
 
 def test_a_key_is_forgotten_after_the_retention():

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from acktree import BasicBolt, Config, EndOfStream, MisuseError, Retry, Spout, TaskHook, TopologyBuilder
-from acktree.connectors.message_label import MessageLabel
+from acktree.connectors.message_names import MessageNames, names_by_row
 from acktree.dead_letters.table import Which
 from acktree.driver.run_log import RunLog
 from acktree.errors import ConfigError
-from acktree.tasks.spouts.labels import Labelled, checked_label
+from acktree.tasks.spouts.labels import Labelled, checked_label, label_of
 from acktree.tasks.spouts.retries import Redriven
 from acktree.tasks.spouts.watched_ids import WatchedIds
 from acktree.testing import LocalCluster
@@ -208,40 +209,84 @@ def test_a_message_is_watched_by_its_label_as_by_its_id():
     assert watched.names.among(ids).tolist() == [True, False, False, True, True]
 
 
-MESSAGE = {"body": b'{"order": 17, "list": [1]}', "headers": {"order": "A-1", "n": 3, "b": b"\xff"}}
+MESSAGE = {
+    "body": b'{"order": 17, "list": [1], "yes": true}',
+    "headers": {"order": "A-1", "n": 3, "b": b"\xff", b"raw": b"r"},
+}
+PLACES = {"dicts": {"header": "headers"}, "properties": ("message_id",)}
+
+
+def named(place, values=MESSAGE, report=pytest.fail):
+    """What a message is called if both its label and its key are there."""
+    return MessageNames("spout", place, place, **PLACES).of(values, report, {"message_id": "m-1"})
 
 
 @pytest.mark.parametrize(
-    ("label", "expected"),
+    ("place", "label", "key"),
     [
-        ("header:order", "A-1"), ("header:n", "3"), ("header:b", "\\xff"), ("header:absent", None),
-        ("body:order", "17"), ("body:list", None), ("body:absent", None), ("message_id", "m-1"),
-        (lambda message: message["headers"]["order"].lower(), "a-1"), (lambda _: None, None),
+        ("header:order", "A-1", "A-1"), ("header:n", "3", 3), ("header:b", "\\xff", b"\xff"),
+        ("header:raw", "r", b"r"), ("header:absent", None, None), ("body:order", "17", 17),
+        ("body:list", None, None), ("body:yes", None, None), ("body:absent", None, None),
+        ("message_id", "m-1", "m-1"), (lambda message: message["headers"]["order"].lower(), "a-1", "a-1"),
+        (lambda _: None, None, None), (lambda _: 1.5, "1.5", None), (lambda _: "", None, None),
     ],
 )  # fmt: skip
-def test_a_label_is_read_where_the_spout_says(label, expected):
-    found = MessageLabel(label, "spout", ("message_id",)).of(MESSAGE, {"message_id": "m-1"}, pytest.fail)
-    assert found == expected
+def test_label_and_key_are_read_where_the_spout_says(place, label, key):
+    assert named(place) == (label, key)
 
 
-@given(st.binary(max_size=30) | st.just(b"[" * 100_000))
-def test_a_body_from_which_no_label_can_be_read_has_none(body):
+@given(st.none() | st.binary(max_size=30) | st.just(b"[" * 100_000))
+def test_a_body_from_which_no_name_can_be_read_has_none(body):
     values = {"body": body, "headers": None}
-    assert MessageLabel("header:x", "spout").of(values, {}, pytest.fail) is None
-    assert MessageLabel("body:x", "spout").of(values, {}, pytest.fail) is None
+    assert named("header:x", values) == named("body:x", values) == (None, None)
 
 
-def test_what_a_function_raises_is_reported_and_the_message_has_no_label():
+def test_what_a_function_raises_is_reported_and_the_message_has_no_name():
     reported = []
-    assert MessageLabel(lambda message: message["absent"], "spout").of(MESSAGE, {}, reported.append) is None
-    assert [type(each) for each in reported] == [KeyError]
+    assert named(lambda message: message["absent"], report=reported.append) == (None, None)
+    assert [type(each) for each in reported] == [KeyError] * 2
 
 
-@pytest.mark.parametrize("label", ["order", "header:", "message_id:x", "", 7])
-def test_a_place_that_there_is_not_is_refused_with_those_that_there_are(label):
-    with pytest.raises(ConfigError, match="label is") as refused:
-        MessageLabel(label, "spout", ("message_id",))
+@pytest.mark.parametrize("place", ["order", "header:", "message_id:x", "body", "field:x", "", 7])
+@pytest.mark.parametrize("what", ["label", "key"])
+def test_a_place_that_there_is_not_is_refused_with_those_that_there_are(what, place):
+    with pytest.raises(ConfigError, match=f"{what} is") as refused:
+        MessageNames("spout", **{"label": None, "key": None, what: place}, **PLACES)
     assert refused.value.fix == 'give "header:NAME", "body:FIELD", "message_id", or a function of the message'
+
+
+def test_of_several_messages_each_has_its_name_and_without_places_none_has():
+    messages = [({"body": b'{"a": "x"}'}, {}), ({"body": b""}, {})]
+    names = MessageNames("spout", None, "body:a").of_all(messages, pytest.fail)
+    assert names_by_row(names) == {"labels": [None, None], "keys": ["x", None]}
+    assert names_by_row(MessageNames("spout", None, None).of_all(messages, pytest.fail)) == {}
+
+
+@pytest.mark.parametrize("labels", [["a", None, "b"], pa.array(["a", None, "b"])], ids=["list", "arrow"])
+def test_a_batch_has_a_label_for_each_row(labels):
+    def emit(spout):
+        batch = pa.record_batch({"value": ["1", "2", "3"]})
+        spout.collector.emit_batch(batch, message_ids=[1, 2, 3], labels=labels, keys=["k", None, None])
+
+    harness = Harness(Source(emit))
+    harness.run()
+    assert [label_of(each.message_id) for each in harness.task.oldest_open(9)] == ["a", None, "b"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"labels": ["a"]}, "emit_batch\\(\\) of 2 rows with 1 labels"),
+        ({"labels": ["a", 7]}, "the label 7 is int, and no text"),
+        ({"labels": ["a", "b"], "message_ids": None}, "2 labels and no message ids"),
+    ],
+)
+def test_labels_that_do_not_fit_the_rows_of_a_batch_are_refused(options, said):
+    harness = Harness(Source())
+    batch = pa.record_batch({"value": ["1", "2"]})
+    with pytest.raises(MisuseError, match=said):
+        harness.spout.collector.emit_batch(batch, **{"message_ids": [1, 2], **options})
+    assert harness.run() == []
 
 
 @pytest.mark.parametrize("label", ["x" * 300, "order\n17"])

@@ -49,6 +49,7 @@ def test_the_commands_print_the_snapshot_that_rest_answers(frozen, frozen_page, 
     shown = asked("show", NAME)
     assert shown["graph"] == told["graph"]
     assert (shown["inbox"], shown["dead_letters"]) == (told["inbox"], told["dead_letters"])
+    assert asked("stats", NAME)["keys"] == told["keys"] == plain(snapshot.keys)
 
 
 def test_top_shows_the_last_ten_seconds_of_the_snapshot(frozen, frozen_page, asked):

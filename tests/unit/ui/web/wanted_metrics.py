@@ -102,6 +102,8 @@ def _gauges(snapshot: Snapshot) -> Iterator[Sample]:
     yield "inbox_bytes", snapshot.inbox.bytes, {}
     yield "inbox_limit_bytes", snapshot.inbox.limit_bytes, {}
     yield "acker_open_roots", snapshot.acker.open_roots, {}
+    for what in ("kept", "open", "waiting"):
+        yield f"keys_{what}", getattr(snapshot.keys, what), {}
     for state in ("waiting", "redriven", "settled"):
         yield "dead_letters", getattr(snapshot.dead_letters, state), {"state": state}
     for status in ("STARTING", "ACTIVE", "INACTIVE", "KILLED"):
