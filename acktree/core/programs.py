@@ -78,7 +78,7 @@ _MOST_CLASSES: Final = 4096
 
 
 def _code_with_file(code: CodeType) -> tuple[Any, tuple[Any, ...]]:
-    """What cloudpickle says of code, with its file, which 3.1.3 leaves out: a traceback has to show the line."""
+    """What cloudpickle says of code, with its file, which 3.1.3 leaves out: tracebacks show the line."""
     make, given = cloudpickle.Pickler.dispatch_table[CodeType](code)
     return make, tuple(code.co_filename if part == _NO_FILE else part for part in given)
 

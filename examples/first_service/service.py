@@ -17,6 +17,7 @@ from acktree import (
     BasicBolt,
     BasicOutputCollector,
     Config,
+    ConnectorError,
     DeadLetterLimitError,
     KeyValueState,
     Retry,
@@ -98,7 +99,9 @@ class Total(BasicBolt):
 def topology(payments: Spout, rates: str, database: str) -> Topology:
     """From a spout of payments to the table of the same name."""
     builder = TopologyBuilder("payments")
-    retry = Retry(max_attempts=5, backoff_secs=(1, 60), final=(ValueError, KeyError, TypeError))
+    retry = Retry(
+        max_attempts=5, backoff_secs=(1, 60), final=(ValueError, KeyError, TypeError, ConnectorError)
+    )
     builder.set_spout("payments", payments, retry=retry)
     builder.set_bolt("parse", parse).shuffle_grouping("payments")
     builder.set_bolt("convert", Convert(rates), parallelism=2).shuffle_grouping("parse")
