@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import count
 from threading import Event, Thread
 from typing import Any
@@ -64,6 +65,13 @@ class Sender:
         while not self._stop.is_set() and (body := self._next()) is not None:
             self.send(body)
             self._stop.wait(1 / self._per_sec)
+        self._close()
+
+    def _close(self) -> None:
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            with suppress(AMQPError, OSError):  # of a dead server it is closed
+                channel.connection.close()
 
     def send(self, body: bytes) -> None:
         """Send one. One that a dead server has not confirmed is sent again, and may come twice."""
@@ -76,7 +84,7 @@ class Sender:
                 self.sent[body] += 1
                 self._channel.basic_publish("", QUEUE, body, pika.BasicProperties(delivery_mode=2))
             except (AMQPError, OSError):
-                self._channel = None
+                self._close()
                 if self._stop.wait(0.1):
                     return
             else:

@@ -25,7 +25,7 @@ QUEUE = "payments"
 
 
 class _Handler(SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # as the base class
         """Print nothing."""
 
 
