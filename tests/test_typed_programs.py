@@ -15,6 +15,19 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parent.parent
 PAGES = ("README.md", "docs/cookbook.md", "docs/first-service.md")
 PROGRAM = re.compile(r"^```python\n((?:(?!^```).)*?^(?:from|import) .*?)^```", re.MULTILINE | re.DOTALL)
+WAITING = """
+from acktree import BasicBolt, BasicOutputCollector, Config, TaskContext, Tuple
+
+class Waiting(BasicBolt):
+    outputs = ["n"]
+    max_concurrency = 8
+
+    async def prepare(self, config: Config, context: TaskContext) -> None:
+        pass
+
+    async def execute(self, tup: Tuple, collector: BasicOutputCollector) -> None:
+        collector.emit([tup["n"]])
+"""
 MISTAKE = """
 from acktree import BasicBolt, BasicOutputCollector, Tuple
 
@@ -47,6 +60,6 @@ def test_mypy_accepts_every_program_of_readme_and_cookbook_and_sees_a_mistake(tm
         for number, program in enumerate(PROGRAM.findall((ROOT / page).read_text(encoding="utf-8")))
     }
     assert len(programs) >= 12
-    said = checked(tmp_path, programs)
+    said = checked(tmp_path, programs | {"waiting": WAITING})
     assert said.returncode == 0, said.stdout
     assert '"emmit"' in checked(tmp_path, {"mistake": MISTAKE}).stdout

@@ -15,7 +15,8 @@ from pika.exceptions import AMQPError
 
 from examples.first_service.servers import QUEUE
 
-CURRENCIES = 1000
+CURRENCIES = 20_000
+"""More than payments are sent: the service asks for the rate of each."""
 AGAIN = 9
 CUT = {19: b'{"id": "p%d", "custom', 29: b'{"id": "p%d", "customer": "J\xfcrgen"}'}  # the latter is Latin-1
 WRONG: dict[int, dict[str, Any]] = {

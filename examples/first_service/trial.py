@@ -278,16 +278,15 @@ def run(folder: Path, most: int, *, kills: bool, say: Callable[[str], None] = pr
 def run_away(folder: Path, secs: float, say: Callable[[str], None] = print) -> Account:
     """While payments come, let the rates be away, and then PostgreSQL: nothing may be given up.
 
-    There are so many currencies that the service asks for a new rate again and again.
-
     Args:
         folder: For the checkpoint, the log and the rates.
         secs: For how long each is away.
     """
     rates = folder / "rates"
     rates.mkdir()
+    (folder / "rate").write_text("1.0")
     for number in range(CURRENCIES):
-        (rates / f"C{number}").write_text("1.0")
+        (rates / f"C{number}").symlink_to(folder / "rate")
     with servers(rates) as running:
         service, sender = Service(running, folder), Sender(running.rabbitmq.url, 20)
         try:
@@ -337,8 +336,14 @@ def be_away(
     stop, start = stop_and_start
     stop()
     began = time.monotonic()
-    service.wait_until(is_told, f"a word of {name} in `acktree health`")
-    told_secs = time.monotonic() - began
+    asked: list[float] = []
+
+    def is_told_first() -> bool:
+        asked.append(time.monotonic())
+        return is_told()
+
+    service.wait_until(is_told_first, f"a word of {name} in `acktree health`")
+    told_secs, command_secs = time.monotonic() - began, time.monotonic() - asked[-1]
     while time.monotonic() < began + secs:
         if letters := service.letters():
             yield f"{len(letters)} letters while {name} was away"
@@ -353,7 +358,8 @@ def be_away(
     wait_for_all(service, sent)
     done_secs = time.monotonic() - back
     say(
-        f"{name}: away for {away_secs:.0f} s; `acktree health` said so after {told_secs:.1f} s; "
+        f"{name}: away for {away_secs:.0f} s; `acktree health` said so after {told_secs:.1f} s, of which the "
+        f"command took {command_secs:.1f} s; "
         f"all {len(sent):,} payments were done {done_secs:.1f} s after it was back"
     )
     service.wait_until(lambda: service.ask("health").returncode == 0, "a good word of `acktree health`")

@@ -207,6 +207,26 @@ def test_why_a_spout_was_not_asked_is_among_the_numbers(running, capsys):
     assert re.search(said, capsys.readouterr().out)
 
 
+def test_the_numbers_of_letters_are_listed_as_they_are_taken_and_commas_are_taken_too(running, capsys):
+    letter = replace(LETTER, topology="numbers", spout="source")
+    running.letters.put([replace(letter, root=root) for root in range(1, 1002)])
+    assert main(["dead-letters", "list", "numbers", "--after", "1000"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split()[0] == "1001"
+    for number in ("1001", "1,001"):
+        assert said(capsys, "dead-letters", "show", "numbers", number)["id"] == 1001
+    for wrong in ("1,01", ",001", "10,01"):
+        with pytest.raises(SystemExit, match="2"):
+            main(["dead-letters", "show", "numbers", wrong])
+
+
+def test_a_reason_in_the_list_is_cut_at_its_end_and_never_longer(running, capsys):
+    reason = f"wrong types: ['e000130', {'x' * 200}"
+    running.letters.put([replace(LETTER, topology="numbers", spout="source", reason=reason)])
+    assert main(["dead-letters", "list", "numbers"]) == 0
+    (shown,) = re.findall(r"wrong types.*?\.\.\.", capsys.readouterr().out)
+    assert (shown[:-3] in reason, len(shown) < len(reason)) == (True, True)
+
+
 def test_a_letter_shows_its_moments_as_people_read_them(with_letters, capsys):
     assert main(["dead-letters", "show", "numbers", "1"]) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("dead_ms")]
