@@ -51,6 +51,7 @@ class Convert(BasicBolt):
     """Asks a service for the rate of each currency, once for as long as a worker process lives."""
 
     outputs = ["id", "customer", "cents"]
+    threads = 8
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -73,9 +74,9 @@ def rate_of(url: str, currency: str) -> float:
     except HTTPError as error:
         if error.code < HTTPStatus.INTERNAL_SERVER_ERROR and error.code != HTTPStatus.TOO_MANY_REQUESTS:
             raise ValueError(f"no rate for {currency!r:.40}: {error.code}") from error  # it fails
-        raise Unavailable("rates") from error
+        raise Unavailable("rates", retry_after_secs=5) from error
     except OSError as error:  # no answer: messages wait until there is one
-        raise Unavailable("rates") from error
+        raise Unavailable("rates", retry_after_secs=5) from error
 
 
 class Total(BasicBolt):
