@@ -72,6 +72,7 @@ def rate_of(url: str, currency: str) -> float:
         with urllib.request.urlopen(f"{url}/{quote(currency, safe='')}", timeout=2) as answer:  # noqa: S310
             return float(answer.read())
     except HTTPError as error:
+        error.close()
         if error.code < HTTPStatus.INTERNAL_SERVER_ERROR and error.code != HTTPStatus.TOO_MANY_REQUESTS:
             raise ValueError(f"no rate for {currency!r:.40}: {error.code}") from error  # it fails
         raise Unavailable("rates", retry_after_secs=5) from error
