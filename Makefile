@@ -15,7 +15,7 @@ QUICK = acktree tests/unit tests/test_cookbook.py tests/test_tables.py
 FOLDERS = acktree $(wildcard benchmarks examples)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup flights orders page test test-all test-changed test-quick test-unit test-spark coverage test-newest docs lint fmt types imports bench wheel lock \
+.PHONY: help setup flights orders service page test test-all test-changed test-quick test-unit test-spark coverage test-newest docs lint fmt types imports bench wheel lock \
         clean java
 
 help: ## This list
@@ -39,6 +39,9 @@ flights: java $(READY) ## 336,776 departures through Spark, each with its verdic
 
 orders: java $(READY) ## RabbitMQ to PostgreSQL, with poison and redrive; starts the servers (ARGS="--docker")
 	$(BIN)/python -m examples.orders.orders $(ARGS)
+
+service: java $(READY) ## The first service with its servers, and an account of each payment (ARGS="--kills", ARGS="--away 60")
+	$(BIN)/python -m examples.first_service.trial $(ARGS)
 
 page: java $(READY) ## The page with two topologies on Spark, until Ctrl-C (ARGS="--listen 8080")
 	@$(BIN)/python -m examples.page.page $(ARGS)

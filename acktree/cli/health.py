@@ -7,7 +7,6 @@ import time
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -99,7 +98,8 @@ def _checks_of(door: DoorClient) -> Iterator[Check]:
     age_secs = max(0.0, time.time() - snapshot.taken_ms / 1000)
     yield Check("driver", age_secs < _OLD_SECS, f"snapshot is {age_secs:.1f} s old", "see the driver's log")
     yield Check("status", snapshot.status != "STARTING", snapshot.status, "wait until it is warm")
-    yield from map(partial(_connection, snapshot), snapshot.spouts)
+    for spout in snapshot.spouts:
+        yield from _connections(snapshot, spout)
     yield from _stuck(snapshot)
     yield from _undone(snapshot)
     yield from _letters(snapshot)
@@ -113,18 +113,19 @@ def _checks_of(door: DoorClient) -> Iterator[Check]:
         yield free_space("disk", Path(snapshot.checkpoint))
 
 
-def _connection(snapshot: Snapshot, spout: str) -> Check:
-    """Whether what a spout calls, such as its queue, answers, and what the bolts behind it need."""
-    name, outage = f"calls of spout {_named(spout)}", snapshot.outages.get(spout)
-    if outage is None:
-        return Check(name, is_ok=True, found="none waits to be made again")
-    if outage.dependency:
+def _connections(snapshot: Snapshot, spout: str) -> Iterator[Check]:
+    """Whether what a spout calls, such as its queue, answers, and all that the bolts behind it need."""
+    calls, outages = f"calls of spout {_named(spout)}", snapshot.outages.get(spout, ())
+    if not outages:
+        yield Check(calls, is_ok=True, found="none waits to be made again")
+    for outage in outages:
         name = f"dependency {_named(outage.dependency)} of spout {_named(spout)}"
-    secs = max(0.0, (snapshot.taken_ms - outage.since_ms) / 1000)
-    since = f"{datetime.fromtimestamp(outage.since_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    tried = f"tried {outage.tries:,} time{'s' * (outage.tries != 1)} " if outage.tries else ""
-    found = f"{tried}since {since}, for {secs:.1f} s: {outage.reason}"
-    return Check(name, is_ok=False, found=found, fix=outage.fix or "see the driver's log")
+        secs = max(0.0, (snapshot.taken_ms - outage.since_ms) / 1000)
+        since = f"{datetime.fromtimestamp(outage.since_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+        tried = f"tried {outage.tries:,} time{'s' * (outage.tries != 1)} " if outage.tries else ""
+        found = f"{tried}since {since}, for {secs:.1f} s: {outage.reason}"
+        fix = outage.fix or "see the driver's log"
+        yield Check(name if outage.dependency else calls, is_ok=False, found=found, fix=fix)
 
 
 def _named(name: str) -> str:
@@ -134,7 +135,7 @@ def _named(name: str) -> str:
 
 def _undone(snapshot: Snapshot) -> Iterator[Check]:
     """Whether messages get done, and each bolt does some of its tuples. What is away has its own check."""
-    if any(outage.dependency for outage in snapshot.outages.values()):
+    if any(outage.dependency for outages in snapshot.outages.values() for outage in outages):
         return
     for spout in snapshot.spouts:
         acked, failed = _lately(snapshot, spout, ("acked", "failed", "timed_out"))

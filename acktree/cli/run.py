@@ -21,14 +21,16 @@ from acktree.cli.answers import DONE, FAILED, Answer, Commands, NewLettersError,
 from acktree.cli.checks import component_checks, data_of, line_of
 from acktree.cli.targets import add_target, config_of, load_target, options_of, parsed, with_those_of_files
 from acktree.config import Config
+from acktree.core.stats.statistics import Stats
 from acktree.driver.handle import SubmittedTopology
 from acktree.errors import AcktreeError, ConfigError, MisuseError
 from acktree.private_files import make_private_file, make_private_folder
 from acktree.spark_extra import needing_spark
 from acktree.stopped_by import StoppedBySignal
 from acktree.texts import error_text
-from acktree.ui.client import DoorClient, DoorError, NobodyRunsError
+from acktree.ui.client import DoorClient, DoorError, Found, NobodyRunsError
 from acktree.ui.places import POINTER, Entry, entries, key_of, read_entry, runtime_folder
+from acktree.ui.snapshot import Snapshot
 
 __all__ = ["add_commands", "add_to", "dry_run"]
 
@@ -96,9 +98,11 @@ def _run(given: Namespace) -> Iterable[Answer]:
         from acktree import submit  # noqa: PLC0415  # --dry-run needs no Spark
 
     start = partial(submit, topology, checkpoint=given.checkpoint, config=config)
+    where = location_of(given.checkpoint)
+    before = Found(None, where, is_running=False).last_snapshot() if isinstance(where, Path) else None
     with _page() if given.ui else nullcontext():
         running, error = _run_to_end(start, given)
-    answer = _account(running, error)
+    answer = _account(running, error, before)
     if given.fail_on and error is None:
         error = _new_letters(running, answer.data["new_dead_letters"])
     yield replace(answer, error=error)
@@ -156,29 +160,47 @@ def _run_to_end(
     return running, None
 
 
-def _account(running: SubmittedTopology, error: BaseException | None) -> Answer:
-    """What became of the messages of this run."""
+def _account(running: SubmittedTopology, error: BaseException | None, before: Snapshot | None) -> Answer:
+    """What became of the messages of this run.
+
+    Args:
+        before: What was kept of the run before it. If that was the end, its table is shown: that of this run
+            has only zeros.
+    """
     stats = running.stats()
     components = running.describe().data["components"]
-    spouts = [stats[name] for name, about in components.items() if about["kind"] == "spout"]
-    counts: dict[str, Any] = {"open_at_start": stats.open_at_start} | {
-        what: sum(getattr(spout.total, what) for spout in spouts)
-        for what in ("emitted", "acked", "failed", "timed_out")
-    }
-    counts |= {
-        "new_dead_letters": sum(spout.total.dead_lettered for spout in spouts),
-        "dead_letters": _letters(running),
-        "open": sum(spout.open or 0 for spout in spouts),
-    }
-    shown = {
+    spouts = [name for name, about in components.items() if about["kind"] == "spout"]
+    letters = _letters(running)
+    counts = _counts(stats, spouts, letters)
+    shown: dict[str, Any] = {
         "topology": running.name,
         "checkpoint": str(running.checkpoint),
         "status": _status(running, error),
     }
     if isinstance(error, AcktreeError):
         shown["error"] = error.what
-    text = [stats.table(), *(f"{what}: {n:,}" for what, n in counts.items() if n is not None)]
+    text, told = [stats.table()], counts
+    if before is not None and before.status == "ENDED" and not any({**counts, "dead_letters": 0}.values()):
+        told = _counts(before.stats, before.spouts, letters)
+        ended = f"{running.name} has ended: there was nothing left to do. The numbers of run {before.run}:"
+        text, shown["ended_in_run"] = [ended, before.stats.table()], before.run
+    text += [f"{what}: {n:,}" for what, n in told.items() if n is not None]
     return Answer(shown | counts, "\n".join(text))
+
+
+def _counts(stats: Stats, spouts: Iterable[str], dead_letters: int | None) -> dict[str, int | None]:
+    """What became of the messages of a run, in the order in which it is printed."""
+    mine = [stats[spout] for spout in spouts]
+    counts = {
+        what: sum(getattr(spout.total, what) for spout in mine)
+        for what in ("emitted", "acked", "failed", "timed_out")
+    }
+    letters = {
+        "new_dead_letters": sum(spout.total.dead_lettered for spout in mine),
+        "dead_letters": dead_letters,
+    }
+    still = sum(spout.open or 0 for spout in mine)
+    return {"open_at_start": stats.open_at_start, **counts, **letters, "open": still}
 
 
 def _letters(running: SubmittedTopology) -> int | None:

@@ -73,7 +73,8 @@ def _list(given: Namespace) -> Answer:
     away = [
         f"{line['topology']}: {_how(spout, outage)}: {outage['reason']}"
         for line in lines
-        for spout, outage in line["outages"].items()
+        for spout, outages in line["outages"].items()
+        for outage in outages
     ]
     text = table(head, rows) if rows else "no topology is running"
     return Answer({"topologies": lines}, "\n".join([text, *away]))

@@ -216,7 +216,7 @@ class _Pickler(pickle.Pickler):
         return id_of(value, must_travel=False)
 
 
-class ByValuePickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+class ByValuePickler(programs.CodePickler):
     """Pickles for any process of this run and for later runs; lambdas and closures go with their code."""
 
     def persistent_id(self, value: object) -> str | int | Reference | None:

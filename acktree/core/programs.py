@@ -28,6 +28,7 @@ Rules of this file
 from __future__ import annotations
 
 import sys
+from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -36,7 +37,7 @@ from importlib import import_module
 from io import BytesIO
 from pathlib import PurePath
 from pickle import PicklingError, loads
-from types import BuiltinFunctionType, FunctionType, ModuleType
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any, Final, TypeAlias, TypeGuard
 from weakref import WeakKeyDictionary
 
@@ -45,12 +46,14 @@ import cloudpickle
 from acktree.errors import CheckpointError
 
 __all__ = [
+    "CodePickler",
     "Program",
     "Reference",
     "by_value",
     "definition_pickle",
     "definitions_in",
     "enter",
+    "files_of",
     "is_named",
     "main_named",
     "may_be_named_in",
@@ -64,6 +67,8 @@ Reference: TypeAlias = tuple[str, int, str, str, bool, bytes | None]
 _Key: TypeAlias = tuple[str, str]
 
 _MAIN: Final = "__main__"
+_NO_FILE: Final = "<dynamic-code>"
+"""cloudpickle's name for the file of any code that it pickles."""
 _MEMOIZED: Final = b"\x94"
 """What follows the name of a module in a pickle of protocol 5."""
 _MOST_BYTES: Final = 1 << 16
@@ -72,7 +77,19 @@ _MOST_CLASSES: Final = 4096
 """Classes that are kept by their definitions: a bolt may make a new one for each tuple."""
 
 
-class _Definitions(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+def _code_with_file(code: CodeType) -> tuple[Any, tuple[Any, ...]]:
+    """What cloudpickle says of code, with its file, which 3.1.3 leaves out: tracebacks show the line."""
+    make, given = cloudpickle.Pickler.dispatch_table[CodeType](code)
+    return make, tuple(code.co_filename if part == _NO_FILE else part for part in given)
+
+
+class CodePickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+    """Pickles as cloudpickle does; code keeps the name of its file."""
+
+    dispatch_table = ChainMap({CodeType: _code_with_file}, cloudpickle.Pickler.dispatch_table)
+
+
+class _Definitions(CodePickler):
     """Pickles classes as cloudpickle does, with their qualified names and the aliases of enums."""
 
     def __init__(self, file: BytesIO, seen: list[object]) -> None:
@@ -135,6 +152,11 @@ def definitions_in(value: object) -> list[object]:
     with suppress(Exception):  # pickling runs user code, and what it holds may be unpicklable
         _dumped(value, _Bounded(), seen)
     return seen
+
+
+def files_of(seen: Iterable[object]) -> set[str]:
+    """The files of the functions among what was pickled by value, as their code names them."""
+    return {each.__code__.co_filename for each in seen if isinstance(each, FunctionType)}
 
 
 def _dumped(value: object, file: BytesIO, seen: list[object]) -> bytes:

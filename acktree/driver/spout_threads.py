@@ -19,7 +19,7 @@ from acktree.config import Config
 from acktree.core.ids import Int64s
 from acktree.core.stats.counters import Counters
 from acktree.core.stats.histograms import Histogram
-from acktree.core.stats.numbers import Lag, Outage, SpoutNumbers, added_lags, longest_outage
+from acktree.core.stats.numbers import Lag, Outage, SpoutNumbers, added_lags, outages_together
 from acktree.dead_letters.letter import DeadLetter
 from acktree.driver.spout_waits import idle_secs, not_asked_secs
 from acktree.errors import AcktreeError, CheckpointError, ConnectorError, SpoutError
@@ -372,10 +372,10 @@ class Threads:
         complete_ms = Histogram()
         for each in numbers:
             complete_ms.merge(each.complete_ms)
-        outage = longest_outage(each for thread in mine for each in (thread.task.outage, thread.blocked))
+        outages = outages_together(each for thread in mine for each in (*thread.task.outages, thread.blocked))
         awaiting = sum(thread.task.awaiting_count for thread in mine)
         lag, by_partition = added_lags(each.lag for each in numbers)
-        return SpoutNumbers(count, oldest_secs, lag, complete_ms, outage, awaiting, by_partition)
+        return SpoutNumbers(count, oldest_secs, lag, complete_ms, outages, awaiting, by_partition)
 
     def ids_at(self, task: int, sequences: Int64s) -> list[object]:
         """The ids of open messages of a task by their sequences; None for one that is not there."""

@@ -7,11 +7,12 @@ so that nothing is shared by accident, in ``LocalCluster`` as on a cluster.
 from __future__ import annotations
 
 import hashlib
+import linecache
 import pickle
 import secrets
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
 from typing import Final
@@ -22,7 +23,7 @@ from acktree.bolt import BasicBolt, Bolt
 from acktree.config import Config
 from acktree.core.data.context import Clock, TaskContext, TaskHook, TaskServices
 from acktree.core.data.hooks import WorkerHook
-from acktree.core.programs import Program, definition_pickle, definitions_in, enter
+from acktree.core.programs import Program, definition_pickle, definitions_in, enter, files_of
 from acktree.core.runs import Small
 from acktree.errors import ConfigError
 from acktree.tasks.hook_calls import Reported
@@ -36,6 +37,8 @@ COMBINED_FROM: Final = 16
 ``docs/decisions/0024-deltas-are-combined-from-16-partitions-up.md``."""
 LATE: Final = 2
 """After how many message timeouts a tuple is late, and for `acktree health` an attempt is stuck."""
+_LONGEST_SOURCE: Final = 1 << 20
+"""In characters."""
 _PROCESS: Final = secrets.token_hex(8)
 _planned = count(1)
 PARTITIONS_PER_COMBINER: Final = 8
@@ -57,11 +60,12 @@ class Plan:
         ticks: How often each bolt that has a ``tick`` is ticked, in seconds.
         import_path: The driver's ``sys.path``: what lies beside the program can be imported by workers.
         first_sequences: The first sequence of this run, for each spout task whose queue redelivers.
-        hooks: The task hooks as they were given, as bytes; empty for none.
-        worker_hooks: The worker hooks, likewise.
         has_payloads: Whether some spout is a DataFrame with a ``Retry`` or an ``Acknowledger``: level 0 then
             says what rows hold, or their ids.
         program: The classes that no worker can import, by their names.
+        hooks: The task hooks as they were given, as bytes; empty for none.
+        worker_hooks: The worker hooks, likewise.
+        sources: By its file, the lines of code that no worker can import: a worker may be on another machine.
     """
 
     topology: Topology
@@ -77,6 +81,7 @@ class Plan:
     program: Program
     hooks: bytes = b""
     worker_hooks: bytes = b""
+    sources: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -106,8 +111,9 @@ class Plan:
             if getattr(spout.user_object, "redelivers", False)
             for task in spout.task_ids
         }
-        hooks = _pickled_hooks(config.task_hooks, "task")
-        worker_hooks = _pickled_hooks(config.worker_hooks, "worker")
+        hooks = _pickled_hooks(config.task_hooks, "task", seen)
+        worker_hooks = _pickled_hooks(config.worker_hooks, "worker", seen)
+        sources = _sources(files_of(seen))
         for spout in topology.spouts:
             seen += () if spout.is_dataframe else definitions_in(spout.user_object)
         program = Program.of(_PROCESS, next(_planned), seen)
@@ -116,7 +122,7 @@ class Plan:
         return cls(
             stripped, config, partitions, is_tracking, run_salt, pickles, ticks, tuple(sys.path), firsts,
             any(spout.is_dataframe and (spout.retry or spout.told_columns) for spout in topology.spouts),
-            program, hooks, worker_hooks,
+            program, hooks, worker_hooks, sources,
         )  # fmt: skip
 
     @property
@@ -227,6 +233,12 @@ class Plan:
         """The tasks of a component that run in a partition, ascending."""
         return tuple(task for task in component.task_ids if self.host(task) == partition)
 
+    def show_sources(self) -> None:
+        """Let tracebacks of this process show the lines of code that it could not import."""
+        for file, lines in self.sources.items():
+            size = sum(map(len, lines))
+            linecache.cache[file] = size, None, list(lines), file  # None: no file has to be there
+
     @cached_property
     def reported(self) -> Reported:
         """What hooks raised and was reported in this process."""
@@ -279,12 +291,18 @@ class Plan:
         return hashlib.blake2b(str(self.run_salt).encode(), digest_size=8, person=b"checkpoint").hexdigest()
 
 
-def _pickled_hooks(hooks: tuple[TaskHook | WorkerHook, ...], kind: str) -> bytes:
+def _sources(files: Iterable[str]) -> dict[str, Sequence[str]]:
+    """The lines of source files, also of a notebook's cells; without files that are unusually long."""
+    found = {file: linecache.getlines(file) for file in files}
+    return {file: lines for file, lines in found.items() if 0 < sum(map(len, lines)) <= _LONGEST_SOURCE}
+
+
+def _pickled_hooks(hooks: tuple[TaskHook | WorkerHook, ...], kind: str, seen: list[object]) -> bytes:
     """The hooks as bytes; ConfigError when they cannot be pickled."""
     if not hooks:
         return b""
     try:
-        pickled = definition_pickle(hooks)
+        pickled = definition_pickle(hooks, seen)
         pickle.loads(pickled)
     except Exception as error:
         raise ConfigError(

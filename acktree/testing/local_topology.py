@@ -20,7 +20,7 @@ from acktree.core.data.context import forget_cached
 from acktree.core.data.frames import WireRow
 from acktree.core.micro_batch import MicroBatch
 from acktree.core.stats.histograms import Histogram
-from acktree.core.stats.numbers import ReportedError, SpoutNumbers, added_lags, longest_outage
+from acktree.core.stats.numbers import ReportedError, SpoutNumbers, added_lags, outages_together
 from acktree.core.stats.statistics import Stats, summary
 from acktree.core.stats.table import html_of
 from acktree.dead_letters.conversion import redriven_letter, refuse_foreign_letters
@@ -432,10 +432,10 @@ class LocalTopology(RunningTopology):
         for task in mine:
             complete_ms.merge(task.complete_ms)
         open_count = sum(task.open_count for task in mine)
-        outage = longest_outage(task.outage for task in mine)
+        outages = outages_together(each for task in mine for each in task.outages)
         awaiting = sum(task.awaiting_count for task in mine)
         lag, by_partition = added_lags(task.lag for task in mine)
-        return SpoutNumbers(open_count, oldest, lag, complete_ms, outage, awaiting, by_partition)
+        return SpoutNumbers(open_count, oldest, lag, complete_ms, outages, awaiting, by_partition)
 
 
 def _call_at(place: Place, call: Callable[[], None]) -> None:

@@ -203,10 +203,10 @@ class Snapshot:
         return self.debug.get(component, self.debug.get("", 0.0))
 
     @property
-    def outages(self) -> dict[str, Outage]:
-        """By spout what it calls again and again, because it does not answer."""
-        found = {spout: self.stats[spout].outage for spout in self.spouts if spout in self.stats.components}
-        return {spout: outage for spout, outage in found.items() if outage is not None}
+    def outages(self) -> dict[str, tuple[Outage, ...]]:
+        """By spout what it calls again and again, or its messages wait for, because it does not answer."""
+        found = {spout: self.stats[spout].outages for spout in self.spouts if spout in self.stats.components}
+        return {spout: outages for spout, outages in found.items() if outages}
 
     @property
     def is_running(self) -> bool:
@@ -374,8 +374,7 @@ def _component(given: Mapping[str, Any]) -> ComponentStats:
     counts = given.get("complete_ms")
     known["complete_ms"] = None if counts is None else Histogram({int(at): n for at, n in counts.items()})
     known |= {name: _powers(given.get(name, {})) for name in ("execute_spread", "process_spread")}
-    outage = given.get("outage")
-    known["outage"] = None if outage is None else _made(Outage, outage)
+    known["outages"] = tuple(_made(Outage, outage) for outage in given.get("outages", ()))
     known["tasks"] = {
         int(task): TaskStats(**(_known(TaskStats, numbers) | _numbers_in(numbers)))
         for task, numbers in given["tasks"].items()

@@ -17,6 +17,7 @@ from acktree import (
     BasicBolt,
     BasicOutputCollector,
     Config,
+    ConnectorError,
     DeadLetterLimitError,
     KeyValueState,
     Retry,
@@ -50,6 +51,7 @@ class Convert(BasicBolt):
     """Asks a service for the rate of each currency, once for as long as a worker process lives."""
 
     outputs = ["id", "customer", "cents"]
+    threads = 8
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -70,11 +72,12 @@ def rate_of(url: str, currency: str) -> float:
         with urllib.request.urlopen(f"{url}/{quote(currency, safe='')}", timeout=2) as answer:  # noqa: S310
             return float(answer.read())
     except HTTPError as error:
+        error.close()
         if error.code < HTTPStatus.INTERNAL_SERVER_ERROR and error.code != HTTPStatus.TOO_MANY_REQUESTS:
             raise ValueError(f"no rate for {currency!r:.40}: {error.code}") from error  # it fails
-        raise Unavailable("rates") from error
+        raise Unavailable("rates", retry_after_secs=5) from error
     except OSError as error:  # no answer: messages wait until there is one
-        raise Unavailable("rates") from error
+        raise Unavailable("rates", retry_after_secs=5) from error
 
 
 class Total(BasicBolt):
@@ -98,7 +101,9 @@ class Total(BasicBolt):
 def topology(payments: Spout, rates: str, database: str) -> Topology:
     """From a spout of payments to the table of the same name."""
     builder = TopologyBuilder("payments")
-    retry = Retry(max_attempts=5, backoff_secs=(1, 60), final=(ValueError, KeyError, TypeError))
+    retry = Retry(
+        max_attempts=5, backoff_secs=(1, 60), final=(ValueError, KeyError, TypeError, ConnectorError)
+    )
     builder.set_spout("payments", payments, retry=retry)
     builder.set_bolt("parse", parse).shuffle_grouping("payments")
     builder.set_bolt("convert", Convert(rates), parallelism=2).shuffle_grouping("parse")

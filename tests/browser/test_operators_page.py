@@ -6,6 +6,7 @@ import json
 import re
 import time
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -94,6 +95,46 @@ def test_what_is_open_and_focused_stays_when_more_is_shown_above_it(running, tab
     opened = tab.locator("details[open]")
     assert [opened.count(), opened.locator("pre").inner_text()] == [1, "Traceback of first"]
     assert tab.evaluate("document.activeElement.textContent") == "Traceback of first"
+
+
+def test_errors_of_one_exception_of_a_component_are_one_line_with_each_reason_once(running, tab):
+    now_ms = time.time_ns() // 1_000_000
+    for n, reason in enumerate(["HTTPError: /a", "KeyError: 'b'", "HTTPError: /c", "HTTPError: /a", "late"]):
+        traceback = None if reason == "late" else f"Traceback of {n}"
+        running.run.errors.add(ReportedError("double", 1, reason, now_ms + n, traceback))
+    running.door._observer.forget()
+    to_topology(tab)
+    tab.locator("summary", has_text="HTTPError").wait_for()
+    summaries = [
+        text.split("task 1: ")[1] for text in tab.locator("summary", has_text="task 1").all_text_contents()
+    ]
+    assert summaries == ["late", "HTTPError: /a  \N{MULTIPLICATION SIGN} 3", "KeyError: 'b'"]
+    tab.locator("summary", has_text="HTTPError").click()
+    reasons = tab.get_by_role("list", name="Reasons").locator("li").all_text_contents()
+    assert reasons == ["HTTPError: /a  \N{MULTIPLICATION SIGN} 2", "HTTPError: /c"]
+    assert tab.locator("details[open] pre").inner_text() == "Traceback of 3"
+
+
+def test_the_list_tells_topologies_of_one_name_apart(tab, tmp_path):
+    with started(tmp_path / "one", "same"), started(tmp_path / "two", "same"):
+        rows = tab.locator("tbody[aria-label=Topologies] tr")
+        shows(lambda: rows.filter(has_text=str(tmp_path / "one")).count(), 1)
+        shows(lambda: rows.filter(has_text=str(tmp_path / "two")).count(), 1)
+
+
+@pytest.mark.parametrize(("bolts", "fits"), [(4, True), (5, True), (9, False)])
+def test_a_row_of_components_fits_into_the_page(tab, tmp_path, bolts, fits):
+    assert tab.viewport_size["width"] == 1280
+    name = f"row-{bolts}"
+    with started(tmp_path, name, given=wide(name, bolts, 1)):
+        to_topology(tab, name)
+        graph = tab.get_by_role("region", name="Graph, scrolls")
+        widths = graph.evaluate("each => [each.scrollWidth, each.clientWidth]")
+        assert (widths[0] <= widths[1]) == fits
+        boxes = [box.bounding_box() for box in graph.locator("rect.box").all()]
+        assert all(box["width"] >= 148 for box in boxes)
+        lefts = sorted(box["x"] for box in boxes)
+        assert min(right - left for left, right in pairwise(lefts)) >= 148 + 40
 
 
 def test_the_page_has_no_outline_after_a_link_and_a_control_has_one(running, tab):

@@ -120,6 +120,13 @@ class PostgreSQL:
             self.process.wait(_STOP_SECS)
             self.process = None
 
+    def crash(self) -> None:
+        """At once, as if its machine had lost power: the next start has to recover."""
+        if self.process is not None:
+            self.process.send_signal(signal.SIGQUIT)
+            self.process.wait(_STOP_SECS)
+            self.process = None
+
     def remove(self) -> None:
         """Stop it and leave nothing."""
         self.stop()

@@ -158,7 +158,8 @@ MEMBERS = """
             is_sink key_column kind label_column max_concurrency max_spout_pending message_timeout_secs
             parallelism remembers retry streams task_ids threads tick_secs told_columns user_object
     ComponentStats: awaiting_retry complete_ms execute_spread failed_by held lag lag_by_partition metrics
-            not_asked_secs oldest_held_secs oldest_open_secs open outage process_spread streams tasks total
+            not_asked_secs oldest_held_secs oldest_open_secs open outage outages process_spread streams tasks
+            total
     Config: acker_executors batch_interval_secs control dead_letter_limit_count
             dead_letter_limit_ratio dead_letter_limit_window_secs dead_letters_url debug
             enable_message_timeouts
@@ -234,7 +235,7 @@ MEMBERS = """
     SpoutDeclarer:
     SpoutFailInfo: fail_latency_ms failure message_id spout_task_id
     SpoutHarness: ack append chunk_rows close fail read release rest room spout step until
-    SpoutNumbers: awaiting_retry complete_ms count lag lag_by_partition oldest_secs outage
+    SpoutNumbers: awaiting_retry complete_ms count lag lag_by_partition oldest_secs outages
     SpoutOutputCollector: emit emit_batch emit_direct lost pending_count report_error wake
     Stats: acker components errors keys of open_at_start table traces warming_up_secs workers_lost
     StoppedByCtrlC:

@@ -21,7 +21,7 @@ __all__ = [
     "TaskStats",
     "TraceNumbers",
     "added_lags",
-    "longest_outage",
+    "outages_together",
 ]
 
 
@@ -150,8 +150,9 @@ class ComponentStats(TaskStats):
     """Those of each partition of the source; empty where the spout names none."""
     complete_ms: Histogram | None = None
     """How the complete latencies of a spout's acked messages are spread, in milliseconds; None for a bolt."""
-    outage: Outage | None = None
-    """What a spout waits for, of the task that has waited longest; None while all of its calls work."""
+    outages: tuple[Outage, ...] = ()
+    """What a spout waits for, the longest first: each dependency once, of the task that has waited for it
+    longest; none while all of its calls work."""
     execute_spread: Mapping[int, int] = field(default_factory=dict)
     """How the latency of a bolt's ``execute`` is spread: binary digits of microseconds -> tuples. The tuples
     of a frame count with their average."""
@@ -162,6 +163,11 @@ class ComponentStats(TaskStats):
     failed_by: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """How many messages of a spout failed of which cause, by stream. Those that timed out are not among them;
     of runs of an earlier release the causes are not known."""
+
+    @property
+    def outage(self) -> Outage | None:
+        """What a spout has waited for longest; None while all of its calls work."""
+        return self.outages[0] if self.outages else None
 
     def __repr__(self) -> str:
         is_open = "" if self.open is None else f"open={self.open}, "
@@ -176,7 +182,7 @@ class SpoutNumbers:
     oldest_secs: float | None = None
     lag: int | None = None
     complete_ms: Histogram | None = None
-    outage: Outage | None = None
+    outages: tuple[Outage, ...] = ()
     awaiting_retry: int = 0
     lag_by_partition: Mapping[str, int] = field(default_factory=dict)
 
@@ -251,9 +257,17 @@ class KeyNumbers:
     waiting: int = 0
 
 
-def longest_outage(outages: Iterable[Outage | None]) -> Outage | None:
-    """The one that began first; None where there is none."""
-    return min((each for each in outages if each is not None), key=lambda each: each.since_ms, default=None)
+def outages_together(outages: Iterable[Outage | None]) -> tuple[Outage, ...]:
+    """Those of several tasks, the longest first; of each dependency, or each fix of a call, the longest.
+
+    >>> database, slow = Outage("no", "", 5, 1, "database"), Outage("no", "", 7, 1, "database")
+    >>> [each.since_ms for each in outages_together([slow, None, database, Outage("no", "", 6, 1, "prices")])]
+    [5, 6]
+    """
+    found: dict[str, Outage] = {}
+    for each in sorted(filter(None, outages), key=lambda outage: outage.since_ms):
+        found.setdefault(each.dependency or f"fix: {each.fix}", each)
+    return tuple(found.values())
 
 
 @dataclass(frozen=True, slots=True)

@@ -206,7 +206,7 @@ def _component(
         lag=spout.lag if spout else None,
         lag_by_partition=spout.lag_by_partition if spout else {},
         complete_ms=spout.complete_ms if spout else None,
-        outage=spout.outage if spout else None,
+        outages=spout.outages if spout else (),
         awaiting_retry=spout.awaiting_retry if spout else None,
         execute_spread=_spread_of(own, "execute_ms"),
         process_spread=_spread_of(own, "process_ms"),

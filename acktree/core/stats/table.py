@@ -117,12 +117,12 @@ def key_lines(keys: KeyNumbers) -> list[str]:
 
 
 def _outage_lines(stats: _Shown) -> list[str]:
-    """A line for each spout whose calls are made again and again, or whose messages wait for a dependency."""
-    found = {name: each.outage for name, each in stats.components.items() if each.outage is not None}
+    """A line for each call of a spout that is made again, and each dependency that its messages wait for."""
     return [
         f"outage component={name}{each.dependency and f' dependency={each.dependency}'} "
         f"since={_utc(each.since_ms)} tries={each.tries:,} reason={each.reason!r}"
-        for name, each in found.items()
+        for name, component in stats.components.items()
+        for each in component.outages
     ]
 
 

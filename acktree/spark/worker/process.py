@@ -92,6 +92,7 @@ class SharedPlan:
             _plans.clear()
             plan: Plan = pickle.loads(packed)
             enter(plan.program)
+            plan.show_sources()
             _plans[self.path] = plan
         return _plans[self.path]
 

@@ -219,10 +219,10 @@ class Dependencies(Generic[Message]):
             yield from (one.message for one in tuple(each.waiting))
 
     @property
-    def outage(self) -> Outage | None:
-        """What has been away for longest; None where nothing is. Any thread may ask."""
-        outages = [each.outage for each in tuple(self._by_name.values()) if each.outage is not None]
-        return min(outages, key=lambda outage: outage.since_ms, default=None)
+    def outages(self) -> list[Outage]:
+        """What is away. Any thread may ask."""
+        found = [each.outage for each in tuple(self._by_name.values())]
+        return [outage for outage in found if outage is not None]
 
     @property
     def holds(self) -> bool:

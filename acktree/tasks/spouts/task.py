@@ -208,9 +208,10 @@ class SpoutTask:
         return grown_metrics(self._opening.services, self._report)
 
     @property
-    def outage(self) -> Outage | None:
-        """What the task waits for: its queue, the store of dead letters, or what bolts need. Any thread."""
-        return self._hooks.outage or self._given_up.outage or self._retries.dependencies.outage
+    def outages(self) -> list[Outage]:
+        """What the task waits for: its queue, the store of dead letters, and what bolts need. Any thread."""
+        calls = (self._hooks.outage, self._given_up.outage)
+        return [each for each in calls if each is not None] + self._retries.dependencies.outages
 
     @property
     def open_count(self) -> int:

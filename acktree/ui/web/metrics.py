@@ -138,9 +138,9 @@ class _Snapshots(Collector):
         )
         for snapshot in self._snapshots:
             for spout in snapshot.spouts:
-                outage = snapshot.outages.get(spout)
-                secs = 0.0 if outage is None else max(0.0, (snapshot.taken_ms - outage.since_ms) / 1000)
-                away.add_metric([snapshot.topology, spout], secs)
+                outages = snapshot.outages.get(spout, ())
+                secs = [(snapshot.taken_ms - outage.since_ms) / 1000 for outage in outages]
+                away.add_metric([snapshot.topology, spout], max(secs, default=0.0))
         yield away
 
     def _lag(self) -> Metric:

@@ -32,7 +32,8 @@ from acktree.dead_letters.store import DeadLetters
 from acktree.errors import MisuseError
 from acktree.private_files import Disk
 from acktree.tasks.failures import failure_of
-from acktree.ui.places import entries
+from acktree.ui.client import find
+from acktree.ui.places import SNAPSHOT, entries
 from acktree.ui.web.sources import Sources
 from tests.unit.dead_letters.letters import LETTER
 from tests.unit.traces.facts import record
@@ -204,6 +205,26 @@ def test_why_a_spout_was_not_asked_is_among_the_numbers(running, capsys):
     assert main(["stats", "numbers", "--window", ":run"]) == 0
     said = r"spout source was not asked for messages: inactive 12\.\d s, pending full \d\.\d s\n"
     assert re.search(said, capsys.readouterr().out)
+
+
+def test_the_numbers_of_letters_are_listed_as_they_are_taken_and_commas_are_taken_too(running, capsys):
+    letter = replace(LETTER, topology="numbers", spout="source")
+    running.letters.put([replace(letter, root=root) for root in range(1, 1002)])
+    assert main(["dead-letters", "list", "numbers", "--after", "1000"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split()[0] == "1001"
+    for number in ("1001", "1,001"):
+        assert said(capsys, "dead-letters", "show", "numbers", number)["id"] == 1001
+    for wrong in ("1,01", ",001", "10,01"):
+        with pytest.raises(SystemExit, match="2"):
+            main(["dead-letters", "show", "numbers", wrong])
+
+
+def test_a_reason_in_the_list_is_cut_at_its_end_and_never_longer(running, capsys):
+    reason = f"wrong types: ['e000130', {'x' * 200}"
+    running.letters.put([replace(LETTER, topology="numbers", spout="source", reason=reason)])
+    assert main(["dead-letters", "list", "numbers"]) == 0
+    (shown,) = re.findall(r"wrong types.*?\.\.\.", capsys.readouterr().out)
+    assert (shown[:-3] in reason, len(shown) < len(reason)) == (True, True)
 
 
 def test_a_letter_shows_its_moments_as_people_read_them(with_letters, capsys):
@@ -651,6 +672,34 @@ def test_a_submit_of_what_has_ended_says_so_and_is_no_error(tmp_path, capsys):
     held.close()
     assert main(["submit", str(program), "--checkpoint", str(place)]) == 0
     assert capsys.readouterr().out == f"the topology on {place} has ended, and there is nothing to run\n"
+
+
+def test_a_run_of_what_has_ended_shows_the_table_of_the_run_that_ended_it(tmp_path, capsys):
+    pytest.importorskip("pyspark")
+    program, place = tmp_path / "has_ended_before.py", tmp_path / "cp"
+    program.write_text(PROGRAM)
+    command = ["run", str(program), "--checkpoint", str(place)]
+    with started(place, given=in_module(str(program))[1]) as topology:
+        end = time.monotonic() + 120
+        while topology.handle.stats()["numbers"].total.acked < 3:
+            assert time.monotonic() < end
+            topology.run_inbox()
+            time.sleep(0.01)
+        topology.door._observer.forget()
+        kept = find(str(place)).snapshot()
+    held = Checkpoint(place)
+    held.mark_ended()
+    held.close()
+    assert main(command) == 0
+    assert "nothing left to do" not in capsys.readouterr().out  # it was stopped
+    (place / SNAPSHOT).write_bytes(replace(kept, status="ENDED").to_json())
+    assert main(command) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("made has ended: there was nothing left to do. The numbers of run 1:\nspout ")
+    assert "\nacked: 3\n" in printed
+    assert main([*command, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["ended_in_run"], told["acked"], told["status"]) == (1, 0, "ENDED")
 
 
 def test_no_process_that_submit_starts_has_a_secret_in_its_arguments(tmp_path, capsys):

@@ -54,7 +54,7 @@ def test_a_spout_whose_queue_is_away_is_not_healthy_until_it_works_again(
         checks = json.loads(capsys.readouterr().out)["topologies"].popitem()[1]
         assert [check["name"] for check in checks if not check["is_ok"]] == ["calls of spout source"]
         (listed,) = said(capsys, "list")["topologies"]
-        assert listed["outages"]["source"]["tries"] >= 2
+        assert listed["outages"]["source"][0]["tries"] >= 2
         assert main(["list"]) == 0
         assert (
             "numbers: calls of spout source fail and are tried again: ConnectorError"
@@ -143,8 +143,7 @@ def counting(snapshot_of, window, changed):
                 about["total"] |= NUMBERS
         for name, numbers in changed.get("components", {}).items():
             data["windows"][window]["stats"]["components"][name]["total"] |= numbers
-        if "outage" in changed:
-            data["windows"][":run"]["stats"]["components"]["source"]["outage"] = changed["outage"]
+        data["windows"][":run"]["stats"]["components"]["source"]["outages"] = changed.get("outages", [])
         data["dead_letters"] |= changed.get("dead_letters", {})
         data["windows"][":run"]["stats"]["components"]["source"]["open"] = changed.get("open", 0)
         return Snapshot.of(data)
@@ -168,11 +167,11 @@ AWAY = {"reason": "no", "fix": "start it", "since_ms": 1, "tries": 2, "dependenc
         ("10", source(failed=10_000, acked=1), []),
         ("600", source(failed=10), ["verdicts of spout source"]),
         ("600", source(failed=9), []),
-        ("600", source(failed=10) | {"outage": AWAY}, ["dependency prices of spout source"]),
+        ("600", source(failed=10) | {"outages": [AWAY]}, ["dependency prices of spout source"]),
         (
             "600",
-            source(failed=10) | {"outage": AWAY | {"dependency": "the prices"}},
-            ["dependency 'the prices' of spout source"],
+            source(failed=10) | {"outages": [AWAY, AWAY | {"dependency": "the table"}]},
+            ["dependency prices of spout source", "dependency 'the table' of spout source"],
         ),
         ("10", {"components": {"double": {"executed": 100, "failed": 100}}}, ["bolt double"]),
         ("10", {"components": {"double": {"executed": 101, "failed": 100}}}, []),

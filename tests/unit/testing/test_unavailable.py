@@ -242,3 +242,31 @@ def test_a_dozen_messages_that_cannot_be_looked_up_hold_nobody_back():
         assert sorted(feeder.acked) == list(range(12, 200))
         assert feeder.failed == []
         assert running.stats()["source"].awaiting_retry == 12
+
+
+class Two(BasicBolt):
+    """Needs two things, each for one half of the messages."""
+
+    outputs = []
+
+    def execute(self, tup, collector):
+        if SERVICE["is_away"]:
+            raise Unavailable("prices" if tup[0] % 2 else "stock")
+
+
+def test_each_dependency_that_is_away_is_shown_and_forgotten_alone():
+    feeder, topology = topology_of(Two())
+    with LocalCluster() as cluster:
+        running = cluster.submit(topology)
+        for n in range(40):
+            feeder.feed([n], message_id=n)
+        cluster.advance(60)
+        stats = running.stats()["source"]
+        assert {outage.dependency for outage in stats.outages} == {"prices", "stock"}
+        assert stats.outage == stats.outages[0]
+        table = running.stats().table()
+        assert "outage component=source dependency=prices since=" in table
+        assert "outage component=source dependency=stock since=" in table
+        SERVICE["is_away"] = False
+        cluster.advance(60)
+        assert running.stats()["source"].outages == ()

@@ -1,5 +1,5 @@
 // The page: one view for each address behind "#", drawn again at each event of the stream.
-import { ackerView, componentView, errorList, heldBy, outageNote } from "./components.js";
+import { ackerView, componentView, errorList, heldBy, outageNotes } from "./components.js";
 import { badge, chart, count, graph, h, millis, moment, named, patch, phases, phasesOf, rate, ratesOf, secs, share, table, tile } from "./draw.js";
 import { askDebug, confirmed, debugLine, eventsView, orders } from "./orders.js";
 import { forget, loadTrace, loadTraces, traceView, traces, tracesView } from "./traces.js";
@@ -160,7 +160,7 @@ function listView(topologies) {
   return [h("h1", {}, "Topologies"), h("section", {}, table("Topologies",
     [["Name"], ["Status"], ["Uptime", true], ["Tasks", true], ["Emitted/s", true], ["Acked/s", true], ["Failed", true], ["Timed out", true], ["Open", true], ["Dead letters", true]],
     topologies.map((each) => [
-      h("a", { href: address(each.id) }, each.name), badge(each.status), each.is_running ? secs(each.uptime_secs) : "–", count(each.tasks),
+      [h("a", { href: address(each.id) }, each.name), h("div", { class: "soft small wrap" }, each.checkpoint)], badge(each.status), each.is_running ? secs(each.uptime_secs) : "–", count(each.tasks),
       rate(sum(spoutsOf(each), "emitted")), rate(sum(spoutsOf(each), "acked")), count(each.account.failed), count(each.account.timed_out),
       count(each.account.open), h("a", { href: address(each.id, "letters") }, count(each.account.dead_letters))])))];
 }
@@ -183,6 +183,9 @@ function ackerRow(found) {
     share(now.capacity), `${millis(now.settle_ms)} a batch`, "", "", count(now.open_roots), "", "", ""];
 }
 
+// How wide the inside of a section is: see style.css.
+const graphRoom = () => Math.min(1280, document.documentElement.clientWidth) - 74;
+
 function topologyView(found, detail) {
   const { account } = found, id = found.id;
   const entries = Object.entries(found.components).sort(([a], [b]) => detail.places[a][0] - detail.places[b][0]); // else by name, as they came
@@ -195,13 +198,13 @@ function topologyView(found, detail) {
       tile("Failed", count(account.failed), account.failed > 0), tile("Timed out", count(account.timed_out), account.timed_out > 0),
       tile("Open", count(account.open)), tile("Workers lost", count(found.workers_lost), found.workers_lost > 0), tile("Traces", h("a", { href: address(id, "traces") }, "search")), tile("Event log", h("a", { href: address(id, "events") }, debugLine(found) ? "on" : "off")), tile("Dead letters", h("a", { href: address(id, "letters") }, count(account.dead_letters)), account.dead_letters > 0)),
     h("p", { class: "soft small" }, `These are of run ${found.run}. All runs: ${count(found.all_time.emitted)} emitted, ${count(found.all_time.acked)} acked, ${count(found.all_time.failed)} failed, ${count(found.all_time.timed_out)} timed out, ${count(found.all_time.workers_lost)} workers lost.`),
-    Object.entries(found.components).map(([name, each]) => outageNote(name, each.outage)),
+    Object.entries(found.components).map(([name, each]) => outageNotes(name, each.outages)),
     h("section", {}, h("div", { class: "title" }, h("h2", {}, "Graph"), h("div", { class: "row small" },
       found.acker_now ? h("label", {}, h("input", { type: "checkbox", checked: state.system, onchange: (event) => { state.system = event.target.checked; draw(); } }), "System") : null,
       h("label", {}, "Heat by ", h("select", { onchange: (event) => { state.heat = event.target.value; draw(); } },
         h("option", { value: "capacity" }, "capacity"), h("option", { value: "latency" }, "latency"))),
       h("span", { class: "row", "aria-hidden": "true" }, state.heat === "capacity" ? "idle" : "1 ms", [0, 1, 2, 3, 4, 5].map((n) => h("span", { class: `key heat-${n}` })), state.heat === "capacity" ? "busy" : "10 s"))),
-      h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Graph, scrolls" }, graph(...shownGraph(found, detail), state.heat, (name) => address(id, "component", name), narrow))),
+      h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Graph, scrolls" }, graph(...shownGraph(found, detail), state.heat, (name) => address(id, "component", name), narrow, graphRoom()))),
     h("div", { class: "two" },
       h("section", {}, h("div", { class: "title" }, h("h2", {}, "Messages a second"), h("label", { class: "small" }, "Last ",
           h("select", { onchange: (event) => { state.span[id] = event.target.value; refresh(); } },

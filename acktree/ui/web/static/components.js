@@ -8,22 +8,34 @@ const WHY = {
 };
 const LATENCIES = { execute: "Execute", process: "Process", complete: "Complete", settle: "Acker, a micro-batch", batch: "Whole micro-batch" };
 
-// Newest first; equal ones of a component stand together, with the newest time and traceback.
+// What an exception is called, at the beginning of its reason; a reason without one is its own cause.
+const causeOf = (error) => (error.traceback && /^[A-Za-z_][\w.]*(?=:|$)/.exec(error.reason)?.[0]) || error.reason;
+
+// Newest first; those of a component with the same exception stand together, with the newest time, reason and traceback.
 export function errorList(errors, link) {
   if (!errors.length) return h("p", { class: "soft" }, "None.");
-  const groups = new Map();
-  for (const error of errors) {
-    const key = JSON.stringify([error.component, error.reason]);
-    groups.set(key, [...(groups.get(key) || []), error]);
-  }
-  return [...groups].map(([key, same]) => [key, same[0], same.length]).map(([key, error, n]) => h("details", { "data-key": key }, h("summary", {},
-    `${moment(error.at_ms)}  ${link ? error.component : ""}${error.task_id === null ? " " : ` task ${error.task_id}: `}`, error.reason, n > 1 ? `  × ${n}` : ""),
-    link ? h("p", {}, h("a", { href: link(error.component) }, error.component)) : null,
-    h("pre", { tabindex: 0 }, error.traceback || "No traceback.")));
+  const groups = grouped(errors, (error) => JSON.stringify([error.component, causeOf(error)]));
+  return groups.map(([key, same]) => {
+    const [error] = same, reasons = grouped(same, (each) => each.reason).map(([reason, equal]) => `${reason}${times(equal.length)}`);
+    return h("details", { "data-key": key }, h("summary", {},
+      `${moment(error.at_ms)}  ${link ? error.component : ""}${error.task_id === null ? " " : ` task ${error.task_id}: `}`, error.reason, times(same.length)),
+      link ? h("p", {}, h("a", { href: link(error.component) }, error.component)) : null,
+      reasons.length > 1 ? h("ul", { "aria-label": "Reasons" }, reasons.map((reason) => h("li", { class: "wrap" }, reason))) : null,
+      h("pre", { tabindex: 0 }, error.traceback || "No traceback."));
+  });
 }
 
-export function outageNote(name, outage) {
-  if (!outage) return null;
+const times = (n) => (n > 1 ? `  × ${n}` : "");
+
+function grouped(all, keyOf) {
+  const groups = new Map();
+  for (const each of all) groups.set(keyOf(each), [...(groups.get(keyOf(each)) || []), each]);
+  return [...groups];
+}
+
+export const outageNotes = (name, outages) => (outages || []).map((outage) => outageNote(name, outage));
+
+function outageNote(name, outage) {
   const since = moment(outage.since_ms);
   const away = `Messages of spout ${name} wait for ${outage.dependency} since ${since}, tried ${count(outage.tries)} times`;
   if (outage.dependency) return h("p", { class: "note bad" }, `${away}: ${outage.reason}\n${outage.fix}`);
@@ -52,7 +64,7 @@ export function componentView(found, detail, tools) {
       tools.debug ? h("button", { onclick: tools.debug }, "Debug") : null, windowChoice(tools))),
     h("p", { class: "soft small wrap" }, `${about.kind} ${about.class}, tasks ${about.task_ids.join(", ")}`,
       about.remembers.length ? `, remembers ${about.remembers.join(", ")}` : "", about.retry ? `, ${about.retry}` : "", `; the numbers cover ${secs(detail.secs)}`),
-    outageNote(detail.name, detail.now.outage),
+    outageNotes(detail.name, detail.now.outages),
     h("dl", { class: "tiles" }, isSpout ? [tile("Emitted", count(total.emitted)), tile("Open", count(detail.now.open)), tile("Oldest open", secs(detail.now.oldest_open_secs)), tile("Lag", count(detail.now.lag))]
       : [tile("Executed", count(total.executed)), tile("Busy", share(detail.capacity)), tile("Emitted", count(total.emitted))],
       tile("Acked", count(total.acked)), tile("Failed", count(total.failed), total.failed > 0), isSpout ? tile("Timed out", count(total.timed_out), total.timed_out > 0) : null, tile("Errors", count(total.errors), total.errors > 0),

@@ -125,8 +125,12 @@ function heat(now, by) {
 }
 
 // The graph: a box for each component, an edge for each subscription; boxes are links.
-export function graph(topology, components, by, href, isNarrow) {
-  const [wide, high, gapX, gapY] = [isNarrow ? 148 : 178, 66, 86, 26], places = {};
+// `room`: the pixels that it may be wide; boxes and gaps shrink to fit as far as they can be read.
+export function graph(topology, components, by, href, isNarrow, room) {
+  const columns = 1 + Math.max(0, ...Object.values(topology.places).map(([column]) => column)), places = {};
+  const within = (least, most, wanted) => Math.floor(Math.min(most, Math.max(least, wanted)));
+  const wide = isNarrow ? 148 : within(148, 178, (room - 24 - 40 * (columns - 1)) / columns), isShort = wide < 170;
+  const [high, gapX, gapY] = [66, within(40, 86, (room - 24 - columns * wide) / Math.max(1, columns - 1)), 26];
   let width = 0, height = 0;
   for (const [name, [column, place]] of Object.entries(topology.places)) {
     const [x, y] = isNarrow
@@ -167,9 +171,9 @@ export function graph(topology, components, by, href, isNarrow) {
     const third = now.kind === "acker" ? `${millis(latency)} a batch, ${count(now.open_roots)} open` : `${millis(latency)}, level ${levels[name]}${now.errors ? `, ${now.errors} errors` : ""}`;
     return s("a", { href: href(name), class: `${now.kind} heat-${heat(now, by)}`, "aria-label": `${now.kind} ${name}: ${second}, ${third}` },
       s("rect", { class: "box", x, y, width: wide, height: high, rx: now.kind === "spout" ? 30 : 6 }),
-      s("text", { class: "name", x: x + 14, y: y + 22 }, short(name, isNarrow ? 17 : 21)),
-      s("text", { class: "about", x: x + 14, y: y + 39 }, short(second, isNarrow ? 23 : 28)),
-      s("text", { class: "about", x: x + 14, y: y + 54 }, short(third, isNarrow ? 23 : 28)));
+      s("text", { class: "name", x: x + 14, y: y + 22 }, short(name, isShort ? 17 : 21)),
+      s("text", { class: "about", x: x + 14, y: y + 39 }, short(second, isShort ? 23 : 28)),
+      s("text", { class: "about", x: x + 14, y: y + 54 }, short(third, isShort ? 23 : 28)));
   });
   return s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Graph of the topology" }, drawn, boxes);
 }

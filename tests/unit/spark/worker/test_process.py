@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import linecache
 import os
+import pickle
 import resource
 import shutil
 import sys
+import traceback
 from pathlib import Path
+from types import CodeType
 
+import cloudpickle
 import pytest
 from pyspark import SparkFiles
 
@@ -104,3 +109,44 @@ def test_a_plan_that_spark_brings_is_found_among_its_files_and_stays_for_executo
         os.umask(before)
     assert context.added.exists()
     shutil.rmtree(context.added.parent)
+
+
+PROGRAM = """
+from acktree import BasicBolt
+
+class Wrong(BasicBolt):
+    outputs = []
+
+    def execute(self, tup, collector):
+        raise ValueError("wrong")  # the line that is shown
+"""
+
+
+def test_tracebacks_show_the_lines_of_a_program_that_is_not_on_the_workers_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_before = cloudpickle.Pickler.dispatch_table[CodeType]
+
+    def without_file(code: CodeType) -> object:
+        """As cloudpickle 3.1.3 does."""
+        make, given = as_before(code)
+        return make, tuple("<dynamic-code>" if part == code.co_filename else part for part in given)
+
+    monkeypatch.setitem(cloudpickle.Pickler.dispatch_table, CodeType, without_file)
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    names = {"__name__": "no_module_of_this_name"}
+    exec(compile(PROGRAM, str(program), "exec"), names)
+    builder = TopologyBuilder("wrong")
+    builder.set_spout("numbers", IterableSpout([(1,)], outputs=["n"]))
+    builder.set_bolt("wrong", names["Wrong"]()).shuffle_grouping("numbers")
+    plan = Plan.of(builder.create_topology(), Config(), 1, 1)
+    shared = worker.SharedPlan.write(plan, tmp_path / "plan")
+    program.unlink()
+    linecache.clearcache()
+    bolt = pickle.loads(shared.plan().pickles["wrong"])
+    with pytest.raises(ValueError, match="wrong") as raised:
+        bolt.execute(None, None)
+    shown = "".join(traceback.format_exception(raised.value))
+    assert f'File "{program}", line 8, in execute' in shown
+    assert 'raise ValueError("wrong")  # the line that is shown' in shown

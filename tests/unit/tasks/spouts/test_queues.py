@@ -567,17 +567,17 @@ def test_what_is_tried_again_is_an_outage_until_it_works():
     )
     harness.now_ms = 1_000
     harness.run()
-    first = harness.task.outage
+    first = harness.task.outages[0]
     assert (first.since_ms, first.tries, first.fix) == (1_000, 1, "see whether the server runs")
     assert first.reason == "ConnectorError: the connection is gone (queue 'q')"
     harness.now_ms = 1_100
     harness.run()
-    second = harness.task.outage
+    second = harness.task.outages[0]
     assert (second.since_ms, second.tries) == (1_000, 2)
     assert recovered == []
     harness.now_ms = 1_300
     harness.run(2)
-    assert harness.task.outage is None
+    assert harness.task.outages == []
     assert recovered == [("source", harness.number, second, 1_300)]
 
 
@@ -602,13 +602,13 @@ def test_an_ack_that_is_tried_again_is_an_outage_too(is_bulk):
     harness = Harness(Acks(emits(("x", "a"))), note_recovered=lambda *said: recovered.append(said))
     harness.run()
     harness.verdict(acked=[0])
-    assert harness.task.outage.tries == 1
+    assert harness.task.outages[0].tries == 1
     harness.now_ms = 10_000
     harness.run()
-    assert harness.task.outage.tries == 2
+    assert harness.task.outages[0].tries == 2
     harness.now_ms = 20_000
     harness.run(2)
-    assert harness.task.outage is None
+    assert harness.task.outages == []
     assert [outage.tries for _, _, outage, _ in recovered] == [2]
 
 
@@ -621,9 +621,9 @@ def test_a_store_of_dead_letters_that_is_away_is_an_outage():
     harness.run()
     harness.broken_store = OSError("the disk\x1b is full")
     harness.verdict(failed=[0])
-    assert harness.task.outage.reason == "OSError: the disk\\x1b is full"
+    assert harness.task.outages[0].reason == "OSError: the disk\\x1b is full"
     harness.broken_store = None
     harness.now_ms = 60_000
     harness.run()
-    assert harness.task.outage is None
+    assert harness.task.outages == []
     assert [(outage.tries, at) for _, _, outage, at in recovered] == [(1, 60_000)]

@@ -88,7 +88,7 @@ def test_no_secret_of_a_broker_a_database_or_a_collector_is_at_any_door(tmp_path
             topology.run.errors.add(error)
         tasks = [thread.task for thread in topology.run.threads.by_task.values()]
         end = time.monotonic() + 60
-        while not all(task.outage for task in tasks):
+        while not all(task.outages for task in tasks):
             assert time.monotonic() < end
             time.sleep(0.01)
         with page_of(checkpoint) as page:
@@ -96,7 +96,7 @@ def test_no_secret_of_a_broker_a_database_or_a_collector_is_at_any_door(tmp_path
             said |= {path: body.decode() for path, (_, body) in answers.items()}
         said |= asked_by_cli(capsys, "numbers", checkpoint)
         said["repr"] = f"{topology.handle!r}{topology.handle.stats().table()}{topology.handle._repr_html_()}"
-        said["outages"] = "".join(f"{task.outage}" for task in tasks)
+        said["outages"] = "".join(f"{task.outages}" for task in tasks)
     with page_of(checkpoint) as page:
         answers = asked_by_rest(page, topology_id(page))
         said |= {f"stopped {path}": body.decode() for path, (_, body) in answers.items()}
