@@ -39,6 +39,7 @@ from acktree.driver.handle import SubmittedTopology
 from acktree.driver.importing import refuse_submit_by_import
 from acktree.driver.query import ENDED_QUERY
 from acktree.driver.run import Run, no_door
+from acktree.driver.run_ends import tell_ended
 from acktree.driver.run_log import RunLog
 from acktree.driver.shutdown import start_interruptibly
 from acktree.driver.signals import signals_wait
@@ -326,6 +327,7 @@ def _start(
         recorder=recorder,
         close_door=no_door if door is None else door.close,
         leave_door=no_door if door is None else door.leave,
+        tell_ended=partial(tell_ended, topology, plan.run_id),
         described=topology.describe(held.partitions),
         consumers=Consumers(config, topology.name, errors),
         events=events,
