@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ import pytest
 from acktree import TopologyBuilder
 from acktree.multilang import ShellBolt, ShellSpout
 from acktree.testing import FeederSpout, LocalCluster
-from tests.services.cache import fetched
+from tests.services import kafka
 
 VERSION = "2.8.3"
 LIBRARIES = ("multilang-python", "multilang-javascript")
@@ -122,33 +123,24 @@ Tester().run()
 """
 
 
-def _fetch(folder: Path) -> None:
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise OSError("there is no mvn on the path")
-    for name in LIBRARIES:
-        artifact = f"-Dartifact=org.apache.storm:{name}:{VERSION}"
-        subprocess.run(
-            [maven, "-q", "-B", "dependency:copy", artifact, f"-DoutputDirectory={folder}"],
-            check=True, capture_output=True, timeout=500,
-        )  # fmt: skip
-    (folder / "complete").touch()
-
-
 @pytest.fixture
 def resources(tmp_path):
     """A folder with the libraries."""
+    if find_spec("pyspark") is None:
+        pytest.skip("Maven Central is asked with PySpark's jars, and there is no PySpark")
     try:
-        folder = fetched(f"storm-multilang-{VERSION}", _fetch, lambda folder: (folder / "complete").exists())
+        folders = [
+            kafka.fetch(f"org.apache.storm:{name}", VERSION, name, transitive=False) for name in LIBRARIES
+        ]
     except (OSError, subprocess.SubprocessError) as error:
         if os.environ.get("CI"):
             raise
         pytest.skip(str(error))
-    for name in LIBRARIES:
-        with zipfile.ZipFile(folder / f"{name}-{VERSION}.jar") as jar:
-            for each in ("storm.py", "storm.js"):
-                if f"resources/{each}" in jar.namelist():
-                    (tmp_path / each).write_bytes(jar.read(f"resources/{each}"))
+    for folder in folders:
+        (file,) = folder.glob("*.jar")
+        with zipfile.ZipFile(file) as jar:
+            for each in {"resources/storm.py", "resources/storm.js"} & {*jar.namelist()}:
+                (tmp_path / Path(each).name).write_bytes(jar.read(each))
     return tmp_path
 
 
