@@ -76,7 +76,12 @@ class Kills:
         return [each.pid for each in processes_of(self.driver.pid) if each.role is Role.WORKER]
 
     def kill(self, kind: str) -> None:
-        """Kill one process of a kind, in the middle of a micro-batch; start the driver again."""
+        """Kill one process of a kind, in the middle of a micro-batch; start the driver again.
+
+        A driver is killed in the first micro-batch of its run, but for a third of the times.
+        """
+        if kind == "driver" and self.random.random() < 1 / 3:
+            self.await_more(1, self.acked)
         self.await_more(self.random.randint(5, 150), self.effects)
         if kind == "driver":
             self.driver.kill()

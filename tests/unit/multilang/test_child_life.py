@@ -134,6 +134,35 @@ def test_the_end_of_a_run_passes_a_keeper_that_is_stopped(stopped_keeper):
     await_end(child.pid)
 
 
+FORKED = """
+import os
+from acktree.multilang.child import Child
+
+def lent(version):
+    return Child(["cat"], "here", 60, name="x", version=version)
+
+first = lent("")
+first.give_back("v1")
+forked = os.fork()
+if not forked:
+    child = lent("v1")
+    child.write([1])
+    assert child.receive() == [1]
+    child.give_back("v2")
+    os._exit(child.pid != first.pid)
+print(os.waitpid(forked, 0)[1], lent("v2").pid == first.pid)
+"""
+
+
+def test_a_forked_process_of_a_worker_borrows_the_same_child():
+    done = subprocess.run(
+        [sys.executable, "-c", FORKED],
+        cwd=ROOT, capture_output=True, text=True, check=False, start_new_session=True,
+        env=os.environ | {"SPARK_REUSE_WORKER": "1"},
+    )  # fmt: skip
+    assert done.stdout == "0 True\n", done.stderr
+
+
 def keeper_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[1])
 
