@@ -27,6 +27,7 @@ BENCHMARKS: Final = {
     "waiting": "calls of a slow service: async and threads, beside plain asyncio and Celery, with faults",
     "idle": "CPU and micro-batches while nothing is open",
     "start": "seconds and CPU from submit to the first ack, in a fresh process",
+    "children": "CPU a sentence through a class of pystorm and through children, beside a function bolt",
     "tracing": "what the message trace costs at 1 in 1,000: with and without it, in turn, without Spark",
     "python_side": "the Python time of a micro-batch, function by function, without Spark",
     "floor": "how near a micro-batch of per-tuple bolts comes to the user's own code, without Spark",

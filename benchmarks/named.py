@@ -26,6 +26,8 @@ _WORD_COUNT: Final = {
     for tracking in ("tracked", "untracked")
     for bolts in ("arrow", "basic", "generator")
 } | {
+    "tracked-pystorm": ("word_count", "--bolts", "pystorm", "--spout", "tuple"),
+    "tracked-storm.py": ("word_count", "--bolts", "storm.py", "--spout", "tuple"),
     "tracked-dictionary": ("word_count", "--bolts", "dictionary"),
     "tracked-combined": ("word_count", "--bolts", "combined"),
     "tracked-arrow-dict": ("word_count", "--bolts", "arrow", "--memory", "dict"),

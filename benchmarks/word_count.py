@@ -31,7 +31,7 @@ from benchmarks.meter import Meter
 from benchmarks.report import Report, add_keep_argument, print_line, quantiles_ms, throughput
 from benchmarks.sessions import HERE, Place, session_on
 from benchmarks.tabs import read_by
-from benchmarks.work import BOLTS, MEMORIES, PROTECTIONS, SPOUTS, WORDS, Variant
+from benchmarks.work import BOLTS, CHILDREN, MEMORIES, PROTECTIONS, SPOUTS, WORDS, Variant
 
 if TYPE_CHECKING:
     from acktree.config import Config
@@ -49,7 +49,7 @@ _RUNTIME_FOLDERS: Final = ("XDG_RUNTIME_DIR", "XDG_STATE_HOME")
 def add_variant_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments that say which word count."""
     default = Variant()
-    parser.add_argument("--bolts", choices=list(BOLTS), default=default.bolts)
+    parser.add_argument("--bolts", choices=[*BOLTS, CHILDREN], default=default.bolts)
     parser.add_argument(
         "--spout", choices=list(SPOUTS), default=default.spout, help="emits batches or tuples"
     )

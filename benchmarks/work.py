@@ -7,7 +7,8 @@ once, before the measurement. Bolts are in this module so that workers import th
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cache
@@ -30,11 +31,14 @@ from acktree import (
     Topology,
     TopologyBuilder,
     bolt,
+    pystorm,
 )
 from acktree.bolt import AnyBolt, ArrowOutputCollector, BasicOutputCollector, OutputCollector
 from acktree.config import Config
 from acktree.core.data.context import TaskContext
 from acktree.core.data.tuples import Tuple
+from acktree.multilang import ShellBolt
+from acktree.pystorm.hosted import HostedBolt, Program
 from acktree.spout import SpoutOutputCollector
 from benchmarks.meter import Meter
 
@@ -306,6 +310,47 @@ class ArrowGlance(ArrowBolt):
         pc.value_counts(batch["word"])
 
 
+class PystormSplit(pystorm.Bolt):
+    """The split as a class of pystorm."""
+
+    def process(self, tup: pystorm.Tuple) -> None:
+        """Emit the words."""
+        for word in tup.values[0].split():
+            self.emit([word])
+
+
+class PystormCount(pystorm.Bolt):
+    """The count as a class of pystorm."""
+
+    def initialize(self, storm_conf: dict[str, Any], context: dict[str, Any]) -> None:
+        """Begin with nothing."""
+        self.counts: dict[str, int] = {}
+
+    def process(self, tup: pystorm.Tuple) -> None:
+        """Emits nothing."""
+        word = tup.values[0]
+        self.counts[word] = self.counts.get(word, 0) + 1
+
+
+def hosted(kind: type[pystorm.Bolt], *fields: str) -> HostedBolt:
+    """A class of pystorm as a bolt."""
+    outputs = {"default": [*fields]} if fields else {}
+    setting = {
+        "streams": [*outputs], "stream->outputfields": outputs, "source->stream->grouping": {},
+        "stream->target->grouping": {stream: {} for stream in outputs}, "source->stream->fields": {},
+    }  # fmt: skip
+    return HostedBolt(Program(kind, {}, setting), outputs, None)
+
+
+def children(program: str, *fields: str) -> ShellBolt:
+    """A bolt that runs a program of the peer Storm, which is built first: by Storm's own ``storm.py``."""
+    from benchmarks.peers import in_java, places  # noqa: PLC0415  # it is built for no other bolt
+
+    in_java.class_path(Path(__file__).parent / "peers" / "storm")
+    folder = places.FOLDER / "storm" / "classes" / "resources"
+    return ShellBolt([sys.executable, program], fields, resources=folder)
+
+
 def rebuilt(user_object: Any) -> Any:  # noqa: ANN401  # any spout or bolt
     """A copy whose attributes are in a dict of its own: CPython 3.11 caches no look-up of a copied object."""
     copied = copy(user_object)
@@ -314,15 +359,18 @@ def rebuilt(user_object: Any) -> Any:  # noqa: ANN401  # any spout or bolt
 
 
 SPOUTS: Final[Mapping[str, type[BatchSpout | TupleSpout]]] = {"batch": BatchSpout, "tuple": TupleSpout}
-BOLTS: Final[Mapping[str, tuple[AnyBolt, type[BasicCount | HandCount | ArrowCount], AnyBolt]]] = {
+BOLTS: Final[Mapping[str, tuple[AnyBolt, Callable[[str], AnyBolt], AnyBolt]]] = {
     "basic": (BasicSplit(), BasicCount, BasicGlance()),
     "generator": (generator_split, BasicCount, BasicGlance()),
     "hand": (HandSplit(), HandCount, HandGlance()),
     "arrow": (ArrowSplit(), ArrowCount, ArrowGlance()),
     "dictionary": (DictionarySplit(), ArrowCount, ArrowGlance()),
     "combined": (CombiningSplit(), CombinedCount, ArrowGlance()),
+    "pystorm": (hosted(PystormSplit, "word"), lambda _: hosted(PystormCount), BasicGlance()),
 }
 """The split, the count, and its replacement without memory."""
+CHILDREN: Final = "storm.py"
+"""The same by Storm's own ``storm.py``, as child processes; the count is lost with its process."""
 MEMORIES: Final = ("state", "key-value", "dict", "none")
 """A ColumnState for Arrow bolts and a KeyValueState for others, saved by bucket; a KeyValueState for both; a
 dict, saved whole; nothing between micro-batches."""
@@ -336,7 +384,7 @@ class Variant:
     """The variant of a word count.
 
     Attributes:
-        bolts: A key of :data:`BOLTS`.
+        bolts: A key of :data:`BOLTS`, or :data:`CHILDREN`.
         spout: A key of :data:`SPOUTS`.
         memory: One of :data:`MEMORIES`.
         tracked: Whether it has message ids and ackers; otherwise it has neither.
@@ -396,8 +444,13 @@ class Variant:
 
     def topology_of(self, spout: Spout) -> Topology:
         """The spout ``sentences``, then ``split``, then ``count``."""
-        split, counting, glance = BOLTS[self.bolts]
-        count = glance if self.memory == "none" else counting(self.memory)
+        split: AnyBolt
+        count: AnyBolt
+        if self.bolts == CHILDREN:
+            split, count = children("split.py", "word"), children("count.py")
+        else:
+            split, counting, glance = BOLTS[self.bolts]
+            count = glance if self.memory == "none" else counting(self.memory)
         builder = TopologyBuilder("word-count")
         builder.set_spout("sentences", spout)
         builder.set_bolt("split", split, parallelism=self.cores).shuffle_grouping("sentences")

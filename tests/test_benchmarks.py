@@ -19,6 +19,7 @@ from benchmarks import (
     acker,
     broker_tables,
     chaos,
+    children,
     cluster,
     compare,
     fan_out,
@@ -525,3 +526,11 @@ def test_cpu_of_children_counts():
     cost = clock.cost()
     assert cost.ours > 0
     assert cost.others >= 0
+
+
+def test_children_are_measured_beside_a_function_bolt(capsys):
+    children.main(["--rounds", "1", "--sentences", "40"])
+    kinds = json.loads(capsys.readouterr().out)["kinds"]
+    assert kinds["function"]["ratio"] == 1
+    assert {"pystorm", "pystorm child, json"} <= kinds.keys()
+    assert all(kind["cpu_us"] > 0 for kind in kinds.values())

@@ -26,6 +26,7 @@ from acktree.driver.consumers import Consumers
 from acktree.driver.error_log import ErrorLog
 from acktree.driver.resume import add_spouts, dataframe_task, ordering, recover, redrive_ordered, send
 from acktree.driver.run import Run
+from acktree.driver.run_ends import tell_ended
 from acktree.driver.run_log import RunLog
 from acktree.driver.spout_threads import Threads, now_ms
 from acktree.driver.total_counts import TotalCounts
@@ -104,6 +105,7 @@ def assembled_run(
         recorder=recorder,
         close_door=close_door,
         leave_door=leave_door,
+        tell_ended=partial(tell_ended, topology, plan.run_id),
         described=topology.describe(held.partitions),
         consumers=Consumers(config, topology.name, errors),
         events=events,

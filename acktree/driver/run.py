@@ -55,6 +55,7 @@ class Run:
             released. It does not raise.
         leave_door: Called when the checkpoint is released: from then on nobody waits for this run's end. It
             does not raise.
+        tell_ended: Tells components that the run is over. It does not raise.
         consumers: The metrics consumers; None if the topology ended in an earlier run.
         kill: The order to kill it, while open messages are waited for and from then on.
         events: Where the event log goes.
@@ -80,6 +81,7 @@ class Run:
     recorder: DeadLetterRecorder | None = None
     close_door: Callable[[BaseException | None], None] = no_door
     leave_door: Callable[[], None] = no_door
+    tell_ended: Callable[[], None] = no_door
     consumers: Consumers | None = None
     kill: KillOrder = field(default_factory=KillOrder)
     described: Description | None = None

@@ -226,6 +226,7 @@ class Supervisor:
             with ExitStack() as steps:  # runs the last step first
                 steps.callback(self._close)
                 steps.callback(lambda: self.run.log.ends(self.run.account()))
+                steps.callback(self.run.tell_ended)
                 steps.callback(self._stop_threads)
                 steps.callback(self.note_commit)
                 steps.callback(self._stop_query)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from acktree import (
 )
 from acktree.logs import logger
 from acktree.multilang import ShellBolt, ShellSpout
+from acktree.multilang.framing import serializer_named
 
 __all__ = ["FluxShellBolt", "FluxShellSpout", "LogInfoBolt", "NGrouping", "TestWordCounter", "TestWordSpout"]
 
@@ -90,6 +92,8 @@ class _FluxShell:
         fields: The fields of the default stream; None: it has none.
     """
 
+    _program: Any  # of the other base
+
     def __init__(self, command: list[str], fields: list[str] | None = None) -> None:
         self.settings: dict[str, Any] = {}
         self.streams = {} if fields is None else {"default": [*fields]}
@@ -105,8 +109,10 @@ class _FluxShell:
         self.streams[name] = [*fields]
 
     def add_component_config(self, key: str, value: object) -> None:
-        """Set a setting that the child gets in ``conf``."""
+        """Set a setting that the child gets in ``conf``; that of the serializer counts here, too."""
         self.settings[key] = value
+        if key == "topology.multilang.serializer":
+            self._program = replace(self._program, serializer=serializer_named(value) or str(value))
 
 
 class FluxShellBolt(_FluxShell, ShellBolt):

@@ -27,7 +27,7 @@ from typing import Any, Final
 from acktree import BoltError
 from acktree.forks import close_in_children, note_closed
 from acktree.multilang import keeper
-from acktree.multilang.framing import Frames, FramingError, framed
+from acktree.multilang.framing import FramingError, format_of
 from acktree.processes import lasting_process
 
 __all__ = ["Child", "SubprocessError"]
@@ -38,7 +38,6 @@ _MOST_UNWRITTEN: Final = 1 << 20
 _TALK: Final = ("log", "error", "metrics")
 _CLOSED_SECS: Final = 1
 """How long a child that closed its output has to end."""
-_FIX: Final = "mend the program; a message is JSON, then a line 'end'"
 
 
 class SubprocessError(BoltError):
@@ -65,14 +64,17 @@ class Child:
         timeout_secs: How long it may be silent while an answer is due.
         folder: Its working folder. None: this process's.
         env: Variables of its environment, over those of this process.
+        serializer: How messages are written: "json" or "msgpack".
         printed: Is given each line that it printed between messages.
         most_pending: How many messages may be unwritten before ``write`` waits.
         name: A child of this name that was given back is used again; empty for one that is not.
+        run_id: The run that it ends with; empty for one that ends with this process.
         version: What that child was given back with. With another one it is replaced.
         mark: Is the same while a child may be used again.
 
     Attributes:
         where: The component and task.
+        format: How messages are written.
         pid: The number of its process.
         is_new: Whether it was started now.
         pid_folder: An empty folder that is there while it lives.
@@ -80,6 +82,7 @@ class Child:
 
     Raises:
         SubprocessError: It cannot be started.
+        ModuleNotFoundError: The package of its serializer is not installed here.
     """
 
     def __init__(
@@ -90,22 +93,26 @@ class Child:
         *,
         folder: Path | None = None,
         env: Mapping[str, str] | None = None,
+        serializer: str = "json",
         printed: Callable[[str], None] = lambda _: None,
         most_pending: int = 100,
         name: str = "",
+        run_id: str = "",
         version: str = "",
         mark: str = "",
     ) -> None:
         self.where, self._timeout_secs, self._printed = where, timeout_secs, printed
+        self.format = format_of(serializer)
         self._most_pending = most_pending
         request = {
-            "command": [*command], "folder": str(folder or Path.cwd()), "name": name, "version": version,
+            "command": [*command], "folder": str(folder or Path.cwd()), "run_id": run_id,
+            "name": f"{run_id} {name}" if name else "", "version": version,
             "environ": {**os.environ, **(env or {})},
-            "mark": hashlib.sha256(repr((command, str(folder), env, mark)).encode()).hexdigest(),
+            "mark": hashlib.sha256(repr((command, str(folder), env, serializer, mark)).encode()).hexdigest(),
         }  # fmt: skip
         self._told: deque[dict[str, Any]] = deque()
         self._unread = b""
-        self._frames = Frames()
+        self._frames = self.format.frames()
         self._messages: deque[Any] = deque()
         self._unwritten = bytearray()
         self._pending: deque[int] = deque()
@@ -120,10 +127,10 @@ class Child:
         """Write a message. Waits while much is unwritten, and reads meanwhile.
 
         Raises:
-            NotJsonError: JSON does not have a value of the message. Nothing was written.
+            UnwritableError: The format does not have a value of the message. Nothing was written.
             SubprocessError: The child is dead or does not read.
         """
-        data = framed(message)
+        data = self.format.framed(message)
         if self._error is not None:
             raise self._error
         self._unwritten += data
@@ -373,10 +380,11 @@ class Child:
         if "lost" in end:
             what, unfinished = "was lost: its keeper ended", ""
         elif "taken" in end:
-            what, unfinished = "was taken away: another attempt of this task asked for it", ""
+            what, unfinished = f"was taken away: {end['taken']}", ""
         code = end.get("ended") if was_ended else None
         about = f"child process {self.pid} {what}{_code(code)}{unfinished}{_last_lines(end)}"
-        self._error = SubprocessError(about, self.where, _FIX, returncode=code, stderr=end.get("stderr", ""))
+        fix = f"mend the program; a message is {self.format.message}"
+        self._error = SubprocessError(about, self.where, fix, returncode=code, stderr=end.get("stderr", ""))
         self._finish()
         raise self._error
 

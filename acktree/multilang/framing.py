@@ -1,5 +1,7 @@
 """Messages of a child as text: JSON on one or more lines, then the line ``end``. No I/O.
 
+A ``Format`` is this one, or that of ``packing.py``.
+
 Rules of this file
 ------------------
 1. What a child wrote before a message in the same frame, by ``print``, is the component's output and no
@@ -12,11 +14,22 @@ Source: Storm's ``JsonSerializer``. There, a printed line ends the worker.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
-__all__ = ["MOST_BYTES", "Frames", "FramingError", "NotJsonError", "Received", "framed", "plain"]
+__all__ = [
+    "MOST_BYTES",
+    "Format",
+    "Frames",
+    "FramingError",
+    "Received",
+    "UnwritableError",
+    "format_of",
+    "framed",
+    "plain",
+    "serializer_named",
+]
 
 MOST_BYTES: Final = 16 * 1024 * 1024
 """The largest frame of a child."""
@@ -25,8 +38,8 @@ _MOST_STARTS: Final = 100
 _MOST_SHOWN: Final = 200
 
 
-class NotJsonError(ValueError):
-    """A message has a value that JSON does not have."""
+class UnwritableError(ValueError):
+    """A message has a value that its format does not have."""
 
 
 class FramingError(ValueError):
@@ -102,16 +115,75 @@ class Frames:
         raise FramingError(f"what is not JSON: {_shown(b' '.join(lines[-3:]))}")
 
 
+class AnyFrames(Protocol):
+    """What divides the output of a child into messages: see ``Frames``."""
+
+    def feed(self, data: bytes) -> Iterator[Received]:
+        """Take what the child wrote; yield each message that is complete."""
+
+    @property
+    def rest(self) -> bytes:
+        """What is not a complete message yet."""
+
+    @property
+    def text(self) -> str:
+        """The beginning of what is not a complete message yet."""
+
+
+class Format(NamedTuple):
+    """How messages are written.
+
+    Attributes:
+        name: Its name, for errors.
+        message: What a message is, for errors.
+        values: The values that a child can be given, for errors.
+        frames: Divides the output of a child into messages.
+        framed: Writes a message.
+    """
+
+    name: str
+    message: str
+    values: str
+    frames: Callable[[], AnyFrames]
+    framed: Callable[[object], bytes]
+
+
+def serializer_named(setting: object) -> str | None:
+    """The serializer that Storm's ``topology.multilang.serializer`` names; None for one that is not here.
+
+    It is a name, or one of the Java classes that read JSON or msgpack.
+    """
+    name = str(setting or "json").rpartition(".")[2].lower()
+    if name in {"json", "jsonserializer"}:
+        return "json"
+    return "msgpack" if "msgpack" in name or "messagepack" in name else None
+
+
+def format_of(serializer: str) -> Format:
+    """The format of a serializer: "json", or else msgpack.
+
+    Raises:
+        ModuleNotFoundError: The extra ``acktree[msgpack]`` is not installed.
+    """
+    if serializer == "json":
+        about = "JSON, then a line 'end'", "texts, numbers, booleans, lists and dicts"
+        return Format("JSON", *about, Frames, framed)
+    from acktree.multilang.packing import PackedFrames, packed  # noqa: PLC0415  # an extra
+
+    about = "a map in msgpack", "texts, bytes, numbers, booleans, lists and dicts with texts as keys"
+    return Format("msgpack", *about, PackedFrames, packed)
+
+
 def framed(message: object) -> bytes:
     """A message for a child.
 
     Raises:
-        NotJsonError: It has a value that JSON does not have: bytes, NaN, an object.
+        UnwritableError: It has a value that JSON does not have: bytes, NaN, an object.
     """
     try:
         return json.dumps(message, default=plain, allow_nan=False).encode() + b"\nend\n"
     except (TypeError, ValueError, RecursionError) as error:
-        raise NotJsonError(str(error)) from error
+        raise UnwritableError(str(error)) from error
 
 
 def _starts(lines: list[bytes]) -> Iterator[int]:
@@ -128,7 +200,7 @@ def plain(value: object) -> object:
     item = getattr(value, "item", None)  # of a scalar of numpy
     if callable(item):
         return item()
-    raise TypeError(f"{type(value).__name__} has no form in JSON")
+    raise TypeError(f"{type(value).__name__} has no form in a message")
 
 
 def _shown(data: bytes) -> str:

@@ -13,7 +13,8 @@ Rules of this file
    there is a new child, and the old one is killed.
 4. Messages on the socket are JSON, one a line. Its folder is the user's alone, and so is each peer.
 5. No child is left when the owner ends. When the keeper is killed, Linux kills its children.
-6. A keeper that does not answer is killed by whoever notices it, and the next request starts a new one.
+6. The children of a run end when its driver says so, and none starts for it from then on.
+7. A keeper that does not answer is killed by whoever notices it, and the next request starts a new one.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Final
 
-__all__ = ["connect", "kill_stopped", "running"]
+__all__ = ["connect", "end_run", "kill_stopped", "running"]
 
 ANSWER_SECS: Final = 15
 """How long a keeper has to answer. One that is stopped, as by SIGSTOP, does not."""
@@ -56,6 +57,7 @@ _MOST_OF_LINE: Final = 500
 _MOST_REQUEST: Final = 64 << 20
 _LONGEST_FOLDER: Final = 90
 """The path of a socket has 107 bytes at most."""
+_SHORT: Final = "/tmp"  # noqa: S108  # a folder in it is checked
 _PR_SET_PDEATHSIG: Final = 1
 _started: Final[list[int]] = []
 
@@ -103,12 +105,36 @@ def kill_stopped(owner: int, process: int) -> None:
             os.kill(process, signal.SIGKILL)
 
 
+def end_run(run_id: str) -> None:
+    """Let all keepers of this user on this machine end the children of a run; wait until they have ended."""
+    for folder in {
+        place for base in (tempfile.gettempdir(), _SHORT) for place in Path(base).glob(_named("*"))
+    }:
+        owner = folder.name.rpartition("-")[2]
+        if not owner.isdecimal():
+            continue
+        process = running(int(owner))
+        try:
+            with _connected(_private_folder(int(owner)) / "socket") as connection:
+                connection.settimeout(ANSWER_SECS)
+                connection.sendall(json.dumps({"end_run": run_id}).encode() + b"\n")
+                connection.recv(_CHUNK)
+        except TimeoutError:
+            kill_stopped(int(owner), process)
+        except OSError:  # it has ended, and its children with it
+            continue
+
+
+def _named(owner: object) -> str:
+    return f"acktree-keeper-{os.getuid()}-{owner}"
+
+
 def _private_folder(owner: int) -> Path:
     """The folder of an owner's keeper, which only this user can access."""
-    name = f"acktree-keeper-{os.getuid()}-{owner}"
+    name = _named(owner)
     folder = Path(tempfile.gettempdir(), name)
     if len(os.fsencode(folder)) > _LONGEST_FOLDER:
-        folder = Path("/tmp", name)  # noqa: S108  # it is checked below
+        folder = Path(_SHORT, name)
     with suppress(FileExistsError):
         folder.mkdir(0o700)
     found = folder.lstat()
@@ -179,6 +205,7 @@ class _Child:
         )  # fmt: skip
         self.mark: str = request["mark"]
         self.name: str = request["name"]
+        self.run_id: str = request["run_id"]
         self.version: str | None = None
         self.rest = self.pid_folder = ""
         self.lines: deque[str] = deque([""], maxlen=_MOST_LINES)
@@ -244,6 +271,8 @@ class _Keeper:
         self._children: list[_Child] = []
         self._named: dict[str, _Child] = {}
         self._deaths: dict[str, dict[str, Any]] = {}
+        self._ended_runs: set[str] = set()
+        self._ending_runs: list[tuple[str, _Borrower]] = []
         self._borrowers: set[_Borrower] = set()
         self._used_at = time.monotonic()
         self._is_ending = False
@@ -283,6 +312,10 @@ class _Keeper:
                 child.end_by(signal.SIGTERM, signal.SIGKILL, secs=GRACE_SECS)
             else:
                 child.signal_if_due()
+        for run_id, asking in [*self._ending_runs]:
+            if all(child.run_id != run_id for child in self._children):
+                self._ending_runs.remove((run_id, asking))
+                asking.send({"ended_run": run_id}, [])
 
     def _has_rest(self) -> bool:
         return time.monotonic() < self._used_at + _REST_SECS
@@ -340,7 +373,9 @@ class _Keeper:
         child = borrower.child
         if self._is_ending:
             raise ValueError
-        if "command" in request:
+        if "end_run" in request:
+            self._end_run(borrower, request["end_run"])
+        elif "command" in request:
             self._lend(borrower, request)
         elif child is None:
             return
@@ -354,8 +389,21 @@ class _Keeper:
             secs = request["secs"]
             child.end_by(*((signal.SIGTERM,) if secs else ()), signal.SIGKILL, secs=secs)
 
+    def _end_run(self, asking: _Borrower, run_id: str) -> None:
+        self._ended_runs.add(run_id)
+        self._ending_runs.append((run_id, asking))
+        for child in [each for each in self._children if each.run_id == run_id]:
+            if child.borrower is not None:
+                self._take_away(child, "its run has ended")
+            else:
+                self._forget(child)
+                child.end_by(signal.SIGTERM, signal.SIGKILL, secs=GRACE_SECS)
+
     def _lend(self, borrower: _Borrower, request: Mapping[str, Any]) -> None:
         name = request["name"]
+        if request["run_id"] in self._ended_runs:
+            borrower.send({"error": "the run has ended"}, [])
+            return
         known = self._named.get(name)
         if known is not None and known.process.poll() is not None:
             self._end(known)
@@ -364,7 +412,7 @@ class _Keeper:
         child = known if known is not None and _fits(known, request) else None
         if child is None:
             if known is not None:
-                self._take_away(known)
+                self._take_away(known, "another attempt of this task asked for it")
             try:
                 child = self._start(request)
             except (OSError, ValueError) as error:
@@ -403,11 +451,11 @@ class _Keeper:
         with suppress(KeyError, ValueError):
             self._selector.unregister(child.stderr)
 
-    def _take_away(self, child: _Child) -> None:
-        """Kill a child that is not what was expected, or that another borrower has."""
+    def _take_away(self, child: _Child, why: str) -> None:
+        """Kill a child that is not what was expected, that another borrower has, or whose run has ended."""
         if child.borrower is not None:
             child.borrower.child = None
-            child.borrower.send({"taken": True}, [])
+            child.borrower.send({"taken": why}, [])
             child.borrower = None
         self._kill(child)
 

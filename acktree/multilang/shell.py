@@ -8,7 +8,9 @@ Rules of this file
    lost, the open tuples of a bolt fail, and a new child is started for the next ones.
 3. A bolt's micro-batch ends with a heartbeat: what the child wrote before its answer belongs to it. What is
    open then is held, and may be acked in a later micro-batch.
-4. A child is given back with a version, which the bolt remembers. If the remembered one is another (the
+4. The children of a run end with it: its driver says so to each keeper of its machine. On other machines of a
+   cluster they end with the executor, or when nobody has called them for some time.
+5. A child is given back with a version, which the bolt remembers. If the remembered one is another (the
    micro-batch runs again, or another machine had the task), there is a new child, and held tuples fail.
 """
 
@@ -18,7 +20,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,11 +40,11 @@ from acktree import (
     TaskContext,
     Tuple,
 )
-from acktree.errors import nearest
-from acktree.logs import logger
+from acktree.multilang import keeper
 from acktree.multilang.child import Child, SubprocessError
-from acktree.multilang.framing import NotJsonError, framed
-from acktree.multilang.hosts import METRICS, BoltHost, SpoutHost
+from acktree.multilang.framing import UnwritableError, framed
+from acktree.multilang.hosts import BoltHost, SpoutHost
+from acktree.multilang.program import Program, absolute, has_form
 from acktree.multilang.protocol import BoltProtocol, Emit, State, Synced
 
 __all__ = ["ShellBolt", "ShellSpout", "SubprocessError"]
@@ -52,81 +54,6 @@ class _JsonId(NamedTuple):
     """A message id that is a list or a dict of JSON, which cannot be hashed."""
 
     text: str
-
-
-@dataclass(frozen=True)
-class _Program:
-    """A program that runs as a child, and what it is told of its place. The fields are those of the classes.
-
-    Attributes:
-        kind: The class that was given it, for errors.
-        setting: What is known of its place in the topology, as the set-up describes it.
-    """
-
-    kind: str
-    command: Sequence[str]
-    folder: Path | None
-    env: Mapping[str, str]
-    settings: Mapping[str, Any]
-    serializer: str
-    timeout_secs: float
-    metrics: Mapping[str, str]
-    setting: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        command: object = self.command
-        is_list = isinstance(command, list | tuple) and bool(command)
-        if not is_list or not all(isinstance(part, str) for part in self.command):
-            fix = f"name the program and its arguments: {self.kind}(['node', 'words.js'], ['word'])"
-            raise ConfigError(f"{command!r} is not a command", f"{self.kind}(command=...)", fix)
-        if self.serializer != "json":
-            what = f"there is no serializer {self.serializer!r}"
-            raise ConfigError(what, f"{self.kind}(serializer=...)", 'messages are "json"')
-        for name, kind in self.metrics.items():
-            if kind not in METRICS:
-                what = f"metric {name!r} has the kind {kind!r}"
-                raise ConfigError(what, f"{self.kind}(metrics=...)", nearest(str(kind), METRICS))
-        if not all(isinstance(each, str) for pair in self.env.items() for each in pair):
-            what = f"env={dict(self.env)!r:.200} has something that is no text"
-            raise ConfigError(what, f"{self.kind}(env=...)", "give str(...) of it")
-        secs: object = self.timeout_secs
-        if isinstance(secs, bool) or not isinstance(secs, int | float) or not secs > 0:
-            what = f"subprocess_timeout_secs={secs!r} is not a positive number of seconds"
-            raise ConfigError(what, f"{self.kind}(subprocess_timeout_secs=...)", "give a number above 0")
-        settings: object = self.settings
-        if not isinstance(settings, Mapping) or not all(map(_is_json, settings.values())):
-            what = "settings has values that JSON does not have, or is no mapping"
-            raise ConfigError(what, f"{self.kind}(settings=...)", "give names and values that JSON has")
-        if self.folder is not None and not self.folder.is_dir():
-            what = f"there is no folder {self.folder}"
-            raise ConfigError(what, f"{self.kind}(resources=...)", "name the folder that has the program")
-
-    def start(self, set_up: Mapping[str, Any], **more: Any) -> Child:  # noqa: ANN401  # Child's own
-        """Start a child, or get the one of this name."""
-        about = set_up["context"]
-        printed = logger(f"multilang.{about['componentid']}")
-        return Child(
-            self.command, f"component {about['componentid']!r}, task {about['taskid']}", self.timeout_secs,
-            folder=self.folder, env=self.env, printed=lambda line: printed.info("%s", line), **more,
-        )  # fmt: skip
-
-    def set_up(self, outputs: Outputs, config: Config, context: TaskContext) -> dict[str, Any]:
-        """The first message to the child, but for its folder."""
-        streams: Any = outputs if isinstance(outputs, Mapping) else {"default": outputs}
-        fields = {stream: [*getattr(names, "names", names)] for stream, names in streams.items()}
-        numbered = {str(task): name for name, tasks in context.tasks.items() for task in tasks}
-        about = {
-            "task->component": numbered, "taskid": context.task_id, "componentid": context.component_id,
-            "streams": [*fields], "stream->outputfields": fields, "stream->target->grouping": {},
-            "source->stream->grouping": {}, "source->stream->fields": {}, **self.setting,
-        }  # fmt: skip
-        conf = {**config.to_mapping(), **self.settings, "topology.name": context.topology_name}
-        return {"conf": {key: value for key, value in conf.items() if _is_json(value)}, "context": about}
-
-
-def _absolute(folder: str | Path | None) -> Path | None:
-    """A folder as workers find it, whose working folder may be another one."""
-    return None if folder is None else Path(folder).absolute()
 
 
 def _begin(host: SpoutHost | BoltHost, child: Child, set_up: Mapping[str, Any]) -> None:
@@ -154,7 +81,8 @@ class ShellSpout(Spout):
         resources: The working folder of the child. None: that of this process.
         env: Variables of the child's environment, over those of this process.
         settings: Settings that the child gets in ``conf``, over the topology's.
-        serializer: How messages are written: "json".
+        serializer: How messages are written: "json" or "msgpack". msgpack needs ``acktree[msgpack]``, and has
+            bytes, too.
         subprocess_timeout_secs: How long the child may be silent while a command is not answered.
         metrics: The kinds of the child's metrics by name: counter, gauge, meter, timer, histogram. Those that
             are not named are counters.
@@ -176,8 +104,8 @@ class ShellSpout(Spout):
         metrics: Mapping[str, str] | None = None,
     ) -> None:
         self.outputs = outputs
-        self._program = _Program(
-            "ShellSpout", tuple(command) if isinstance(command, list) else command, _absolute(resources),
+        self._program = Program(
+            "ShellSpout", tuple(command) if isinstance(command, list) else command, absolute(resources),
             env=dict(env or {}), settings={} if settings is None else settings, serializer=serializer,
             timeout_secs=subprocess_timeout_secs, metrics=dict(metrics or {}),
         )  # fmt: skip
@@ -187,6 +115,14 @@ class ShellSpout(Spout):
     def tell_place(self, setting: Mapping[str, Any]) -> None:
         """Say what the child is told of streams, sources and groupings, as Storm's set-up describes them."""
         self._program = replace(self._program, setting=setting)
+
+    def check(self, config: Config, context: TaskContext) -> None:  # noqa: ARG002  # of every check
+        """See whether the command is there, before anything runs.
+
+        Raises:
+            ConfigError: It is not, or may not be executed.
+        """
+        self._program.check()
 
     def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
         self._context, self._collector = context, collector
@@ -279,7 +215,8 @@ class ShellBolt(Bolt):
         resources: The working folder of the child. None: that of this process.
         env: Variables of the child's environment, over those of this process.
         settings: Settings that the child gets in ``conf``, over the topology's.
-        serializer: How messages are written: "json".
+        serializer: How messages are written: "json" or "msgpack". msgpack needs ``acktree[msgpack]``, and has
+            bytes, too.
         max_pending: How many tuples may wait to be read by the child before ``execute`` waits.
         subprocess_timeout_secs: How long the child may be silent while an answer is due.
         linger_secs: How long the end of a micro-batch waits for acks of a child that answers later.
@@ -309,8 +246,8 @@ class ShellBolt(Bolt):
         tick_secs: float | None = None,
     ) -> None:
         self.outputs, self.tick_secs = outputs, tick_secs
-        self._program = _Program(
-            "ShellBolt", tuple(command) if isinstance(command, list) else command, _absolute(resources),
+        self._program = Program(
+            "ShellBolt", tuple(command) if isinstance(command, list) else command, absolute(resources),
             env=dict(env or {}), settings={} if settings is None else settings, serializer=serializer,
             timeout_secs=subprocess_timeout_secs, metrics=dict(metrics or {}),
         )  # fmt: skip
@@ -328,6 +265,18 @@ class ShellBolt(Bolt):
     def tell_place(self, setting: Mapping[str, Any]) -> None:
         """Say what the child is told of streams, sources and groupings, as Storm's set-up describes them."""
         self._program = replace(self._program, setting=setting)
+
+    def check(self, config: Config, context: TaskContext) -> None:  # noqa: ARG002  # of every check
+        """See whether the command is there, before anything runs.
+
+        Raises:
+            ConfigError: It is not, or may not be executed.
+        """
+        self._program.check()
+
+    def run_ended(self, run_id: str) -> None:
+        """Called in the driver's process when the run is over: its children on this machine end."""
+        keeper.end_run(run_id)
 
     def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
         self._given, self._version = 0, ""
@@ -376,7 +325,7 @@ class _Turn:
 
     def __init__(
         self,
-        program: _Program,
+        program: Program,
         set_up: Mapping[str, Any],
         context: TaskContext,
         collector: OutputCollector,
@@ -417,8 +366,8 @@ class _Turn:
     def _begin(self, version: str) -> None:
         context, set_up = self._context, self._set_up
         self.child = child = self._program.start(
-            set_up, name=f"{context.checkpoint_id} {context.component_id} {context.task_id}",
-            version=version, mark=framed(set_up).decode(), most_pending=self.most_pending,
+            set_up, name=f"{context.component_id} {context.task_id}", run_id=context.run_id, version=version,
+            mark=framed(set_up).decode(), most_pending=self.most_pending,
         )  # fmt: skip
         self._host = host = BoltHost(self._collector, context, set_up["context"], child.write)
         host.metrics, host.unclosed = self._program.metrics, self.open
@@ -442,9 +391,9 @@ class _Turn:
                 host.take(message)
             if tup.attempt > 1:  # one at a time, so that the one that kills the child is found
                 self._await_sync()
-        except NotJsonError as error:  # it was not written
+        except UnwritableError as error:  # it was not written
             del self.open[str(host.protocol.given)]
-            raise _not_json(tup, child, error) from error
+            raise _unwritable(tup, child, error) from error
         except ExecuteTimeoutError as error:  # acktree fails this tuple
             self.open.pop(str(host.protocol.given), None)
             self._fail(error)
@@ -516,23 +465,19 @@ class _Turn:
     def _gone(self, child: Child) -> SubprocessError:
         """Why an earlier child acks nothing any more."""
         where = f"component {self._context.component_id!r}, task {self._context.task_id}"
-        how = child.death or "its keeper ended, another machine had the task, or its micro-batch ran again"
+        how = (
+            child.death
+            or "its run or keeper ended, another machine had the task, or its micro-batch ran again"
+        )
         what = f"the child process that this task had is gone: {how}"
         return SubprocessError(
             what, where, "ack tuples before the micro-batch ends, or mend what ends the child"
         )
 
 
-def _not_json(tup: Tuple, child: Child, error: NotJsonError) -> MisuseError:
-    """The error for a tuple with a value that JSON does not have."""
-    field, value = next((pair for pair in tup.as_dict().items() if not _is_json(pair[1])), ("?", None))
-    what = f"field {field!r} is {type(value).__name__}, which JSON does not have ({error})"
-    return MisuseError(what, child.where, "emit texts, numbers, booleans, lists and dicts to a child process")
-
-
-def _is_json(value: object) -> bool:
-    try:
-        framed(value)
-    except NotJsonError:
-        return False
-    return True
+def _unwritable(tup: Tuple, child: Child, error: UnwritableError) -> MisuseError:
+    """The error for a tuple with a value that the child's format does not have."""
+    form = child.format
+    field, value = next((pair for pair in tup.as_dict().items() if not has_form(form, pair[1])), ("?", None))
+    what = f"field {field!r} is {type(value).__name__}, which {form.name} does not have ({error})"
+    return MisuseError(what, child.where, f"emit {form.values} to a child process")

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from acktree import AnyBolt, Bolt, BoltDeclarer, Spout, TopologyBuilder, errors, pystorm
 from acktree.multilang import ShellBolt, ShellSpout
+from acktree.multilang.framing import serializer_named
 from acktree.multilang.loaded import LoadedTopology, config_of
 from acktree.pystorm.hosted import HostedBolt, HostedSpout, Program, tick_secs_of
 from acktree.streamparse import project, thrift
@@ -25,6 +26,7 @@ __all__ = ["load"]
 
 _INSTALL: Final = ("acktree.streamparse.aliases", "install")
 _TICKS: Final = "topology.tick.tuple.freq.secs"
+_SERIALIZER: Final = "topology.multilang.serializer"
 _PROCESS: Final = "acktree.process"
 """A setting: run a Python component as a child process."""
 _RUN: Final = "from acktree.pystorm.run import main; main()"
@@ -120,7 +122,10 @@ def _hosted(
         command = [str(shell.execution_command), *shlex.split(str(shell.script))]
         return _child(command, spec, outputs, conf, setting)
     if conf.get(_PROCESS):
-        return _child(_command_of(spec.component_cls, where), spec, outputs, conf, setting)
+        command = _command_of(spec.component_cls, where)
+        if serializer_named(conf.get(_SERIALIZER)) == "msgpack":
+            command[-1:-1] = ["-s", "msgpack"]
+        return _child(command, spec, outputs, conf, setting)
     before = _INSTALL if is_installed() else None
     program = Program(spec.component_cls, conf, setting, before)
     if issubclass(spec.component_cls, pystorm.Spout):
@@ -136,10 +141,16 @@ def _child(
     setting: Mapping[str, Any],
 ) -> ShellBolt | ShellSpout:
     """A component that is a child process. Its working folder is ``src``, as in a project."""
+    serializer = serializer_named(conf.get(_SERIALIZER))
+    if serializer is None:
+        raise SpecValueError(
+            f"there is no serializer {conf[_SERIALIZER]!r}", f"component {spec.name!r}, {_SERIALIZER}",
+            "it is json or msgpack",
+        )  # fmt: skip
     resources = "src" if Path("src").is_dir() else None
     env = {"PYTHONPATH": os.pathsep.join(sys.path)}
     kind = ShellSpout if isinstance(spec, ShellSpoutSpec) else ShellBolt
-    made = kind(command, outputs, resources=resources, settings=conf, env=env)
+    made = kind(command, outputs, resources=resources, settings=conf, env=env, serializer=serializer)
     made.tell_place(setting)
     if isinstance(made, ShellBolt):
         made.tick_secs = _ticks(json.loads(spec.config))

@@ -61,7 +61,8 @@ def environment_of(config: Mapping[str, Any], name: str | None) -> tuple[str, di
     if name not in environments:
         what = f"the project has no environment {name!r}"
         raise ConfigError(what, "config.json, envs", errors.nearest(name, environments))
-    return name, environments[name]
+    common = {"serializer": config["serializer"]} if "serializer" in config else {}
+    return name, {**common, **environments[name]}
 
 
 def topology_file(
@@ -138,6 +139,8 @@ def options_of(
 ) -> dict[str, Any]:
     """The settings of a topology: the environment's, the topology's, the options; later ones win."""
     settings: dict[str, Any] = dict(environment.get("options", {}))
+    if "serializer" in environment:
+        settings["topology.multilang.serializer"] = environment["serializer"]
     if environment.get("use_virtualenv", True) and "virtualenv_root" in environment:
         settings["topology.python.path"] = "/".join([environment["virtualenv_root"], name, "bin", "python"])
     log = environment.get("log", {})

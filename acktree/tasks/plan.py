@@ -281,14 +281,20 @@ class Plan:
             for edge in component.inputs
         }
         return TaskContext(
-            self.topology.name, component.id, task, index, tasks, checkpoint_id=mark, input_fields=fields,
-            txid=txid, _clock=clock, _services=services or TaskServices(),
+            self.topology.name, component.id, task, index, tasks, checkpoint_id=mark, run_id=self.run_id,
+            input_fields=fields, txid=txid, _clock=clock, _services=services or TaskServices(),
         )  # fmt: skip
 
     @cached_property
     def checkpoint_id(self) -> str:
         """Made of the run salt, which cannot be computed from it: with the salt one could choose roots."""
         return hashlib.blake2b(str(self.run_salt).encode(), digest_size=8, person=b"checkpoint").hexdigest()
+
+    @cached_property
+    def run_id(self) -> str:
+        """Another one in each run: each run is planned once, by a process whose name is random."""
+        text = f"{self.checkpoint_id} {self.program.process} {self.program.number}"
+        return hashlib.blake2b(text.encode(), digest_size=8, person=b"run").hexdigest()
 
 
 def _sources(files: Iterable[str]) -> dict[str, Sequence[str]]:

@@ -31,6 +31,7 @@ from acktree.driver.batch import BatchResults, MemoryAcker, rows_by_kind
 from acktree.driver.error_log import ErrorLog
 from acktree.driver.operator_orders import OperatorOrders
 from acktree.driver.progress_line import say_progress
+from acktree.driver.run_ends import tell_ended
 from acktree.driver.running import RunningTopology
 from acktree.driver.ticks import Ticks
 from acktree.errors import ConnectorError, MisuseError
@@ -93,6 +94,7 @@ class LocalTopology(RunningTopology):
             IN_MEMORY, self._send_again, is_open=self._has_open_letter, now_ms=now_ms
         )
         self._now_ms, self._advance_until = now_ms, advance_until
+        self._given = topology
         self._recorded = TraceRecorder(
             TraceStore(IN_MEMORY), self.plan.trace_rate, self.plan.run_salt, is_threaded=False
         )
@@ -353,6 +355,7 @@ class LocalTopology(RunningTopology):
         self._is_closed = True
         with ExitStack() as steps:  # each, whatever another raises
             steps.callback(forget_cached, self.plan.checkpoint_id, self.name)
+            steps.callback(tell_ended, self._given, self.plan.run_id)
             steps.callback(self._end_worker)
             steps.callback(self._events.close)
             for task in self._tasks.values():

@@ -11,6 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from acktree import TopologyBuilder
+from acktree.multilang import ShellBolt
+from acktree.testing import FeederSpout, LocalCluster
+from tests.services import streamparse
 from tests.services.cache import fetched
 
 ROOT = Path(__file__).parents[2]
@@ -59,3 +63,49 @@ def test_their_own_tests_pass_unmodified_on_our_classes(name, tmp_path):
         check=False,
     )  # fmt: skip
     assert re.search(rf"^{count} passed in ", done.stdout, re.MULTILINE), done.stdout + done.stderr
+
+
+SPLIT = """
+from pystorm.bolt import Bolt
+
+class Split(Bolt):
+    count = 0
+
+    def process(self, tup):
+        self.count += 1
+        if not tup.values[0]:
+            self.raise_exception(ValueError("an empty line"), tup)
+            return
+        for word in tup.values[0].split():
+            self.emit([word, self.count], need_task_ids=True)
+
+Split(serializer="SERIALIZER").run()
+"""
+
+
+@pytest.mark.parametrize("serializer", ["json", "msgpack"])
+def test_a_bolt_of_pystorm_itself_is_a_child_in_both_of_its_formats(serializer, tmp_path):
+    if serializer == "msgpack":
+        pytest.importorskip("msgpack")
+    try:
+        python, libraries = streamparse.fetch() / "bin" / "python", sources() / "libraries"
+    except (OSError, subprocess.SubprocessError) as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(str(error))
+    (tmp_path / "split.py").write_text(SPLIT.replace("SERIALIZER", serializer))
+    feeder, builder = FeederSpout(["line"]), TopologyBuilder("peer")
+    builder.set_spout("source", feeder)
+    bolt = ShellBolt(
+        [str(python), "split.py"], ["word", "count"], resources=tmp_path, serializer=serializer,
+        env={"PYTHONPATH": str(libraries)}, subprocess_timeout_secs=120,
+    )  # fmt: skip
+    builder.set_bolt("split", bolt).shuffle_grouping("source")
+    with LocalCluster() as cluster:
+        running = cluster.submit(builder.create_topology())
+        for line in ("naïve café", "", "x" * 100_000):
+            feeder.feed([line], message_id=line[:20])
+            cluster.advance(0)
+        assert running.tuples("split") == [["naïve", 1], ["café", 1], ["x" * 100_000, 3]]
+        assert feeder.acked == ["naïve café", "", "x" * 20]
+        assert "ValueError raised while processing" in running.errors[0].reason

@@ -93,6 +93,8 @@ def test_a_child_serves_many_micro_batches_and_no_death_loses_a_message(
             os.kill(child, signal.SIGKILL)
             await_commit(running, feeder)
             assert running.await_idle(60)
+        assert len(children(tmp_path)) == 1
+    assert not children(tmp_path)  # they end with the topology; the session goes on
     names = [*range(16), *FOUR, "kill the worker", *((kill, at) for kill in range(2) for at in range(20))]
     assert sorted(map(str, feeder.acked)) == sorted(map(str, names))
 

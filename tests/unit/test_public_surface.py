@@ -247,7 +247,7 @@ MEMBERS = """
     Subscription: answers_only gate grouping source stream subscriber
     TaskContext: add_task_hook cached checkpoint_id component_id input_fields max_spout_pending now_ms
             open_message_ids register_counter register_gauge register_histogram register_meter
-            register_timer resource task_id task_ids task_index tasks topology_name txid
+            register_timer resource run_id task_id task_ids task_index tasks topology_name txid
     TaskHook: bolt_ack bolt_execute bolt_fail cleanup emit prepare spout_ack spout_fail
     TaskInfo: component_id host interval_secs port task_id timestamp
     TaskStats: held metrics not_asked_secs oldest_held_secs streams total

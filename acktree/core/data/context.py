@@ -170,6 +170,8 @@ class TaskContext:
         max_spout_pending: Of a spout: how many messages of this task may be open; None: any number.
         checkpoint_id: The same for all tasks of a checkpoint and in each run on it, another for another
             checkpoint: it distinguishes what a task leaves at a server from what others leave.
+        run_id: The same for all tasks of a run, another for each run, also of one checkpoint: it names what
+            is to end with the run.
         input_fields: Of a bolt: the fields of each stream that it reads, by (component, stream).
         txid: Of a bolt or sink: the number of the micro-batch in the checkpoint, for ``acktree.states``. It
             grows, and is the same when the micro-batch runs again. None for a spout.
@@ -183,6 +185,7 @@ class TaskContext:
     open_message_ids: tuple[Hashable, ...] = ()
     max_spout_pending: int | None = None
     checkpoint_id: str = ""
+    run_id: str = ""
     input_fields: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
     txid: int | None = None
     _clock: Clock = field(default_factory=Clock, repr=False, compare=False)

@@ -8,25 +8,19 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from acktree import ConfigError, Retry, TopologyBuilder
+from acktree import Config, ConfigError, Retry, TopologyBuilder
 from acktree.core.tracking.verdicts import FailureKind
-from acktree.multilang import ShellBolt, SubprocessError, keeper
-from acktree.multilang.child import Child
+from acktree.multilang import ShellBolt, ShellSpout
 from acktree.processes import is_alive
+from acktree.tasks.component_checks import checks_of
 from acktree.testing import FeederSpout, LocalCluster
+from tests.unit.multilang.bench import EXAMPLES, ROOT, await_end, bench, started
 
-EXAMPLES = Path(__file__).parents[3] / "examples" / "multilang"
-ROOT = Path(__file__).parents[3]
-HOSTILE = [sys.executable, "-I", "-S", str(Path(__file__).parent / "hostile.py")]
 LANGUAGES = {
     "node": ["node", "split.js"],
     "perl": ["perl", "split.pl"],
@@ -35,57 +29,17 @@ LANGUAGES = {
 }
 
 
-class Bench:
-    """A topology of one shell bolt, fed by hand."""
-
-    def __init__(self, cluster: LocalCluster, bolt: ShellBolt, retry: Retry | None = None) -> None:
-        self.feeder, self._cluster = FeederSpout(["text"]), cluster
-        builder = TopologyBuilder("bench")
-        builder.set_spout("source", self.feeder, retry=retry)
-        builder.set_bolt("shell", bolt).shuffle_grouping("source")
-        self.running = cluster.submit(builder.create_topology())
-
-    def feed(self, *texts: Any, secs: float = 0) -> None:
-        """Feed messages named by their texts in one micro-batch."""
-        for text in texts:
-            self.feeder.feed([text], message_id=str(text))
-        self._cluster.advance(secs)
-
-    @property
-    def failed(self) -> dict[str, Any]:
-        return dict(self.feeder.failed)
-
-    @property
-    def emitted(self) -> list[Any]:
-        return [value for value, *_ in self._cluster.tuples("shell")]
-
-
-@contextmanager
-def bench(
-    folder: Path, command: list[str] = HOSTILE, *, retry: Retry | None = None, **more: Any
-) -> Iterator[Bench]:
-    bolt = ShellBolt(command, more.pop("outputs", ["text"]), resources=folder, **more)
-    with LocalCluster() as cluster:
-        yield Bench(cluster, bolt, retry)
-
-
-def started(folder: Path) -> list[int]:
-    """The children that have begun in a folder, in order."""
-    return [int(line) for line in (folder / "started").read_text().split()]
-
-
-def await_end(pid: int) -> None:
-    while is_alive(pid, of_others=False):
-        pass
-
-
 @pytest.mark.skipif(not EXAMPLES.is_dir(), reason="the examples are not beside the tests")
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_bolt_in_another_language_counts_on_over_micro_batches_and_its_verdicts_are_right(language):
     command = LANGUAGES[language]
     if shutil.which(command[0]) is None:
         pytest.skip(f"{command[0]} is not installed")
-    with bench(EXAMPLES, command, outputs=["word", "sentences"], tick_secs=60) as shell:
+    more = {
+        "tick_secs": 60,
+        "subprocess_timeout_secs": 500 if language == "go" else 30,
+    }  # it is compiled first
+    with bench(EXAMPLES, command, outputs=["word", "sentences"], **more) as shell:
         shell.feed("the cow jumped", " ", "an apple")
         shell.feed("naïve café", secs=60)
         assert shell.feeder.acked == ["the cow jumped", "an apple", "naïve café"]
@@ -169,6 +123,77 @@ def test_a_child_that_does_not_answer_the_set_up_is_tried_once_a_micro_batch(sai
         shell.feed("d")
         assert shell.feeder.acked == ["d"]
         assert len(started(tmp_path)) == 1
+
+
+def lines_of(file: Path, first: str) -> Path:
+    file.write_text(f"{first}\n")
+    file.chmod(0o755)
+    return file
+
+
+COMMANDS = {
+    "no such program": (["no-such-program-at-all"], "no command 'no-such-program-at-all' on the PATH"),
+    "no such file": (["./none"], "there is no file"),
+    "a folder": (["./folder"], "this is a folder:"),
+    "not executable": (["./plain"], "plain is not executable"),
+    "no interpreter": (["./words.sh"], "words.sh names /none/python, which is not there"),
+    "beside": (["words.sh"], "no command 'words.sh' on the PATH"),
+}
+
+
+@pytest.mark.parametrize("kind", [ShellBolt, ShellSpout])
+@pytest.mark.parametrize(("command", "text"), COMMANDS.values(), ids=COMMANDS)
+def test_a_command_that_cannot_be_executed_is_refused_before_anything_runs(command, text, kind, tmp_path):
+    (tmp_path / "folder").mkdir()
+    lines_of(tmp_path / "plain", "x").chmod(0o644)
+    lines_of(tmp_path / "words.sh", "#!/none/python -I")
+    shell = kind(command, ["text"], resources=tmp_path)
+    builder = TopologyBuilder("checked")
+    builder.set_spout(
+        "shell" if kind is ShellSpout else "source", shell if kind is ShellSpout else FeederSpout(["text"])
+    )
+    if kind is ShellBolt:
+        builder.set_bolt("shell", shell).shuffle_grouping("source")
+    ((name, error),) = checks_of(builder.create_topology(), Config())
+    assert name == "shell"
+    assert isinstance(error, ConfigError)
+    assert text in error.what
+    assert f"'shell': {kind.__name__}(command=...)" in error.where
+    assert error.fix == "write './words.sh'" if command == ["words.sh"] else error.fix
+
+
+def test_a_command_that_is_there_passes_its_check_by_path_by_name_and_by_the_path_of_its_environment(
+    tmp_path,
+):
+    script = lines_of(tmp_path / "script", "#!/bin/sh")
+    for command, env in (
+        [["./script"], {}],
+        [[str(script)], {}],
+        [["sh"], {}],
+        [["script"], {"PATH": str(tmp_path)}],
+    ):
+        ShellBolt(command, ["text"], resources=tmp_path, env=env).check(Config(), None)
+
+
+def test_the_command_line_says_in_one_line_what_is_missing_before_anything_runs(tmp_path):
+    (tmp_path / "missing.py").write_text(
+        "from acktree import TopologyBuilder\n"
+        "from acktree.multilang import ShellBolt\n"
+        "from acktree.testing import FeederSpout\n"
+        "builder = TopologyBuilder('missing')\n"
+        "builder.set_spout('source', FeederSpout(['text']))\n"
+        "builder.set_bolt('shell', ShellBolt(['no-such-program'], ['n'])).shuffle_grouping('source')\n"
+        "topology = builder.create_topology()\n"
+    )
+    for command in (["run", "missing:topology", "--dry-run"], ["doctor", "missing:topology"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "acktree", *command],
+            cwd=tmp_path, capture_output=True, text=True, check=False,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (tmp_path, *sys.path)))},
+        )  # fmt: skip
+        (line,) = [each for each in (done.stdout + done.stderr).splitlines() if "no-such-program" in each]
+        assert "there is no command 'no-such-program' on the PATH" in line
+        assert done.returncode == 1
 
 
 def test_a_command_that_is_not_there_fails_each_tuple_with_its_name(tmp_path):
@@ -287,199 +312,6 @@ def test_mistakes_are_refused_when_the_bolt_is_made(tmp_path):
     ]:
         with pytest.raises(ConfigError, match=text):
             ShellBolt(**{"command": ["node"], "outputs": ["a"], **mistake})
-
-
-# --- how long a child lives ---------------------------------------------------------------------------
-
-
-def lent(**more: Any) -> Child:
-    """A child that sends what it is sent."""
-    return Child(["cat"], "component 'shell', task 1", 60, **more)
-
-
-HALF = """printf '["a"]\\nend\\n["b"'; read line; printf ']\\nend\\n'; sleep 1000"""
-
-
-def test_a_child_that_is_given_back_goes_on_in_the_middle_of_a_message():
-    def half(version: str) -> Child:
-        return Child(["sh", "-c", HALF], "component 'shell', task 1", 60, name="one", version=version)
-
-    first = half("")
-    assert (first.is_new, first.receive()) == (True, ["a"])
-    while not first._frames.rest:
-        list(first.arrived())
-    first.give_back("v1")
-    again = half("v1")
-    assert (again.pid, again.is_new) == (first.pid, False)
-    again.write([])
-    assert again.receive() == ["b"]
-    again.abandon()
-
-
-@pytest.mark.parametrize("change", [{"version": "v2"}, {"mark": "other"}, {"env": {"A": "b"}}])
-def test_a_child_that_is_not_what_was_expected_is_replaced(change):
-    first = lent(name="two")
-    first.give_back("v1")
-    second = lent(**{"name": "two", "version": "v1", **change})
-    assert second.is_new
-    await_end(first.pid)
-    second.close()
-    await_end(second.pid)
-
-
-def test_who_asks_for_a_lent_child_gets_a_new_one_and_the_first_is_told():
-    first, second = lent(name="three"), lent(name="three")
-    assert second.is_new
-    with pytest.raises(SubprocessError, match="another attempt of this task"):
-        first.receive()
-    await_end(first.pid)
-    second.write([1])
-    assert second.receive() == [1]
-    second.abandon()
-    await_end(second.pid)
-
-
-BORROWER = """
-import sys
-from acktree.multilang import keeper
-from acktree.multilang.child import Child
-script = "trap '' HUP TERM; sleep 1000 & echo [$$, $!]; echo end; cat; sleep 1000"
-child = Child(["sh", "-c", script], "here", 60, name="x")
-pids = child.receive()
-{then}
-print(*pids, flush=True)
-sys.stdin.read()
-"""
-
-
-@pytest.mark.parametrize("then", ["", "child.give_back('v1')"], ids=["lent", "given back"])
-def test_a_child_does_not_outlive_the_process_that_its_keeper_belongs_to(then):
-    with subprocess.Popen(
-        [sys.executable, "-c", BORROWER.replace("{then}", then)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, text=True,
-    ) as owner:  # fmt: skip
-        assert owner.stdout is not None
-        pids = [int(pid) for pid in owner.stdout.readline().split()]
-        owner.kill()
-        for pid in pids:
-            await_end(pid)
-
-
-def keeper_of(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[1])
-
-
-@pytest.mark.skipif(not Path("/proc").is_dir(), reason="Linux alone kills the children of a killed keeper")
-@pytest.mark.parametrize("is_lent", [True, False])
-def test_a_killed_keeper_leaves_no_child_and_a_new_one_is_started(is_lent):
-    child = Child(["sleep", "1000"], "component 'shell', task 1", 60, name="four")
-    if not is_lent:
-        child.give_back("v1")
-    os.kill(keeper_of(child.pid), signal.SIGKILL)
-    if is_lent:
-        with pytest.raises(SubprocessError, match="its keeper ended"):
-            child.receive()
-    await_end(child.pid)
-    another = lent(name="four", version="v1")
-    assert another.is_new
-    another.close()
-
-
-@pytest.fixture
-def stopped_keeper(monkeypatch):
-    """Stops the keeper of a child; it is noticed after 2 s."""
-    monkeypatch.setattr(keeper, "ANSWER_SECS", 2)
-    monkeypatch.setattr(keeper, "GRACE_SECS", 0.2)
-    stopped: list[int] = []
-
-    def stop(child: Child) -> int:
-        stopped.append(keeper_of(child.pid))
-        os.kill(stopped[-1], signal.SIGSTOP)
-        return stopped[-1]
-
-    yield stop
-    for process in stopped:
-        with suppress(ProcessLookupError):
-            os.kill(process, signal.SIGCONT)
-
-
-@pytest.mark.skipif(not Path("/proc").is_dir(), reason="Linux alone kills the children of a killed keeper")
-def test_a_stopped_keeper_is_killed_with_its_children_and_a_new_one_is_started(stopped_keeper):
-    child = Child(["sleep", "1000"], "component 'shell', task 1", 60, name="six")
-    child.give_back("v1")
-    stopped = stopped_keeper(child)
-    another = lent(name="six", version="v1")
-    assert another.is_new
-    assert keeper_of(another.pid) != stopped
-    await_end(child.pid)
-    another.close()
-
-
-@pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds the keeper in /proc")
-def test_a_child_cannot_be_given_back_to_a_stopped_keeper_and_is_killed(stopped_keeper):
-    child = lent()
-    stopped_keeper(child)
-    with pytest.raises(SubprocessError, match="its keeper does not answer"):
-        child.give_back("v1")
-    await_end(child.pid)
-
-
-@pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds the keeper in /proc")
-def test_a_child_that_is_closed_ends_also_while_its_keeper_is_stopped(stopped_keeper):
-    child = lent()
-    stopped_keeper(child)
-    child.close(0.1)
-    await_end(child.pid)
-
-
-def test_tuples_of_a_killed_keeper_fail_and_the_next_ones_are_served(tmp_path):
-    with bench(tmp_path) as shell:
-        shell.feed("hold")
-        (first,) = started(tmp_path)
-        os.kill(keeper_of(first), signal.SIGKILL)
-        await_end(first)
-        shell.feed("after")
-        assert shell.feeder.acked == ["after"]
-        assert "the child process that this task had is gone" in shell.failed["hold"].reason
-
-
-@pytest.mark.parametrize("mode", [0o755, 0o770])
-def test_a_folder_that_others_may_enter_is_not_used_for_the_socket_of_a_keeper(mode):
-    folder = Path(tempfile.gettempdir(), f"acktree-keeper-{os.getuid()}-0")  # of no process
-    folder.mkdir()
-    folder.chmod(mode)
-    try:
-        with pytest.raises(PermissionError, match="is not a folder that only this user can access"):
-            keeper.connect(0)
-        assert not [*folder.iterdir()]
-    finally:
-        folder.rmdir()
-
-
-def test_a_request_that_is_no_json_ends_its_connection_alone():
-    child = lent()
-    with keeper.connect(os.getpid()) as stranger:
-        stranger.sendall(b"no JSON\n")
-        assert stranger.recv(100) == b""
-    child.write([1])
-    assert child.receive() == [1]
-    child.abandon()
-
-
-def test_a_keeper_starts_also_where_acktree_is_in_a_zip_as_on_an_executor(tmp_path):
-    with zipfile.ZipFile(tmp_path / "code.zip", "w") as code:
-        code.write(keeper.__file__, "zipped_keeper.py")
-    program = f"""
-import json, os, socket, sys
-sys.path.insert(0, {str(tmp_path / "code.zip")!r})
-import zipped_keeper
-connection = zipped_keeper.connect(os.getpid())
-request = {{"command": ["cat"], "folder": "/", "name": "", "version": "", "environ": {{}}, "mark": ""}}
-connection.sendall(json.dumps(request).encode() + b"\\n")
-print(socket.recv_fds(connection, 65536, 2)[0].decode())
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert '"is_new": true' in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import json
 import threading
 from collections import Counter
 
 from acktree import Verdict
 from acktree.core.data import context as contexts
-from acktree.streamparse import Bolt, Grouping, Spout, Stream, Topology, load
+from acktree.streamparse import BatchingBolt, Bolt, Grouping, Spout, Stream, Topology, load
 from acktree.streamparse.testing import run_topology
-from acktree.testing import LocalCluster
+from acktree.testing import FeederSpout, LocalCluster
 
 # --- SpamScope's debug topology, reduced to its graph ----------------------------------------------------
 
@@ -184,6 +185,58 @@ def test_a_connection_is_made_once_in_each_process_of_a_task_and_kept_there():
         assert STORE == {"dog": 1010, "cat": 101, "zebra": 101, "elephant": 101}
 
 
+# --- pixels by URL: a batch a URL at every second tick ------------------------------------------------------
+
+
+class Pixels(Spout):
+    outputs = ["pixel"]
+
+
+class PixelDeserializer(Bolt):
+    outputs = ["ip", "ts", "url"]
+
+    def process(self, tup):
+        pixel = json.loads(tup.values[0])
+        self.emit([pixel.get("ip"), pixel.get("ts"), pixel.get("url")])
+
+
+class PixelCounter(BatchingBolt):
+    outputs = []
+
+    def initialize(self, conf, ctx):
+        self.counts = Counter()
+
+    def group_key(self, tup):
+        return tup.values[2]
+
+    def process_batch(self, key, tups):
+        self.counts[key] += len(tups)
+        self.log(f"{key}: {self.counts[key]}")
+        self.emit([key, self.counts[key]])  # on a stream that it does not declare
+
+
+class PixelCount(Topology):
+    pixels = Pixels.spec()
+    deserializer = PixelDeserializer.spec(inputs=[pixels])
+    counter = PixelCounter.spec(
+        inputs={deserializer: Grouping.fields("url")}, config={"topology.tick.tuple.freq.secs": 1}
+    )
+
+
+def test_pixels_are_counted_by_url_at_every_second_tick_and_an_undeclared_stream_drops_with_a_warning(caplog):
+    feeder = FeederSpout(["pixel"])
+    with caplog.at_level("INFO"), LocalCluster() as cluster:
+        cluster.submit(load(PixelCount, replace={"pixels": feeder}).topology)
+        for n, url in enumerate(["/a", "/b", "/a", "/a"]):
+            feeder.feed([json.dumps({"ip": "10.0.0.1", "ts": n, "url": url})], message_id=n)
+        cluster.advance(1)
+        assert feeder.acked == []
+        cluster.advance(1)
+        assert feeder.acked == [0, 1, 2, 3]
+        assert [line for line in caplog.messages if line in {"/a: 3", "/b: 1"}] == ["/a: 3", "/b: 1"]
+        assert caplog.text.count("emits on its default stream, which it does not declare") == 1
+
+
 # --- the documentation's examples --------------------------------------------------------------------------
 
 
@@ -238,3 +291,37 @@ def test_a_sentence_that_its_bolt_fails_by_hand_is_failed():
     results = run_topology(Split, {"lines": [["two words"], [""]]})
     assert results.verdicts.of("lines") == [Verdict.ACKED, Verdict.FAILED]
     assert results.tuples("split") == [["two"], ["words"]]
+
+
+class Flushing(Bolt):
+    """The documentation's bolt with ticks: it emits what it has counted at each."""
+
+    outputs = ["count"]
+
+    def initialize(self, conf, ctx):
+        self.count = 0
+
+    def process(self, tup):
+        self.count += 1
+
+    def process_tick(self, tup):
+        self.emit([self.count])
+        self.count = 0
+
+
+class Ticking(Topology):
+    lines = Mails.spec(outputs=["sentence"])
+    flushing = Flushing.spec(inputs=[lines], config={"topology.tick.tuple.freq.secs": 10})
+
+
+def test_a_bolt_with_ticks_is_called_at_each_and_not_by_process():
+    feeder = FeederSpout(["sentence"])
+    with LocalCluster() as cluster:
+        running = cluster.submit(load(Ticking, replace={"lines": feeder}).topology)
+        for each in "ab":
+            feeder.feed([each], message_id=each)
+        cluster.advance(10)
+        feeder.feed(["c"], message_id="c")
+        cluster.advance(20)
+        assert running.tuples("flushing") == [[2], [1], [0]]
+        assert feeder.acked == ["a", "b", "c"]

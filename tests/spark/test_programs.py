@@ -1,0 +1,248 @@
+"""Programs of Storm on Spark: streamparse's quickstart with a restart, public graphs, shells, Flux."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from acktree import BasicBolt, Config, KeyValueState, TopologyBuilder, flux, submit
+from acktree.multilang import ShellBolt, ShellSpout
+from acktree.streamparse import Bolt, load
+from acktree.streamparse.bootstrap import quickstart
+from acktree.testing import FeederSpout
+from tests.spark.on_spark import await_commit, tuples_logged
+from tests.unit.streamparse import test_programs as programs
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from acktree import Topology
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples" / "multilang"
+TWO = Config(partitions=2, debug=True)
+needs_examples = pytest.mark.skipif(
+    not EXAMPLES.is_dir() or shutil.which("node") is None, reason="node or the examples are not here"
+)
+
+
+def emitted(
+    spark: SparkSession, folder: Path, topology: Topology, feeder: FeederSpout, *batches: list[list[object]]
+) -> Counter[tuple[str, str]]:
+    """What each component emits where the feeder is fed in these micro-batches. All must be acked."""
+    with (
+        tuples_logged() as logged,
+        submit(topology, checkpoint=folder / "checkpoint", spark=spark, config=TWO) as running,
+    ):
+        given = 0
+        for batch in batches:
+            for values in batch:
+                feeder.feed(values, message_id=given)
+                given += 1
+            await_commit(running, feeder)
+        assert running.await_idle(120)
+    assert sorted(feeder.acked) == [*range(given)]
+    return Counter({(component, values): n for (component, _, values), n in logged.items()})
+
+
+QUICKSTART = """
+from acktree import Config, submit
+from acktree.streamparse import load
+from acktree.testing import FeederSpout
+from tests.spark.on_spark import await_commit, tuples_logged
+
+WORDS = ["dog", "cat", "zebra", "elephant"] * 50
+counted = []
+for _ in "12":
+    feeder = FeederSpout(["word"])
+    loaded = load("topologies/wordcount.py", replace={"word_spout": feeder})
+    with (
+        tuples_logged() as logged,
+        submit(loaded.topology, checkpoint="checkpoint", config=Config(partitions=2, debug=True)) as running,
+    ):
+        for at, word in enumerate(WORDS):
+            feeder.feed([word], message_id=at)
+        await_commit(running, feeder)
+        assert running.await_idle(120)
+    assert sorted(feeder.acked) == [*range(200)]
+    highest = {}
+    for component, _, values in logged:
+        if component == "count_bolt":
+            word, count = eval(values)
+            highest[word] = max(count, highest.get(word, 0))
+    counted.append(highest)
+print(counted)
+"""
+
+
+def test_the_quickstart_counts_on_after_a_restart(tmp_path: Path) -> None:
+    quickstart(str(tmp_path / "words"))
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run(
+        [sys.executable, "-c", QUICKSTART],
+        cwd=tmp_path / "words", env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    first = {"dog": 500, "cat": 50, "zebra": 50, "elephant": 50}
+    second = {word: 2 * count for word, count in first.items()}
+    assert eval(done.stdout or "None") == [first, second], done.stderr[-3000:]
+
+
+def test_each_mail_of_spamscope_comes_out_once(spark: SparkSession, tmp_path: Path) -> None:
+    feeder = FeederSpout(["mail_path", "mail_server", "priority"])
+    loaded = load(programs.SpamScope, replace={"mails": feeder})
+    mails = [f"mail{n}" for n in range(12)]
+    batches = [[[mail, "server", 1] for mail in part] for part in (mails[:6], [*mails[6:], "bad mail"])]
+    found = emitted(spark, tmp_path, loaded.topology, feeder, *batches)
+    assert {values: n for (component, values), n in found.items() if component == "debug"} == {
+        repr((mail,)): 1 for mail in mails
+    }
+
+
+class Store:
+    """Stands for a client of Redis: it has a lock, and its data are in a file."""
+
+    def __init__(self, file: str) -> None:
+        self.lock, self.file = threading.Lock(), file
+
+    def zincrby(self, word: str, by: int) -> None:
+        with self.lock, Path(self.file).open("a") as file:
+            file.write(f"{word} {by}\n")
+
+
+class StoreCount(Bolt):
+    outputs = ["word"]
+
+    def initialize(self, conf, ctx):
+        self.redis = Store(conf["my.store"])
+
+    def process(self, tup):
+        self.redis.zincrby(tup.values[0], 10 if tup.values[0] == "dog" else 1)
+        self.emit([tup.values[0]])
+
+
+class StoreWordCount(programs.Topology):
+    words = programs.CyclingWords.spec()
+    count = StoreCount.spec(inputs=[words], par=4)
+
+
+def test_a_store_beside_the_topology_is_counted_into_by_every_task(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    feeder = FeederSpout(["word"])
+    options = {"my.store": str(tmp_path / "store")}
+    loaded = load(StoreWordCount, replace={"words": feeder}, options=options)
+    words = ["dog", "cat", "zebra", "elephant"] * 20
+    emitted(spark, tmp_path, loaded.topology, feeder, [[word] for word in words])
+    counts: Counter[str] = Counter()
+    for line in (tmp_path / "store").read_text().splitlines():
+        counts[line.split()[0]] += int(line.split()[1])
+    assert counts == {"dog": 200, "cat": 20, "zebra": 20, "elephant": 20}
+
+
+class Count(BasicBolt):
+    outputs = ["word", "count"]
+    remembers = ["counts"]
+
+    def prepare(self, config, context):
+        self.counts = KeyValueState()
+
+    def execute(self, tup, collector):
+        self.counts[tup["word"]] = self.counts.get(tup["word"], 0) + 1
+        collector.emit([tup["word"], self.counts[tup["word"]]])
+
+
+@needs_examples
+def test_five_spouts_eight_children_and_twelve_counters_count_words(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    builder = TopologyBuilder("words")
+    spout = ShellSpout(["node", "sentences.js"], ["sentence"], resources=EXAMPLES)
+    builder.set_spout("sentences", spout, parallelism=5)
+    split = ShellBolt([sys.executable, "split.py"], ["word", "sentences"], resources=EXAMPLES)
+    builder.set_bolt("split", split, parallelism=8).shuffle_grouping("sentences")
+    builder.set_bolt("count", Count(), parallelism=12).fields_grouping("split", ["word"])
+    with (
+        tuples_logged() as logged,
+        submit(
+            builder.create_topology(), checkpoint=tmp_path / "checkpoint", spark=spark, config=TWO
+        ) as running,
+    ):
+        while running.stats()["sentences"].total.acked < 20:
+            assert not running.await_termination(0.1)
+        assert running.await_idle(120)
+    words = Counter(eval(values)[0] for component, _, values in logged.elements() if component == "split")
+    assert words
+    assert all(count % 5 == 0 for count in words.values())  # five times the same four sentences
+    counted = Counter(values for component, _, values in logged.elements() if component == "count")
+    assert counted == Counter(repr((word, n)) for word, most in words.items() for n in range(1, most + 1))
+
+
+YAML = f"""
+name: shells
+spouts:
+- {{id: lines, className: acktree.IterableSpout, constructorArgs: [[[a b], [c a]], [line]]}}
+bolts:
+- id: split
+  className: org.apache.storm.flux.wrappers.bolts.FluxShellBolt
+  constructorArgs: [[{sys.executable}, {EXAMPLES / "split.py"}], [word, sentences]]
+- {{id: count, className: org.apache.storm.testing.TestWordCounter, parallelism: 2}}
+streams:
+- {{from: lines, to: split, grouping: {{type: SHUFFLE}}}}
+- {{from: split, to: count, grouping: {{type: FIELDS, args: [word]}}}}
+"""
+
+
+@needs_examples
+def test_a_file_of_flux_with_a_child_counts_words(spark: SparkSession, tmp_path: Path) -> None:
+    pytest.importorskip("yaml")
+    (tmp_path / "x.yaml").write_text(YAML)
+    loaded = flux.load(tmp_path / "x.yaml")
+    config = replace(loaded.config, partitions=2, debug=True)
+    with (
+        tuples_logged() as logged,
+        submit(loaded.topology, checkpoint=tmp_path / "c", spark=spark, config=config) as running,
+    ):
+        assert running.await_termination(timeout_secs=240)
+        assert running.stats()["lines"].total.acked == 2
+    counted = {values for component, _, values in logged if component == "count"}
+    assert counted == {repr(pair) for pair in [("a", 1), ("a", 2), ("b", 1), ("c", 1)]}
+
+
+PACKED = """
+from acktree.pystorm import Bolt
+
+class Upper(Bolt):
+    outputs = ["word", "count"]
+    count = 0
+
+    def process(self, tup):
+        self.count += 1
+        self.emit([tup.values[0].upper(), self.count])
+
+Upper(serializer="msgpack").run()
+"""
+
+
+def test_a_child_that_speaks_msgpack_serves_the_micro_batches_of_its_task(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    pytest.importorskip("msgpack")
+    (tmp_path / "upper.py").write_text(PACKED)
+    feeder, builder = FeederSpout(["word"]), TopologyBuilder("packed")
+    builder.set_spout("source", feeder)
+    upper = ShellBolt(
+        [sys.executable, "upper.py"], ["word", "count"], resources=tmp_path, serializer="msgpack"
+    )
+    builder.set_bolt("upper", upper).shuffle_grouping("source")
+    found = emitted(spark, tmp_path, builder.create_topology(), feeder, [[b"bytes"]], [["naïve"]], [["café"]])
+    said = [(b"BYTES", 1), ("NAÏVE", 2), ("CAFÉ", 3)]
+    assert {values for component, values in found if component == "upper"} == {repr(pair) for pair in said}
