@@ -11,6 +11,7 @@ parts are the real ones. Simulated here, in place of Spark, the machine's thread
 
 from __future__ import annotations
 
+import copy
 import json
 import pickle
 from collections import Counter
@@ -27,12 +28,15 @@ from acktree.checkpoint import memory_files
 from acktree.checkpoint.acker_log import DurableAcker
 from acktree.checkpoint.files import Files
 from acktree.checkpoint.folder import Checkpoint
+from acktree.checkpoint.gate_log import gate_log_of
 from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.inbox_files import ChunkKind, Taken, read_chunk
 from acktree.checkpoint.key_log import KeyLog
 from acktree.checkpoint.memory_log import MemoryOfBatch
 from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
+from acktree.core.data.values import batch_to_bytes
 from acktree.core.ids import root_ids
+from acktree.core.packing import pack
 from acktree.core.state.store import StateStore
 from acktree.core.tracking.deltas import Deltas
 from acktree.core.tracking.sequence_sums import Opened, SequenceSums
@@ -49,6 +53,7 @@ from acktree.driver.supervisor import Supervisor
 from acktree.driver.ticks import Ticks
 from acktree.driver.total_counts import TotalCounts
 from acktree.errors import ConnectorError
+from acktree.spout import Spout
 from acktree.spark.query.sink import Sink
 from acktree.spark.query.source import InboxReader
 from acktree.spark.query.wire import batch_of
@@ -57,11 +62,21 @@ from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.retries import GivenUpRecord
 from acktree.tasks.spouts.task import SpoutTask
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
-from tests.simulator.world import SALT, BrokenPromiseError, PositionSpout, QueueSpout, World, topology_of
+from tests.simulator.world import (
+    SALT,
+    BrokenPromiseError,
+    Message,
+    PositionSpout,
+    QueueSpout,
+    World,
+    topology_of,
+)
 
 FOLDER = Path("/simulated/checkpoint")
 EDGE = 5
 MEMORY = "task/1/state"
+ONCE = "once"
+ONCE_GATE, TABLE_GATE = "__gate/once/bolt/default", "__gate/table/bolt/default"
 MOST_STEPS = 4000
 KEPT_STATES = 6
 
@@ -100,20 +115,22 @@ class Driver:
         self.inbox = FileInbox(self.held.inbox, self.held.admitted(), 10**6, 10**9, files)
         errors, self.threads = ErrorLog(config), Threads()
         self.journal = None
-        if not all(source.redelivers for source in world.scenario.sources):
+        if world.scenario.has_gates or not all(source.redelivers for source in world.scenario.sources):
             self.journal = journal_of(self.held, self.inbox, self.threads)
         last_committed = self.held.last_committed()
         memory_files._known.clear()  # its workers are new processes
         self.acker = DurableAcker(self.plan, FOLDER, self.held.acker_from, files)
         self.recorder = DeadLetterRecorder(world.letters, topology, config, on_limit=lambda: None)
         self.totals = TotalCounts()
+        keys = KeyLog(self.plan)
+        self.gates = gate_log_of(self.plan, self.acker.still_open, keys, self.threads.ids_at)
         run = Run(
             plan=self.plan, checkpoint=self.held, inbox=self.inbox,
             results=BatchResults(self.plan, self.acker, errors, self.journal, totals=self.totals),
             threads=self.threads,
             dead_letters=world.letters, errors=errors, change=Event(), ended=Event(),
-            stop_session=lambda: None, log=RunLog(topology.name), keys=KeyLog(self.plan),
-            journal=self.journal, recorder=self.recorder,
+            stop_session=lambda: None, log=RunLog(topology.name), keys=keys,
+            journal=self.journal, recorder=self.recorder, gates=self.gates,
         )  # fmt: skip
         commits = recovered_log(self.held, run, self.acker)
         self.progress = run.results.progress
@@ -124,13 +141,21 @@ class Driver:
         self.supervisor = Supervisor(run, ENDED_QUERY)
         spout_host = SpoutHost(
             self.inbox, self.record, lambda *_: None, self.held.reserve,
-            letters_among=self.recorder.letters_among,
+            letters_among=self.recorder.letters_among, keys=keys.keys,
         )  # fmt: skip
-        for source in world.scenario.sources:
-            bare = self.plan.topology.components[source.name]
-            spout = (QueueSpout if source.redelivers else PositionSpout)(world, source)
+        spouts: dict[str, Spout] = {
+            source.name: (QueueSpout if source.redelivers else PositionSpout)(world, source)
+            for source in world.scenario.sources
+        }
+        for gate in topology.spouts:
+            if gate.gated is not None:
+                assert self.gates is not None, "a topology with gates has their log"
+                spouts[gate.id] = copy.deepcopy(gate.user_object)
+                spouts[gate.id].connect(self.gates)
+        for name, spout in spouts.items():
+            bare = self.plan.topology.components[name]
             task = SpoutTask(spout, bare, bare.task_ids[0], self.plan, spout_host, self.held.first_sequence)
-            self.totals.watch(source.name, task.task, task)
+            self.totals.watch(name, task.task, task)
             self.threads.by_task[task.task] = SpoutThread(task, config, lambda: None, self.inbox.is_running)
         last_sequence = recover(
             self.plan, self.inbox, self.journal, self.threads, last_committed, self.held.lost_through
@@ -312,7 +337,8 @@ class Driver:
         memory = MemoryOfBatch(self.held.state, batch_id, self.held.state_from or 0, self.disk)
         before = _loaded(memory)
         effects, held = Counter(before["effects"]), []
-        opened, sequence_sums, acked, failed = [], [], [], []
+        opened, sequence_sums, acked, failed, staged = [], [], [], [], []
+        written: list[tuple[int, str]] = []
         for due, root in before["held"]:
             (acked if due <= batch_id else held).append(root if due <= batch_id else (due, root))
         for row in given:
@@ -325,16 +351,32 @@ class Driver:
             numbers = chunk.values.column(0).to_pylist()[first:last]
             roots = root_ids(SALT, chunk.task, np.arange(sequence, sequence + last - first)).tolist()
             for at, (number, root) in enumerate(zip(numbers, roots, strict=True)):
-                attempt = 1 if chunk.attempts is None else int(chunk.attempts[first + at])
-                fate = self._run_bolt(chunk.component, number, attempt, effects)
+                if chunk.component == TABLE_GATE:
+                    written.append((root, number))
+                    continue
+                if chunk.component == ONCE_GATE:
+                    fate = self._run_once(number, effects)
+                else:
+                    attempt = 1 if chunk.attempts is None else int(chunk.attempts[first + at])
+                    fate = self._run_bolt(chunk.component, number, attempt, effects)
+                    vain = "" if fate not in ("failed", "forgotten") else " in vain"
+                    staged.append((root, f"{chunk.component} {number}{vain}"))
                 if fate == "acked":
                     sums[at] = 0
                 elif fate == "failed":
                     failed.append(root)
                 elif fate != "forgotten":
                     held.append((batch_id + int(fate), root))
+            if chunk.component == TABLE_GATE:
+                sums[:] = 0  # a root that is refused has failed, whatever its sum is
             opened.append(Opened(chunk.task, sequence, sequence + last - first))
             sequence_sums.append(SequenceSums(chunk.task, sequence, sums))
+        if written:
+            roots, names = map(list, zip(*written, strict=True))
+            refused = self.world.database.write(batch_id, roots, names, self._is_refused)
+            failed += [roots[at] for at in sorted(refused)]
+            self.world.note(f"writes {names}, refused {sorted(refused)}")
+            self.world.passed("after the database's commit")
         deltas = Deltas(
             _int64s([]), _int64s([]), np.zeros(0, dtype=np.int32),
             _int64s(acked), _int64s([EDGE] * len(acked)),
@@ -343,6 +385,10 @@ class Driver:
         )  # fmt: skip
         rows = [row for row in given if row.kind == Kind.BROADCAST and row.level == SINK_LEVEL]
         rows.append(WireRow(0, SINK_LEVEL, int(Kind.DELTAS), 0, 0, clock_ms, b"", deltas.to_bytes()))
+        for gate in (ONCE_GATE, TABLE_GATE) if self.gates is not None and staged else ():
+            values = batch_to_bytes(pa.record_batch([pa.array([name for _, name in staged])], names=["value"]))
+            body = pack(_int64s([1] * len(staged)), _int64s([root for root, _ in staged]), values)
+            rows.append(WireRow(0, SINK_LEVEL, int(Kind.STAGED), 0, 0, clock_ms, gate.encode(), body))
         memory.put(MEMORY, pickle.dumps({"effects": dict(effects), "held": held}))
         return [*rows, *memory.commit(0, f"{self.world.random.getrandbits(64):016x}")]
 
@@ -358,6 +404,19 @@ class Driver:
         # Held for ever it would time out for ever: later executions ack at once.
         is_held = message.holds and message.executions <= message.fails + message.forgets + 2
         return str(message.holds) if is_held else "acked"
+
+    def _run_once(self, name: str, effects: Counter[Any]) -> str:
+        """The exactly-once bolt: it fails as often as the seed wants, and changes nothing then."""
+        message = self.world.behind.setdefault(name, Message(self.world.random.choice((0, 0, 0, 1, 2)), 0, 0))
+        message.executions += 1
+        self.world.note(f"counts {name}")
+        if message.executions <= message.fails:
+            return "failed"
+        effects[ONCE, name] += 1
+        return "acked"
+
+    def _is_refused(self, name: str) -> bool:
+        return self.world.random.random() < 0.2
 
     def _state(self, batch_id: int) -> dict[str, Any]:
         return _loaded(MemoryOfBatch(self.held.state, batch_id + 1, self.held.state_from or 0, self.disk))
@@ -380,7 +439,13 @@ class Driver:
 
     def effects(self) -> Counter[tuple[str, int, int]]:
         """How often each attempt was executed, in committed micro-batches."""
-        return Counter(self._state(self._last("commits"))["effects"])
+        effects = self._state(self._last("commits"))["effects"]
+        return Counter({key: times for key, times in effects.items() if key[0] != ONCE})
+
+    def counted(self) -> Counter[str]:
+        """How often the exactly-once bolt remembers each tuple."""
+        effects = self._state(self._last("commits"))["effects"]
+        return Counter({key[1]: times for key, times in effects.items() if key[0] == ONCE})
 
     def has_effect(self, name: str, number: int) -> bool:
         """Whether a committed micro-batch executed a message."""
@@ -394,9 +459,15 @@ class Driver:
             queues_are_empty
             and self.inbox.is_drained
             and all(
-                thread.task.is_idle and (thread.task.spout.redelivers or thread.task.has_ended)
+                thread.task.is_idle
+                and (
+                    thread.task.spout.redelivers
+                    or thread.task.has_ended
+                    or thread.task.component.gated is not None
+                )
                 for thread in self.threads.by_task.values()
             )
+            and (self.gates is None or self.gates.is_empty)
             and self.progress.open_count == 0
         )
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from acktree.checkpoint import acker_log as acker
+from acktree.checkpoint import gate_log, key_log
 from acktree.checkpoint.commit_log import CommitLog
 from acktree.driver import supervisor
 from acktree.spark import submit
@@ -39,10 +40,21 @@ class Result:
 
 
 def simulate(
-    seed: int, *, with_power_cuts: bool = False, with_damage: bool = False, is_traced: bool = False
+    seed: int,
+    *,
+    with_power_cuts: bool = False,
+    with_damage: bool = False,
+    with_gates: bool = False,
+    is_traced: bool = False,
 ) -> Result:
     """Run one seed to its end."""
-    world = World.of(seed, with_power_cuts=with_power_cuts, with_damage=with_damage, is_traced=is_traced)
+    world = World.of(
+        seed,
+        with_power_cuts=with_power_cuts,
+        with_damage=with_damage,
+        with_gates=with_gates,
+        is_traced=is_traced,
+    )
     world.note(f"{world.scenario}")
     wrong: str | None = None
     with _machine(world):
@@ -67,13 +79,16 @@ def simulate(
 def _machine(world: World) -> Iterator[None]:
     """Use the world's clock, and write whole ledgers often, since runs are short."""
     before = supervisor.now_ms, submit.now_ms, acker._MOST_CHANGES
+    logs = gate_log._MOST_CHANGES, key_log._MOST_CHANGES
     logging.getLogger("acktree").disabled = True
     supervisor.now_ms = submit.now_ms = lambda: world.now_ms
     acker._MOST_CHANGES = 3  # type: ignore[misc]
+    gate_log._MOST_CHANGES = key_log._MOST_CHANGES = 3  # type: ignore[misc]
     try:
         yield
     finally:
         supervisor.now_ms, submit.now_ms, acker._MOST_CHANGES = before  # type: ignore[misc]
+        gate_log._MOST_CHANGES, key_log._MOST_CHANGES = logs  # type: ignore[misc]
         logging.getLogger("acktree").disabled = False
 
 
@@ -176,7 +191,35 @@ def check(world: World, driver: Driver) -> None:
         raise BrokenPromiseError("a verdict was delivered again after an orderly stop")
     if not was_cut:
         check_counts(world, driver)
+        if world.scenario.has_gates:
+            check_gates(world, driver)
     check_files(world, driver, was_cut=was_cut)
+
+
+def check_gates(world: World, driver: Driver) -> None:
+    """Check that behind gates each ACKED message had its effect once, and no other had any.
+
+    A queue without keys may bring back what was decided: then its effect is there again, once a death.
+    """
+    for where, found in (("the bolt", driver.counted()), ("the sink", world.database.rows)):
+        names = set[str]()
+        for source in world.scenario.sources:
+            for number in range(source.count):
+                name = f"{source.name} {number}"
+                names.add(name)
+                kinds = {verdict for verdict, _ in world.verdicts[source.name, number]}
+                most = 1 if source.has_keys or not source.redelivers else 1 + len(world.deaths)
+                least = int(kinds == {"acked"})
+                if source.redelivers and not source.has_keys and kinds == {"dead"}:
+                    most = len(world.deaths)  # acked, unheard, and given up when it came again
+                elif not least:
+                    most = 0
+                if not least <= found[name] <= most:
+                    raise BrokenPromiseError(f"{name} is {sorted(kinds)}, and {where} has it {found[name]} times")
+        if found.keys() - names:
+            raise BrokenPromiseError(f"{where} has {sorted(found.keys() - names)}")
+    if driver.gates is None or not driver.gates.is_empty:
+        raise BrokenPromiseError("tuples wait at a gate")
 
 
 def check_counts(world: World, driver: Driver) -> None:
@@ -232,7 +275,7 @@ def _check_only_here(
 
 def check_files(world: World, driver: Driver, *, was_cut: bool) -> None:
     """Check that no file is left that is no longer needed."""
-    spouts = len(world.scenario.sources)
+    spouts = len(driver.threads.by_task)
     left = [name.removeprefix(f"{FOLDER}/") for name in world.disk.list_all()]
     ours = [name for name in left if not name.startswith("spark/")]
     if driver.acker._acker.ledger.open_count:

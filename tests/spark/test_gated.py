@@ -24,7 +24,10 @@ def test_each_acked_message_is_remembered_and_written_once_and_no_other(
     with submit(built, checkpoint=tmp_path / "checkpoint", spark=spark, config=config) as running:
         for batch in range(BATCHES):
             feed(drawn, spouts, batch)
-            assert running.await_idle(180), running.stats().table()
+        fed = sum(message.times for message in drawn.messages)
+        while sum(running.stats()[name].total.emitted for name in drawn.spouts) < fed:
+            assert not running.await_termination(0.1)
+        assert running.await_idle(300), running.stats().table()
         spouts[DUMP].feed([DUMP, "a"], message_id=0)
         for spout in spouts.values():
             spout.end()
