@@ -150,7 +150,7 @@ class Conductor:
                 raise StuckError(f"driver {self.drivers} ended by itself: {self._last_line()}")
             if time.monotonic() > deadline:
                 raise StuckError(f"{what} does not happen")
-            time.sleep(0.02)
+            time.sleep(0.1)
 
     def await_rows(self) -> None:
         """Wait until the tables grow: the driver works."""
@@ -187,10 +187,16 @@ class Conductor:
         self.say(f"{sum(self.kills.values())}: {kind}")
 
     def end(self) -> None:
-        """Let the last driver end."""
+        """Let the last driver end, when the tables have all rows."""
+        self.await_so(self._has_all, "the last row")
         (self.folder / STOP).touch()
         self.await_so((self.folder / "ended").exists, "the end")
         self.driver.wait(120)
+
+    def _has_all(self) -> bool:
+        tables = {table: self.rows(table) for table in ("direct", "totals")}
+        found = account_of(self.put, self.sources, tables, {}).findings
+        return not any(line.endswith("is not there") for table in tables for line in found.get(table, ()))
 
     def account(self) -> Account:
         """Make the account of what is there."""

@@ -59,6 +59,7 @@ from acktree.spark.query.source import InboxReader
 from acktree.spark.query.wire import batch_of
 from acktree.spark.resume import recover
 from acktree.tasks.spouts.host import SpoutHost
+from acktree.tasks.spouts.labels import id_of
 from acktree.tasks.spouts.retries import GivenUpRecord
 from acktree.tasks.spouts.task import SpoutTask
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
@@ -136,7 +137,7 @@ class Driver:
         self.progress = run.results.progress
         self.sink = Sink(
             run.results, self.inbox, commits, None, (), self.hold, lambda: None,
-            self.held.sync, lambda _: {}, self.held.first_batch,
+            self.held.sync, lambda _: {}, self.held.first_batch, has_gates=self.gates is not None,
         )  # fmt: skip
         self.supervisor = Supervisor(run, ENDED_QUERY)
         spout_host = SpoutHost(
@@ -282,6 +283,8 @@ class Driver:
             logged, end = batch_id, self._end_of(batch_id)
             if self._last("operator") < 0 or self.progress.batch_id < 0:
                 self._spark_writes("operator", batch_id, b'{"version": 2}')
+            if self.gates is not None:
+                self.sink.begin(batch_id)  # a level may write into the database
             for _ in range(world.random.choice((1, 1, 2))):
                 rows = self._execute(batch_id, start, end)
                 yield
@@ -301,7 +304,7 @@ class Driver:
             raise ConnectorError("the database is away", "the simulator", "wait", can_retry=True)
         self.recorder.record(records)
         for record in records:
-            number = record.attempt.message_id
+            number = id_of(record.attempt.message_id)
             key = (record.component, number[0] if isinstance(number, tuple) else number)
             self.world.note(f"dead letter of {key}")
             self.world.letters_put[key] += 1
