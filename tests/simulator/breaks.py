@@ -26,7 +26,7 @@ from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.driver.spout_threads import SpoutThread, Threads
 from acktree.driver.supervisor import Supervisor
 from acktree.spark.query.sink import Sink
-from acktree.tasks.spouts.keys import Fate, Keys
+from acktree.tasks.spouts.keys import Keys
 from acktree.tasks.spouts.open_chunks import OpenChunks
 from acktree.tasks.spouts.recovery import Recovery
 from acktree.topology.gates import GateSpout
@@ -246,10 +246,6 @@ def _keys_before_commit(write: Any) -> Any:
     return write_and_publish
 
 
-def _no_claims(_: Any) -> Any:
-    return lambda self, digest, is_kept: Fate.ACKED if digest and is_kept else Fate.RUNS
-
-
 def _run_anew(_: Any) -> Any:
     return lambda self, batch_id: self.sync(batch_id - 1)
 
@@ -390,9 +386,6 @@ BREAKS: Final[Mapping[str, Break]] = {
     ),
     "keys-before-commit": Break(
         "a key is kept after the commit that ACKED it", KeyLog, "write", _keys_before_commit, needs_gates=True
-    ),
-    "open-key-runs": Break(
-        "a message whose key is open waits for the other one", Keys, "_claim", _no_claims, needs_gates=True
     ),
     "repeated-passes": Break(
         "of two messages with one key the first that is ACKED passes gates",

@@ -70,6 +70,7 @@ from tests.simulator.world import (
     PositionSpout,
     QueueSpout,
     World,
+    copy_of,
     topology_of,
 )
 
@@ -243,7 +244,7 @@ class Driver:
         """A turn of a spout's thread, as ``SpoutThread._loop`` takes them."""
         random, task = self.world.random, thread.task
         spout = task.spout
-        if isinstance(spout, QueueSpout) and random.random() < 0.01:
+        if isinstance(spout, QueueSpout) and random.random() < (0.1 if spout.source.has_keys else 0.01):
             self.world.note(f"{spout.source.name}: the connection drops, the queue brings back what is open")
             spout.redeliver()
         through = thread._verdicts_through
@@ -290,6 +291,9 @@ class Driver:
                 yield
             self.sink(_Frame(rows), batch_id)  # type: ignore[arg-type]  # it looks at no more of it
             yield
+            for _ in range(world.random.choice((0, 4, 8)) if self.gates is not None else 0):
+                world.passed("before the commit is logged")
+                yield
             self._spark_writes("commits", batch_id, b"v1\n{}")
             world.note(f"micro-batch {batch_id} is committed")
             for log in ("commits", "offsets"):
@@ -362,6 +366,7 @@ class Driver:
                 else:
                     attempt = 1 if chunk.attempts is None else int(chunk.attempts[first + at])
                     fate = self._run_bolt(chunk.component, number, attempt, effects)
+                    number = max(number, copy_of(number))
                     vain = "" if fate not in ("failed", "forgotten") else " in vain"
                     staged.append((root, f"{chunk.component} {number}{vain}"))
                 if fate == "acked":
@@ -396,7 +401,7 @@ class Driver:
         return [*rows, *memory.commit(0, f"{self.world.random.getrandbits(64):016x}")]
 
     def _run_bolt(self, component: str, number: int, attempt: int, effects: Counter[Any]) -> str:
-        message = self.world.messages[component, number]
+        message = self.world.messages[component, max(number, copy_of(number))]
         message.executions += 1
         self.world.note(f"executes {component} {number}, attempt {attempt}")
         if message.executions <= message.fails:

@@ -157,6 +157,8 @@ class World:
     told: Counter[str] = field(default_factory=Counter)
     """How many damages of each kind an error has told."""
     has_effect: Callable[[str, int], bool] = lambda name, number: True
+    copies_acked: set[tuple[str, int]] = field(default_factory=set)
+    """Messages whose copy, which has the same key, was acked."""
     database: Database = field(default_factory=lambda: Database())
 
     def __post_init__(self) -> None:
@@ -261,6 +263,11 @@ class Unused(Sink):
         raise AssertionError("nobody calls it")
 
 
+def copy_of(number: int) -> int:
+    """The number of a message that comes a second time, with the same key; and the other way round."""
+    return -1 - number
+
+
 class QueueSpout(Spout):
     """A queue's spout. A message id is (number, id of this delivery)."""
 
@@ -313,15 +320,29 @@ class PositionSpout(IterableSpout):
         super().__init__(range(source.count), ["n"])
         self.world, self.source = world, source
 
+    def open(self, config, context, collector):
+        super().open(config, context, collector)
+        self.collector = collector
+
     def next_tuple(self):
         before = self.position
-        super().next_tuple()
+        if not self.source.has_keys or before == self.source.count:
+            super().next_tuple()
+        else:
+            self.position += 1
+            for number in (before, copy_of(before)):
+                self.collector.emit([number], message_id=number, key=before)
         self.world.note(f"{self.source.name} emits {before}")
 
     def ack(self, message_id):
+        if message_id < 0:
+            self.world.copies_acked.add((self.source.name, copy_of(message_id)))
+            return
         self.world.deliver("acked", self.source.name, message_id)
 
     def fail(self, message_id, failure: Failure):
+        if message_id < 0:
+            return
         self.world.deliver("dead" if failure.final else "failed", self.source.name, message_id)
 
 

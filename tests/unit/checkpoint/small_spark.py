@@ -104,6 +104,7 @@ class World:
         self.memory: dict[tuple[str, int], dict[int, int]] = {}  # of bolts that write it here in flush()
         self.spark: Path | None = None  # where Spark's part is, if it is not in the checkpoint's folder
         self.has_keys = False  # the queue's messages have keys, and each is delivered twice
+        self.is_tracked = True  # else messages have no ids, and nobody waits for them
 
     def lives_until(self, *points: str) -> None:
         """Die at these points, one after the other; ``"delivered*3"`` is the third time that it is passed."""
@@ -208,7 +209,7 @@ class Range(_NotesVerdicts, IterableSpout):
 
 
 class KeyedRange(_NotesVerdicts, Spout):
-    """A spout that replays by position, and emits each number twice, with its key."""
+    """A spout that replays by position, and emits each number twice, with its key; or once, without an id."""
 
     outputs = ["n"]
     redelivers = False
@@ -221,10 +222,14 @@ class KeyedRange(_NotesVerdicts, Spout):
         self.collector, self.count = collector, _worlds[self.world].count
 
     def next_tuple(self):
-        if self.position == 2 * self.count:
+        world = _worlds[self.world]
+        if self.position == (1 + world.is_tracked) * self.count:
             raise EndOfStream
-        number = self.position // 2
-        self.collector.emit([number], message_id=number, key=f"key {number}")
+        if world.is_tracked:
+            number = self.position // 2
+            self.collector.emit([number], message_id=number, key=f"key {number}")
+        else:
+            self.collector.emit([self.position])
         self.position += 1
 
 
@@ -322,7 +327,11 @@ class Driver:
         self.must_stop = False
         world.run += 1
         spout = (
-            Queue(name) if world.redelivers else (KeyedRange(name) if world.has_keys else Range(world, name))
+            Queue(name)
+            if world.redelivers
+            else KeyedRange(name)
+            if world.has_keys or not world.is_tracked
+            else Range(world, name)
         )
         topology = world.build(name, spout, world.retry)
         config = Config(
