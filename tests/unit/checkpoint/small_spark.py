@@ -104,6 +104,7 @@ class World:
         self.memory: dict[tuple[str, int], dict[int, int]] = {}  # of bolts that write it here in flush()
         self.spark: Path | None = None  # where Spark's part is, if it is not in the checkpoint's folder
         self.has_keys = False  # the queue's messages have keys, and each is delivered twice
+        self.salt = 7
         self.is_tracked = True  # else messages have no ids, and nobody waits for them
 
     def lives_until(self, *points: str) -> None:
@@ -338,7 +339,7 @@ class Driver:
             max_spout_pending=7,
             message_timeout_secs=world.timeout_secs or 30,
             enable_message_timeouts=world.timeout_secs is not None,
-            run_salt=7,
+            run_salt=world.salt,
             dead_letter_limit_count=world.most_letters,
             dead_letter_limit_ratio=0,
         )
@@ -352,7 +353,7 @@ class Driver:
         )  # fmt: skip
         self.recorder = DeadLetterRecorder(self.letters, topology, config, on_limit=self.note_limit)
         self.held.begin_run(topology, config, 2)
-        self.plan = Plan.of(topology, config, 2, 7, self.held.first_sequence)
+        self.plan = Plan.of(topology, config, 2, world.salt, self.held.first_sequence)
         self.inbox = DyingInbox(self.held.inbox, self.held.admitted(), 10**6, 10**9, self.held.files)
         self.inbox.world = world
         errors = ErrorLog(config)
