@@ -129,8 +129,8 @@ class Checkpoint(Facts):
         """With ``survive_power_cut``: sync everything up to this micro-batch.
 
         Args:
-            has_begun: Whether Spark has logged the offsets of the micro-batch after it, and that must run over
-                the same messages after a power cut.
+            has_begun: Whether the next micro-batch, whose offsets Spark has logged, must run over the same
+                messages after a power cut.
 
         Called before a verdict of a committed micro-batch is delivered, or anything is deleted because of it;
         by the supervisor or the sink, whichever comes first. After a power cut a restart resumes from the

@@ -1,9 +1,9 @@
 """Gates: where a tuple leaves its tree, and goes on as a message of its own once its messages are ACKED.
 
 There is a gate in front of each input of an exactly-once bolt, and behind each of its outputs; but not in
-front of an input with ``gate=False``, whose tuples are questions, nor behind what is emitted for questions. In a
-finished topology a gate is a spout, which the reader subscribes to in place of the source: its messages have
-attempts, a ``Retry`` and dead letters as those of any spout. A gate has one reader, so two readers of a
+front of an input with ``gate=False``, whose tuples are questions, nor behind what is emitted for questions.
+In a finished topology a gate is a spout, which the reader subscribes to in place of the source: its messages
+have attempts, a ``Retry`` and dead letters as those of any spout. A gate has one reader, so two readers of a
 stream have their own fates for a tuple.
 """
 

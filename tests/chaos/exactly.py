@@ -1,7 +1,8 @@
 """Kills drivers and workers while effects go into PostgreSQL, and makes the account of every effect.
 
-``python -m tests.chaos.exactly --seeds 7,8,9 --kills 200``. Of the kills 30 % are of the driver, and a third of
-all come between the database's commit and Spark's: the sink's own process does that. The others come at random.
+``python -m tests.chaos.exactly --seeds 7,8,9 --kills 200``. Of the kills 30 % are of the driver, and a third
+of all come between the database's commit and Spark's: the sink's own process does that. The others come at
+random.
 """
 
 from __future__ import annotations
@@ -139,11 +140,11 @@ class Conductor:
     def rows(self, table: str) -> list[Row]:
         """What a table has."""
         with self.database.connect() as connection:
-            query = f"SELECT source, number, part, run FROM {self.schema}.{table}"  # noqa: S608  # our names
+            query = f"SELECT source, number, part, run FROM {self.schema}.{table}"  # our names
             return connection.execute(query).fetchall()
 
     def await_so(self, is_so: Callable[[], bool], what: str) -> None:
-        """Wait until something is so; raises StuckError if the driver ends by itself, or it takes too long."""
+        """Wait until something is so; StuckError if the driver ends by itself, or it takes too long."""
         deadline = time.monotonic() + PATIENCE_SECS
         while not is_so():
             if self.driver.poll() is not None and not is_so():
@@ -254,6 +255,10 @@ def perform(
     return Result(conductor.account(), conductor.put, conductor.drivers, conductor.kills, stuck)
 
 
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)  # noqa: T201  # a program
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run some seeds; prints a line of JSON for each."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.exactly", description=__doc__)
@@ -273,10 +278,10 @@ def main(arguments: Sequence[str]) -> int:
             with tempfile.TemporaryDirectory() as folder:
                 place = (given.folder or Path(folder)) / f"seed-{seed}"
                 result = perform(
-                    place, seed, given.kills, database, queue, lambda line: print(line, file=sys.stderr, flush=True),
+                    place, seed, given.kills, database, queue, _say,
                     sources=given.sources.split(","), secs=given.secs,
                 )  # fmt: skip
-                print(json.dumps({"seed": seed, **result.to_json()}), flush=True)
+                print(json.dumps({"seed": seed, **result.to_json()}), flush=True)  # noqa: T201
                 are_clean &= result.is_clean
     finally:
         queue.remove()

@@ -7,8 +7,8 @@
     keyed    ─┼─► split ────────┤
     plain    ─┘                 └─► table                (a sink)
 
-A tenth of the attempts fails by chance, in every bolt: what runs again fails elsewhere. Some messages are given
-up in ``split``, some of their parts behind the gate.
+A tenth of the attempts fails by chance, in every bolt: what runs again fails elsewhere. Some messages are
+given up in ``split``, some of their parts behind the gate.
 """
 
 from __future__ import annotations

@@ -336,7 +336,9 @@ class Table(Sink):
         if self.last_mark() != mark:
             with self.database:
                 self.database.execute("BEGIN IMMEDIATE")
-                refused = {at: "by script" for at, path in enumerate(batch["path"].to_pylist()) if self.refuses(path)}
+                refused = {
+                    at: "by script" for at, path in enumerate(batch["path"].to_pylist()) if self.refuses(path)
+                }
                 self.database.execute("DELETE FROM marks WHERE writer = ?", (self.writer,))
                 told = (self.writer, mark, json.dumps(refused))
                 self.database.execute("INSERT INTO marks VALUES (?, ?, ?)", told)
@@ -423,7 +425,9 @@ class Left:
 
     def differences(self, seen: Left) -> list[str]:
         """What of this was not seen, in words."""
-        found = [f"ACKED is {sorted(seen.acked)}, not {sorted(self.acked)}"] if seen.acked != self.acked else []
+        found = (
+            [f"ACKED is {sorted(seen.acked)}, not {sorted(self.acked)}"] if seen.acked != self.acked else []
+        )
         for what, mine, other in (("memory", self.memory, seen.memory), ("rows", self.rows, seen.rows)):
             found += [f"{what}: {which} is missing {n} times" for which, n in (mine - other).items()]
             found += [f"{what}: {which} is there {n} times too often" for which, n in (other - mine).items()]
@@ -461,7 +465,8 @@ class Model:
         """A message for some readers, of which some have gates: its attempts until one is ACKED."""
         for attempt in range(1, self._most + 1):
             staged: Staged = []
-            if all([self._reaches(source, *reader, path, attempt, staged) for reader in readers]):
+            reached = [self._reaches(source, *reader, path, attempt, staged) for reader in readers]
+            if all(reached):  # each is walked, whatever failed before
                 for passed in staged:
                     self._passes(*passed)
                 return True
@@ -469,7 +474,7 @@ class Model:
 
     def _reaches(
         self, source: str, spec: Spec, read: Read, path: str, attempt: int, staged: Staged,
-        is_answer: bool = False,
+        *, is_answer: bool = False,
     ) -> bool:  # fmt: skip
         """A copy of a tuple at a reader, in the tree of its message; whether nothing failed in it."""
         self.size += 1
@@ -477,16 +482,19 @@ class Model:
             staged.append((spec, read, path))
             return True
         copies = spec.parallelism if read.grouping == "all" else 1
-        return all([self._acts(spec, path, attempt, staged, spec.is_once) for _ in range(copies)])
+        acted = [self._acts(spec, path, attempt, staged, is_question=spec.is_once) for _ in range(copies)]
+        return all(acted)
 
-    def _acts(self, spec: Spec, path: str, attempt: int, staged: Staged, is_question: bool) -> bool:
+    def _acts(self, spec: Spec, path: str, attempt: int, staged: Staged, *, is_question: bool) -> bool:
         script = self._drawn.part(spec.id)
         is_arrow = spec.kind.startswith("arrow")
-        fails = script.fails_for_good(path) if is_arrow else not script.by_chance and script.fails(path, attempt)
+        fails = (
+            script.fails_for_good(path) if is_arrow else not script.by_chance and script.fails(path, attempt)
+        )
         if fails and not (is_arrow or spec.kind == "hand"):
             return False
         results = [
-            self._reaches(spec.id, reader, read, child, attempt, staged, is_question)
+            self._reaches(spec.id, reader, read, child, attempt, staged, is_answer=is_question)
             for stream, child, _ in script.emits(path, 0 if is_arrow else attempt)
             for reader, read in self._readers(spec.id, stream)
         ]
@@ -502,7 +510,7 @@ class Model:
             return
         for attempt in range(1, self._most + 1):
             staged: Staged = []
-            if self._acts(spec, path, attempt, staged, is_question):
+            if self._acts(spec, path, attempt, staged, is_question=is_question):
                 if spec.is_once and not is_question:
                     self.left.memory[spec.id, path] += 1
                 for passed in staged:

@@ -202,7 +202,7 @@ def counted(mode, backing, *batches):
     [("plain", 2, 6, 2), ("transactional", 1, 1, 2), ("opaque", 1, 5, 2)],
 )
 def test_each_mode_counts_a_second_run_as_the_table_says(backings, mode, same, other, later):
-    """Trident's three kinds of spout: the same tuples again, others in the batch, the same in a later batch."""
+    """Trident's kinds of spout: the same tuples again, others in the batch, the same in a later batch."""
     assert counted(mode, backings.make(), (1, 1), (1, 1)) == same
     assert counted(mode, backings.make(), (1, 1), (1, 5)) == other
     assert counted(mode, backings.make(), (1, 1), (2, 1)) == later

@@ -76,10 +76,9 @@ def _many(seeds: range, given: argparse.Namespace) -> int:
 
 
 def _print_result(result: Result, given: argparse.Namespace) -> None:
-    options = "".join((
-        " --power-cuts" if given.power_cuts else "", " --gates" if given.gates else "", " --damage" if given.damage else "",
-        f" --break {given.rule}" if given.rule else "",
-    ))  # fmt: skip
+    chosen = {"power-cuts": given.power_cuts, "damage": given.damage, "gates": given.gates}
+    options = "".join(f" --{name}" for name, is_chosen in chosen.items() if is_chosen)
+    options += f" --break {given.rule}" if given.rule else ""
     print(f"seed {result.seed}: {(result.wrong or '').splitlines()[0][:200]}")
     print(f"    python -m tests.simulator --seed {result.seed} --trace{options}", flush=True)
 

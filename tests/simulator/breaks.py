@@ -360,16 +360,28 @@ BREAKS: Final[Mapping[str, Break]] = {
         needs_power_cuts=True,
     ),
     "failed-passes": Break(
-        "a tuple passes a gate if each of its messages is ACKED", GateLog, "_acked", _failed_pass, needs_gates=True
+        "a tuple passes a gate if each of its messages is ACKED",
+        GateLog,
+        "_acked",
+        _failed_pass,
+        needs_gates=True,
     ),
     "dropped-never": Break(
-        "a tuple is dropped with a message that is forgotten", Gate, "decide", _dropped_never, needs_gates=True
+        "a tuple is dropped with a message that is forgotten",
+        Gate,
+        "decide",
+        _dropped_never,
+        needs_gates=True,
     ),
     "passage-not-logged": Break(
         "what a gate decides is a part of the commit log", GateLog, "write", _not_logged, needs_gates=True
     ),
     "passes-before-commit": Break(
-        "what passes is handed to the inbox after the commit", GateLog, "write", _passes_before_commit, needs_gates=True
+        "what passes is handed to the inbox after the commit",
+        GateLog,
+        "write",
+        _passes_before_commit,
+        needs_gates=True,
     ),
     "passage-forgotten-early": Break(
         "what has passed is kept until the inbox has it",
@@ -382,7 +394,11 @@ BREAKS: Final[Mapping[str, Break]] = {
         "a gate remembers how far the inbox has it", GateSpout, "open", _without_position, needs_gates=True
     ),
     "keys-not-logged": Break(
-        "the keys that a micro-batch ACKED are a part of its commit", KeyLog, "write", _not_logged, needs_gates=True
+        "the keys that a micro-batch ACKED are a part of its commit",
+        KeyLog,
+        "write",
+        _not_logged,
+        needs_gates=True,
     ),
     "keys-before-commit": Break(
         "a key is kept after the commit that ACKED it", KeyLog, "write", _keys_before_commit, needs_gates=True

@@ -17,6 +17,7 @@ import pickle
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -53,11 +54,11 @@ from acktree.driver.supervisor import Supervisor
 from acktree.driver.ticks import Ticks
 from acktree.driver.total_counts import TotalCounts
 from acktree.errors import ConnectorError
-from acktree.spout import Spout
 from acktree.spark.query.sink import Sink
 from acktree.spark.query.source import InboxReader
 from acktree.spark.query.wire import batch_of
 from acktree.spark.resume import recover
+from acktree.spout import Spout
 from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.labels import id_of
 from acktree.tasks.spouts.retries import GivenUpRecord
@@ -244,7 +245,7 @@ class Driver:
         """A turn of a spout's thread, as ``SpoutThread._loop`` takes them."""
         random, task = self.world.random, thread.task
         spout = task.spout
-        if isinstance(spout, QueueSpout) and random.random() < (0.1 if spout.source.has_keys else 0.01):
+        if isinstance(spout, QueueSpout) and random.random() < self.world.share_of_drops(spout.source):
             self.world.note(f"{spout.source.name}: the connection drops, the queue brings back what is open")
             spout.redeliver()
         through = thread._verdicts_through
@@ -343,62 +344,65 @@ class Driver:
         given = [row._replace(clock_ms=clock_ms) for part in parts for row in part.rows]
         memory = MemoryOfBatch(self.held.state, batch_id, self.held.state_from or 0, self.disk)
         before = _loaded(memory)
-        effects, held = Counter(before["effects"]), []
-        opened, sequence_sums, acked, failed, staged = [], [], [], [], []
-        written: list[tuple[int, str]] = []
+        done = _Done(Counter(before["effects"]))
         for due, root in before["held"]:
-            (acked if due <= batch_id else held).append(root if due <= batch_id else (due, root))
+            if due <= batch_id:
+                done.acked.append(root)
+            else:
+                done.held.append((due, root))
         for row in given:
-            if row.kind != Kind.CHUNK:
-                continue
-            name, first, last = json.loads(row.head)
-            chunk = read_chunk(self.held.inbox, name, self.disk)
-            sums = np.full(last - first, EDGE)
-            sequence = chunk.first_sequence + first
-            numbers = chunk.values.column(0).to_pylist()[first:last]
-            roots = root_ids(SALT, chunk.task, np.arange(sequence, sequence + last - first)).tolist()
-            for at, (number, root) in enumerate(zip(numbers, roots, strict=True)):
-                if chunk.component == TABLE_GATE:
-                    written.append((root, number))
-                    continue
-                if chunk.component == ONCE_GATE:
-                    fate = self._run_once(number, effects)
-                else:
-                    attempt = 1 if chunk.attempts is None else int(chunk.attempts[first + at])
-                    fate = self._run_bolt(chunk.component, number, attempt, effects)
-                    number = max(number, copy_of(number))
-                    vain = "" if fate not in ("failed", "forgotten") else " in vain"
-                    staged.append((root, f"{chunk.component} {number}{vain}"))
-                if fate == "acked":
-                    sums[at] = 0
-                elif fate == "failed":
-                    failed.append(root)
-                elif fate != "forgotten":
-                    held.append((batch_id + int(fate), root))
-            if chunk.component == TABLE_GATE:
-                sums[:] = 0  # a root that is refused has failed, whatever its sum is
-            opened.append(Opened(chunk.task, sequence, sequence + last - first))
-            sequence_sums.append(SequenceSums(chunk.task, sequence, sums))
-        if written:
-            roots, names = map(list, zip(*written, strict=True))
-            refused = self.world.database.write(batch_id, roots, names, self._is_refused)
-            failed += [roots[at] for at in sorted(refused)]
-            self.world.note(f"writes {names}, refused {sorted(refused)}")
-            self.world.passed("after the database's commit")
-        deltas = Deltas(
-            _int64s([]), _int64s([]), np.zeros(0, dtype=np.int32),
-            _int64s(acked), _int64s([EDGE] * len(acked)),
-            _int64s(failed), _int64s([0] * len(failed)), (_REASON,) if failed else (),
-            _int64s([]), tuple(opened), tuple(sequence_sums),
-        )  # fmt: skip
+            if row.kind == Kind.CHUNK:
+                self._run_chunk(row, batch_id, done)
+        if done.written:
+            self._write(batch_id, done)
         rows = [row for row in given if row.kind == Kind.BROADCAST and row.level == SINK_LEVEL]
-        rows.append(WireRow(0, SINK_LEVEL, int(Kind.DELTAS), 0, 0, clock_ms, b"", deltas.to_bytes()))
-        for gate in (ONCE_GATE, TABLE_GATE) if self.gates is not None and staged else ():
-            values = batch_to_bytes(pa.record_batch([pa.array([name for _, name in staged])], names=["value"]))
-            body = pack(_int64s([1] * len(staged)), _int64s([root for root, _ in staged]), values)
+        rows.append(WireRow(0, SINK_LEVEL, int(Kind.DELTAS), 0, 0, clock_ms, b"", done.deltas().to_bytes()))
+        for gate in (ONCE_GATE, TABLE_GATE) if self.gates is not None and done.staged else ():
+            roots, names = zip(*done.staged, strict=True)
+            values = batch_to_bytes(pa.record_batch([pa.array(names)], names=["value"]))
+            body = pack(_int64s([1] * len(roots)), _int64s(roots), values)
             rows.append(WireRow(0, SINK_LEVEL, int(Kind.STAGED), 0, 0, clock_ms, gate.encode(), body))
-        memory.put(MEMORY, pickle.dumps({"effects": dict(effects), "held": held}))
+        memory.put(MEMORY, pickle.dumps({"effects": dict(done.effects), "held": done.held}))
         return [*rows, *memory.commit(0, f"{self.world.random.getrandbits(64):016x}")]
+
+    def _run_chunk(self, row: WireRow, batch_id: int, done: _Done) -> None:
+        name, first, last = json.loads(row.head)
+        chunk = read_chunk(self.held.inbox, name, self.disk)
+        sums = np.full(last - first, EDGE)
+        sequence = chunk.first_sequence + first
+        values = chunk.values.column(0).to_pylist()[first:last]
+        roots = root_ids(SALT, chunk.task, np.arange(sequence, sequence + last - first)).tolist()
+        for at, (value, root) in enumerate(zip(values, roots, strict=True)):
+            attempt = 1 if chunk.attempts is None else int(chunk.attempts[first + at])
+            fate = self._run_reader(chunk.component, value, root, attempt, done)
+            if fate == "acked":
+                sums[at] = 0
+            elif fate == "failed":
+                done.failed.append(root)
+            elif fate != "forgotten":
+                done.held.append((batch_id + int(fate), root))
+        done.opened.append(Opened(chunk.task, sequence, sequence + last - first))
+        done.sums.append(SequenceSums(chunk.task, sequence, sums))
+
+    def _run_reader(self, component: str, value: Any, root: int, attempt: int, done: _Done) -> str:
+        """Give a message to its reader; returns its fate."""
+        if component == TABLE_GATE:
+            done.written.append((root, value))
+            return "acked"  # one that is refused has failed, whatever its sum is
+        if component == ONCE_GATE:
+            return self._run_once(value, done.effects)
+        fate = self._run_bolt(component, value, attempt, done.effects)
+        vain = " in vain" if fate in ("failed", "forgotten") else ""
+        done.staged.append((root, f"{component} {max(value, copy_of(value))}{vain}"))
+        return fate
+
+    def _write(self, batch_id: int, done: _Done) -> None:
+        """The sink: all rows of the micro-batch in one transaction."""
+        roots, names = map(list, zip(*done.written, strict=True))
+        refused = self.world.database.write(batch_id, roots, names, self._is_refused)
+        done.failed += [roots[at] for at in sorted(refused)]
+        self.world.note(f"writes {names}, refused {sorted(refused)}")
+        self.world.passed("after the database's commit")
 
     def _run_bolt(self, component: str, number: int, attempt: int, effects: Counter[Any]) -> str:
         message = self.world.messages[component, max(number, copy_of(number))]
@@ -491,6 +495,36 @@ class Driver:
             f"queues {self.world.queues}, open at the spouts {tasks}, open at the acker "
             f"{self.progress.open_count}, drained {self.inbox.is_drained}, files {self.disk.list_all()}"
         )
+
+
+@dataclass
+class _Done:
+    """What the bolts did in a micro-batch.
+
+    Attributes:
+        effects: What the bolts remember.
+        held: Roots that are open, and when each is acked.
+        staged: (root, name) of tuples in front of gates.
+        written: (root, name) of the sink's rows.
+    """
+
+    effects: Counter[Any]
+    held: list[tuple[int, int]] = field(default_factory=list)
+    acked: list[int] = field(default_factory=list)
+    failed: list[int] = field(default_factory=list)
+    opened: list[Opened] = field(default_factory=list)
+    sums: list[SequenceSums] = field(default_factory=list)
+    staged: list[tuple[int, str]] = field(default_factory=list)
+    written: list[tuple[int, str]] = field(default_factory=list)
+
+    def deltas(self) -> Deltas:
+        """What the acker is told."""
+        return Deltas(
+            _int64s([]), _int64s([]), np.zeros(0, dtype=np.int32),
+            _int64s(self.acked), _int64s([EDGE] * len(self.acked)),
+            _int64s(self.failed), _int64s([0] * len(self.failed)), (_REASON,) if self.failed else (),
+            _int64s([]), tuple(self.opened), tuple(self.sums),
+        )  # fmt: skip
 
 
 def _loaded(store: StateStore) -> dict[str, Any]:

@@ -213,7 +213,9 @@ def check_gates(world: World, driver: Driver) -> None:
                 if source.redelivers and not source.has_keys:
                     most = world.messages[source.name, number].executions
                 if not least <= found[name] <= most:
-                    raise BrokenPromiseError(f"{name} is {sorted(kinds)}, and {where} has it {found[name]} times")
+                    raise BrokenPromiseError(
+                        f"{name} is {sorted(kinds)}, and {where} has it {found[name]} times"
+                    )
         if found.keys() - names:
             raise BrokenPromiseError(f"{where} has {sorted(found.keys() - names)}")
     if driver.gates is None or not driver.gates.is_empty:

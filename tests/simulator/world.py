@@ -114,7 +114,9 @@ class Database:
     mark: tuple[int, str, frozenset[int]] = (-1, "", frozenset())
     came: set[str] = field(default_factory=set)
 
-    def write(self, batch_id: int, roots: list[int], rows: list[str], refuses: Callable[[str], bool]) -> frozenset[int]:
+    def write(
+        self, batch_id: int, roots: list[int], rows: list[str], refuses: Callable[[str], bool]
+    ) -> frozenset[int]:
         """Write rows and a mark at once, or find the mark; returns which rows are refused."""
         number, held, refused = self.mark
         if (number, held) == (batch_id, repr(roots)):
@@ -157,9 +159,11 @@ class World:
     told: Counter[str] = field(default_factory=Counter)
     """How many damages of each kind an error has told."""
     has_effect: Callable[[str, int], bool] = lambda name, number: True
+    keyed_steps: int = 0
+    """How many steps spouts with keys have taken."""
     copies_acked: set[tuple[str, int]] = field(default_factory=set)
     """Messages whose copy, which has the same key, was acked."""
-    database: Database = field(default_factory=lambda: Database())
+    database: Database = field(default_factory=Database)
 
     def __post_init__(self) -> None:
         self.disk = SimulatedDisk(self.random, self.note if self.trace is not None else None)
@@ -228,6 +232,13 @@ class World:
                 disk.fault, disk.is_dead = None, True
                 self.note(f"    {fault} at: {where}")
                 raise ProcessDied
+
+    def share_of_drops(self, source: Source) -> float:
+        """In how many of a spout's steps its connection drops; with keys often, but not for ever."""
+        if not source.has_keys:
+            return 0.01
+        self.keyed_steps += 1
+        return 0.1 if self.keyed_steps < 120 else 0.0
 
     def is_final(self, source: str, number: int) -> bool:
         """Whether a message has its final verdict."""
@@ -363,7 +374,9 @@ def topology_of(scenario: Scenario) -> tuple[Topology, Config, Plan]:
             bolt.shuffle_grouping(source.name)
         if scenario.has_gates:
             retry = RETRIES[1]
-            once = builder.set_bolt("once", Calls(print, remembers=("effects",)), exactly_once=True, retry=retry)
+            once = builder.set_bolt(
+                "once", Calls(print, remembers=("effects",)), exactly_once=True, retry=retry
+            )
             once.global_grouping("bolt")
             builder.set_sink("table", Unused(), retry=retry).global_grouping("bolt")
         topology = builder.create_topology()

@@ -195,7 +195,8 @@ def _run_whole(
     It runs again without the tuples that failed, on the memory from before. If others fail then, they do so
     at random: the rest runs in pieces, each of which stays if none of its tuples fails. A bolt with a
     ``flush`` of its own is not run in pieces, since it ends its micro-batch there. Whatever is emitted here
-    goes through gates. Returns the outputs of the runs that stay; the failures of the others are in the first.
+    goes through gates. Returns the outputs of the runs that stay; the failures of the others are in the
+    first.
     """
     failures, wholes = begun(), list[Outputs]()
     memory = None if store is None else Draft(store)

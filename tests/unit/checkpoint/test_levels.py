@@ -1,5 +1,5 @@
-"""The table of levels of docs/exactly-once.md: a cell that says *once* outlives each step at which a driver can
-die, and any other cell shows its double."""
+"""The table of levels of docs/exactly-once.md: what says *once* outlives each step at which a driver can die,
+and any other cell shows its double."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Writes(BasicBolt):
 
 
 class Counts(Writes):
-    """Counts each number; in all but untracked topologies the first attempts of some fail when they are counted."""
+    """Counts each number; the first attempts of some fail when they are counted."""
 
     outputs = []
 
@@ -123,9 +123,11 @@ def test_a_cell_that_says_once_outlives_each_step_at_which_a_driver_dies(
 
 @pytest.mark.parametrize("row", ROWS, ids=[row.source for row in ROWS])
 def test_any_other_cell_shows_its_double(tmp_path: Path, row: Row) -> None:
-    """By an attempt that failed, a micro-batch that ran again, or a message whose verdict the queue did not hear."""
+    """By an attempt that failed, a micro-batch that ran again, or a verdict that the queue did not hear."""
     doubled = set[str]()
-    for at, death in enumerate(["", "state committed*2", "state committed*3", "commit logged*3", "commit logged*5"]):
+    for at, death in enumerate(
+        ["", "state committed*2", "state committed*3", "commit logged*3", "commit logged*5"]
+    ):
         is_calm = row.source == "untracked"
         found = effects(tmp_path / str(at), row.source, (death,) if death else (), fails=not is_calm)
         doubled |= {effect for effect in EFFECTS if max(found[effect].values()) > 1}
@@ -138,9 +140,13 @@ def test_where_nothing_dies_a_queue_without_keys_has_its_effects_behind_gates_on
     assert all(found[effect] == ONCE for effect in row.once_unless_decided_again)
 
 
-def test_an_untracked_tuple_that_was_emitted_before_a_raise_counts_and_one_after_it_does_not(tmp_path: Path) -> None:
+def test_an_untracked_tuple_that_was_emitted_before_a_raise_counts_and_one_after_it_does_not(
+    tmp_path: Path,
+) -> None:
     found = effects(tmp_path, "untracked", (), fails=True)
-    assert found["exactly-once bolt"] == ONCE, "what was emitted before the raise passes: nobody tries it again"
+    assert found["exactly-once bolt"] == ONCE, (
+        "what was emitted before the raise passes: nobody tries it again"
+    )
 
 
 def test_the_page_has_these_rows() -> None:

@@ -280,7 +280,12 @@ def test_what_an_exactly_once_bolt_emits_passes_a_gate_in_front_of_questions_too
     builder = lines()
     builder.set_bolt("first", Split(), exactly_once=True).shuffle_grouping("lines")
     builder.set_bolt("ask", Split(), exactly_once=True).all_grouping("first", gate=False)
-    refused(builder, "reads 'first' through a gate", "fields, partial key or global", "all_grouping('first', gate=False)")
+    refused(
+        builder,
+        "reads 'first' through a gate",
+        "fields, partial key or global",
+        "all_grouping('first', gate=False)",
+    )
 
 
 def test_a_gate_that_cannot_be_chosen_is_refused():
