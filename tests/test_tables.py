@@ -47,7 +47,11 @@ def rows_of(page: str, head: str) -> Iterator[list[str]]:
 
 
 BREAKS = list(rows_of("guarantee.md", "| what breaks |"))
-WINDOWS = list(rows_of("crash-windows.md", "| died after |"))
+WINDOWS = [
+    row
+    for head in ("| died after |", "| with gates, died after |", "| with gates, what happens |")
+    for row in rows_of("crash-windows.md", head)
+]
 PROMISES = list(rows_of("../README.md", "| when |"))
 TRUST = list(rows_of("security.md", "| claim |"))
 

@@ -125,8 +125,12 @@ class Checkpoint(Facts):
                 self._disk.remove(self.folder / name)
             self._disk.remove_empty(self.folder)
 
-    def sync(self, committed: int) -> None:
+    def sync(self, committed: int, *, has_begun: bool = False) -> None:
         """With ``survive_power_cut``: sync everything up to this micro-batch.
+
+        Args:
+            has_begun: Whether the next micro-batch, whose offsets Spark has logged, must run over the same
+                messages after a power cut.
 
         Called before a verdict of a committed micro-batch is delivered, or anything is deleted because of it;
         by the supervisor or the sink, whichever comes first. After a power cut a restart resumes from the
@@ -138,10 +142,10 @@ class Checkpoint(Facts):
         if not self.files.survives_power_cut:
             return
         with self._syncing:
-            if self._synced is None or committed > self._synced:
+            if self._synced is None or (committed, has_begun) > self._synced:
                 self.files.sync_all(self.folder)
-                note_synced(self.folder, committed, self._disk)
-                self._synced = committed
+                note_synced(self.folder, committed, self._disk, has_begun=has_begun)
+                self._synced = committed, has_begun
 
     @property
     def spark(self) -> Path:

@@ -9,6 +9,8 @@ Rules of this file
 1. What Spark logged after the micro-batch in ``synced`` does not count. A restart deletes it unread, and
    Spark runs those micro-batches again. None of their verdicts was delivered, and nothing was deleted because
    of them.
+   With gates the next micro-batch may be in ``synced`` too, as begun: it runs again over the same messages. A
+   sink's mark of it holds.
 2. The file exists while runs survive power cuts. A run that does not survive them deletes it first.
 """
 
@@ -24,12 +26,18 @@ from acktree.texts import is_number
 _SYNCED: Final = "synced"
 SYNC_NOTES: Final = (_SYNCED, f"{UNPUBLISHED}{_SYNCED}")
 """The names of the files that this module writes into a checkpoint's folder."""
+_BEGUN: Final = " begun"
 _LOGS: Final = ("commits", "offsets")
 
 
-def note_synced(folder: Path, batch_id: int, disk: Disk) -> None:
-    """Note that everything up to a micro-batch is on the medium; the note is durable when this returns."""
-    disk.replace(folder / _SYNCED, sealed(0, str(batch_id).encode()), sync=True)
+def note_synced(folder: Path, batch_id: int, disk: Disk, *, has_begun: bool = False) -> None:
+    """Note that everything up to a micro-batch is on the medium; the note is durable when this returns.
+
+    Args:
+        has_begun: Whether the offsets of the micro-batch after it are, too.
+    """
+    note = f"{batch_id}{_BEGUN if has_begun else ''}"
+    disk.replace(folder / _SYNCED, sealed(0, note.encode()), sync=True)
     disk.sync_folder(folder)
 
 
@@ -40,7 +48,7 @@ def forget_synced(folder: Path, disk: Disk) -> None:
         disk.sync_folder(folder)
 
 
-def roll_back(folder: Path, spark: Path, first_batch: int, disk: Disk) -> int | None:
+def roll_back(folder: Path, spark: Path, first_batch: int, disk: Disk) -> tuple[int, bool] | None:
     """Delete what Spark logged after the last micro-batch that was synced.
 
     Args:
@@ -49,23 +57,26 @@ def roll_back(folder: Path, spark: Path, first_batch: int, disk: Disk) -> int | 
         first_batch: The number that Spark's first micro-batch has in the checkpoint.
 
     Returns:
-        That micro-batch; None where the last run did not survive power cuts, and every commit counts.
+        That micro-batch, and whether the next one has begun; None where the last run did not survive power
+        cuts, and every commit counts.
     """
     if not disk.exists(folder / _SYNCED):
         return None
-    synced = int(bytes(opened(disk.read(folder / _SYNCED), 0, folder / _SYNCED)))
+    note = bytes(opened(disk.read(folder / _SYNCED), 0, folder / _SYNCED)).decode()
+    synced, has_begun = int(note.removesuffix(_BEGUN)), note.endswith(_BEGUN)
     last = synced - first_batch
-    logs = [spark / log for log in _LOGS if disk.exists(spark / log)]
-    cut = [_cut(log, last, disk) for log in (*logs, *_operators_logs(spark / "state", disk))]
+    lasts = {spark / log: last + (has_begun and log == "offsets") for log in _LOGS}
+    lasts |= dict.fromkeys(_operators_logs(spark / "state", disk), last)
+    cut = [_cut(log, kept, disk) for log, kept in lasts.items() if disk.exists(log)]
     if any(cut):
         # Their numbers are used again: the marks of their first execution are of no use.
         disk.remove_tree(folder / "marks")
-        if last < 0:  # none of Spark's files counts: any may be torn
+        if last < 0 and not has_begun:  # none of Spark's files counts: any may be torn
             disk.remove(spark / "metadata")
             disk.remove(spark / ".metadata.crc")
             disk.remove_tree(spark / "state")
             disk.sync_folder(spark)
-    return synced
+    return synced, has_begun
 
 
 def _operators_logs(state: Path, disk: Disk) -> list[Path]:

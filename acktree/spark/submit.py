@@ -323,6 +323,7 @@ def _query(session: SparkSession, topology: Topology, run: Run, commits: CommitL
         (phases := Phases()).of_batch,
         held.first_batch,
         plan.has_payloads,
+        run.gates is not None,
     )
     if plan.config.real_time:
         resident = ResidentQuery(session, plan, shared, places, held.last_committed())

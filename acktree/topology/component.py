@@ -24,8 +24,8 @@ class Subscription:
         source: Id of the component that emits.
         stream: The stream of ``source``.
         grouping: Chooses the bolt's task for each tuple.
-        gate: Whether there is a gate if one of the two is exactly-once. Without one an exactly-once bolt is
-            asked questions.
+        gate: False if the tuples are questions to an exactly-once bolt. There is no gate then, if the source
+            is not exactly-once itself.
         answers_only: Whether it reads what is emitted for questions, and a gate has the rest.
     """
 

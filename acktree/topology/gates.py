@@ -1,9 +1,9 @@
 """Gates: where a tuple leaves its tree, and goes on as a message of its own once its messages are ACKED.
 
-There is a gate in front of each input of an exactly-once bolt, and behind each of its outputs; but not for
-questions, which are the tuples of an input with ``gate=False``, nor for what is emitted for them. In a
-finished topology a gate is a spout, which the reader subscribes to in place of the source: its messages have
-attempts, a ``Retry`` and dead letters as those of any spout. A gate has one reader, so two readers of a
+There is a gate in front of each input of an exactly-once bolt, and behind each of its outputs; but not in
+front of an input with ``gate=False``, whose tuples are questions, nor behind what is emitted for questions.
+In a finished topology a gate is a spout, which the reader subscribes to in place of the source: its messages
+have attempts, a ``Retry`` and dead letters as those of any spout. A gate has one reader, so two readers of a
 stream have their own fates for a tuple.
 """
 
@@ -130,10 +130,11 @@ def _gated(reader: Component, by_id: Mapping[str, Component]) -> Iterator[Subscr
     answers: list[Subscription] = []
     for edge in reader.inputs:
         source = by_id[edge.source]
-        is_gated = edge.gate and (reader.exactly_once or source.exactly_once)
+        is_gated = source.exactly_once or (reader.exactly_once and edge.gate)
         name = GATE + "/".join(map(_quoted, (reader.id, edge.source, edge.stream)))
         yield replace(edge, source=name) if is_gated else edge
-        if source.exactly_once and not reader.exactly_once and not all(asks.gate for asks in source.inputs):
+        answers_at_once = not (reader.exactly_once and edge.gate)
+        if source.exactly_once and answers_at_once and not all(asks.gate for asks in source.inputs):
             answers.append(replace(edge, answers_only=True))
     yield from answers
 

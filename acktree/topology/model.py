@@ -69,9 +69,13 @@ class Topology:
         return self._gates.get((component, stream), ())
 
     def gates_of_answers(self, component: str, stream: str) -> tuple[str, ...]:
-        """Those of them that have answers to questions, too: their readers are exactly-once themselves."""
+        """Those of them that have answers to questions, too: those in front of an exactly-once bolt."""
         readers = {gate: self.subscribers(gate, stream)[0] for gate in self.gates(component, stream)}
-        return tuple(gate for gate, edge in readers.items() if self.components[edge.subscriber].exactly_once)
+        return tuple(
+            gate
+            for gate, edge in readers.items()
+            if edge.gate and self.components[edge.subscriber].exactly_once
+        )
 
     def component_of(self, task_id: int) -> Component:
         """The component of a task. KeyError for an unknown task id."""

@@ -261,7 +261,7 @@ def _with_inputs(alone: Component, each: Declared, components: Mapping[str, Comp
             raise each.mistake(what, fix, written)
         grouping = _checked_grouping(each, written, source.streams[stream].fields)
         gate = _checked_gate(alone, each, written)
-        is_gated = gate and (alone.exactly_once or source.exactly_once)
+        is_gated = source.exactly_once or (alone.exactly_once and gate)
         if is_gated and not isinstance(grouping, _TO_ONE_TASK):
             what = f"{each.owner} reads {source.id!r} through a gate, and not by a grouping to one task"
             fix = "use shuffle, fields, partial key or global grouping: a tuple has one fate for each reader"

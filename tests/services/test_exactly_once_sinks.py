@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import threading
 from contextlib import closing
 from functools import partial
 from uuid import uuid4
@@ -326,3 +327,41 @@ def read_columns(url, table):
         rows = connection.execute(sa.text(f"SELECT * FROM {table}")).mappings().all()
     engine.dispose()
     return rows
+
+
+class Looked(SqlSink):
+    """Says when it looks for its mark."""
+
+    seen = threading.Event()
+
+    def last_mark(self):
+        self.seen.set()
+        return super().last_mark()
+
+
+def test_rows_wait_for_a_database_that_is_away_and_each_is_written_once(postgresql):
+    postgresql.make_schema("away")
+    tables = Tables(postgresql.url("away"))
+    feeder = FeederSpout(["key", "value"])
+    builder = TopologyBuilder("away")
+    builder.set_spout("rows", feeder)
+    table = tables.make("waits", "key TEXT, value TEXT")
+    builder.set_sink("sink", Looked(tables.url, table, mode="insert")).shuffle_grouping("rows")
+
+    def come_back():
+        Looked.seen.wait()
+        postgresql.start()
+
+    with LocalCluster() as cluster:
+        running = cluster.submit(builder.create_topology())
+        feeder.feed(["a", "1"], message_id=0)
+        assert running.await_idle(60)
+        postgresql.stop()
+        Looked.seen.clear()
+        comes = threading.Thread(target=come_back)
+        comes.start()
+        feeder.feed(["b", "2"], message_id=1)
+        assert running.await_idle(300)
+        comes.join()
+        assert [*running.dead_letters] == []
+    assert sorted(row["key"] for row in read_table(tables.url, table)) == ["a", "b"]

@@ -198,11 +198,14 @@ def counted(mode, backing, *batches):
 
 
 @pytest.mark.parametrize(
-    ("mode", "same", "other"), [("plain", 2, 6), ("transactional", 1, 1), ("opaque", 1, 5)]
+    ("mode", "same", "other", "later"),
+    [("plain", 2, 6, 2), ("transactional", 1, 1, 2), ("opaque", 1, 5, 2)],
 )
-def test_each_mode_counts_a_second_run_as_the_table_says(backings, mode, same, other):
+def test_each_mode_counts_a_second_run_as_the_table_says(backings, mode, same, other, later):
+    """Trident's kinds of spout: the same tuples again, others in the batch, the same in a later batch."""
     assert counted(mode, backings.make(), (1, 1), (1, 1)) == same
     assert counted(mode, backings.make(), (1, 1), (1, 5)) == other
+    assert counted(mode, backings.make(), (1, 1), (2, 1)) == later
 
 
 def test_a_key_that_only_an_abandoned_attempt_has_written_keeps_it_as_in_trident(backings):

@@ -22,6 +22,7 @@ def main() -> int:
     parser.add_argument("--trace", action="store_true", help="with --seed: show each step")
     parser.add_argument("--power-cuts", action="store_true", help="the power fails, too")
     parser.add_argument("--damage", action="store_true", help="files are damaged between runs, too")
+    parser.add_argument("--gates", action="store_true", help="with an exactly-once bolt, a sink and keys")
     parser.add_argument("--break", dest="rule", choices=sorted(BREAKS), help="a rule that is broken")
     parser.add_argument("--failures", type=int, default=10, help="stop after this number of failures")
     given = parser.parse_args()
@@ -34,7 +35,13 @@ def main() -> int:
 
 def _one(given: argparse.Namespace) -> int:
     seed = given.seed
-    result = simulate(seed, with_power_cuts=given.power_cuts, with_damage=given.damage, is_traced=given.trace)
+    result = simulate(
+        seed,
+        with_power_cuts=given.power_cuts,
+        with_damage=given.damage,
+        with_gates=given.gates,
+        is_traced=given.trace,
+    )
     print("\n".join(result.trace))
     print(f"seed {seed}: {result.runs} runs, ended by {', '.join(result.deaths) or 'nothing'}")
     print(result.wrong or result.refused or "every message has the verdict that it should have")
@@ -46,7 +53,9 @@ def _many(seeds: range, given: argparse.Namespace) -> int:
     told = Counter[str]()
     done = 0
     for done, seed in enumerate(seeds, 1):  # noqa: B007  # it is asked after the loop
-        result = simulate(seed, with_power_cuts=given.power_cuts, with_damage=given.damage)
+        result = simulate(
+            seed, with_power_cuts=given.power_cuts, with_damage=given.damage, with_gates=given.gates
+        )
         told.update(result.told)
         deaths.update(result.deaths)
         runs += result.runs
@@ -67,10 +76,9 @@ def _many(seeds: range, given: argparse.Namespace) -> int:
 
 
 def _print_result(result: Result, given: argparse.Namespace) -> None:
-    options = "".join((
-        " --power-cuts" if given.power_cuts else "", " --damage" if given.damage else "",
-        f" --break {given.rule}" if given.rule else "",
-    ))  # fmt: skip
+    chosen = {"power-cuts": given.power_cuts, "damage": given.damage, "gates": given.gates}
+    options = "".join(f" --{name}" for name, is_chosen in chosen.items() if is_chosen)
+    options += f" --break {given.rule}" if given.rule else ""
     print(f"seed {result.seed}: {(result.wrong or '').splitlines()[0][:200]}")
     print(f"    python -m tests.simulator --seed {result.seed} --trace{options}", flush=True)
 

@@ -10,19 +10,26 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+import numpy as np
+
 from acktree.checkpoint import folder as checkpoint
 from acktree.checkpoint.commit_log import CommitLog
 from acktree.checkpoint.facts import Facts
 from acktree.checkpoint.files import Files
+from acktree.checkpoint.gate_log import GateLog
 from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.journal import Journal
+from acktree.checkpoint.key_log import KeyLog
 from acktree.checkpoint.memory_log import MemoryLog, MemoryOfBatch
+from acktree.core.gate import Gate
 from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.driver.spout_threads import SpoutThread, Threads
 from acktree.driver.supervisor import Supervisor
 from acktree.spark.query.sink import Sink
+from acktree.tasks.spouts.keys import Keys
 from acktree.tasks.spouts.open_chunks import OpenChunks
 from acktree.tasks.spouts.recovery import Recovery
+from acktree.topology.gates import GateSpout
 from tests.simulator.disk import SimulatedDisk
 
 
@@ -35,6 +42,7 @@ class Break:
         owner, name: The method that is replaced.
         broken: Makes the replacement from the method.
         needs_power_cuts: Whether only a power cut shows the break.
+        needs_gates: Whether it is a rule of gates, keys or sinks.
     """
 
     rule: str
@@ -42,6 +50,7 @@ class Break:
     name: str
     broken: Callable[[Any], Any]
     needs_power_cuts: bool = False
+    needs_gates: bool = False
 
 
 def _nothing(_: Any) -> Any:
@@ -146,7 +155,7 @@ def _delivered_before_sync(_: Any) -> Any:
 
 def _sink_does_not_sync(call: Any) -> Any:
     def run(self: Sink, *arguments: Any) -> None:
-        call(replace(self, sync=lambda _: None), *arguments)
+        call(replace(self, sync=lambda *_, **__: None), *arguments)
 
     return run
 
@@ -175,6 +184,70 @@ def _forgotten_early(write: Any) -> Any:
         return section
 
     return write_and_forget
+
+
+def _failed_pass(find: Any) -> Any:
+    def all_decided(self: GateLog, verdicts: Any) -> Any:
+        failed = () if verdicts is None else (verdicts.failed.roots, verdicts.timed_out.roots)
+        return np.concatenate((find(self, verdicts), *failed))
+
+    return all_decided
+
+
+def _dropped_never(decide: Any) -> Any:
+    return lambda self, staged, acked, still_open: decide(self, staged, acked, lambda roots: roots)
+
+
+def _passes_before_commit(write: Any) -> Any:
+    def write_and_publish(self: GateLog, *arguments: Any) -> Any:
+        section = write(self, *arguments)
+        self._publish()
+        return section
+
+    return write_and_publish
+
+
+def _not_logged(write: Any) -> Any:
+    def write_nothing(self: Any, *arguments: Any) -> None:
+        write(self, *arguments)
+
+    return write_nothing
+
+
+def _handed_over_when_emitted(next_tuple: Any) -> Any:
+    def emit_and_forget(self: GateSpout) -> None:
+        next_tuple(self)
+        self._passed.handed_over(self._gate, self.end)
+
+    return emit_and_forget
+
+
+def _without_position(open_: Any) -> Any:
+    def open_at_the_start(self: GateSpout, *arguments: Any) -> None:
+        self.end = 0
+        open_(self, *arguments)
+
+    return open_at_the_start
+
+
+def _nothing_repeated(judge: Any) -> Any:
+    def judged(self: Keys, *arguments: Any) -> Any:
+        return judge(self, *arguments)._replace(repeated=np.zeros(0, dtype=np.int64))
+
+    return judged
+
+
+def _keys_before_commit(write: Any) -> Any:
+    def write_and_publish(self: KeyLog, *arguments: Any) -> Any:
+        section = write(self, *arguments)
+        self.keys.publish(self._age_ms)
+        return section
+
+    return write_and_publish
+
+
+def _run_anew(_: Any) -> Any:
+    return lambda self, batch_id: self.sync(batch_id - 1)
 
 
 BREAKS: Final[Mapping[str, Break]] = {
@@ -285,6 +358,65 @@ BREAKS: Final[Mapping[str, Break]] = {
         "__call__",
         _sink_does_not_sync,
         needs_power_cuts=True,
+    ),
+    "failed-passes": Break(
+        "a tuple passes a gate if each of its messages is ACKED",
+        GateLog,
+        "_acked",
+        _failed_pass,
+        needs_gates=True,
+    ),
+    "dropped-never": Break(
+        "a tuple is dropped with a message that is forgotten",
+        Gate,
+        "decide",
+        _dropped_never,
+        needs_gates=True,
+    ),
+    "passage-not-logged": Break(
+        "what a gate decides is a part of the commit log", GateLog, "write", _not_logged, needs_gates=True
+    ),
+    "passes-before-commit": Break(
+        "what passes is handed to the inbox after the commit",
+        GateLog,
+        "write",
+        _passes_before_commit,
+        needs_gates=True,
+    ),
+    "passage-forgotten-early": Break(
+        "what has passed is kept until the inbox has it",
+        GateSpout,
+        "next_tuple",
+        _handed_over_when_emitted,
+        needs_gates=True,
+    ),
+    "passage-twice": Break(
+        "a gate remembers how far the inbox has it", GateSpout, "open", _without_position, needs_gates=True
+    ),
+    "keys-not-logged": Break(
+        "the keys that a micro-batch ACKED are a part of its commit",
+        KeyLog,
+        "write",
+        _not_logged,
+        needs_gates=True,
+    ),
+    "keys-before-commit": Break(
+        "a key is kept after the commit that ACKED it", KeyLog, "write", _keys_before_commit, needs_gates=True
+    ),
+    "repeated-passes": Break(
+        "of two messages with one key the first that is ACKED passes gates",
+        Keys,
+        "judge",
+        _nothing_repeated,
+        needs_gates=True,
+    ),
+    "begun-anew": Break(
+        "with gates a micro-batch that has begun runs again over the same messages, also after a power cut",
+        Sink,
+        "begin",
+        _run_anew,
+        needs_power_cuts=True,
+        needs_gates=True,
     ),
     "no-roll-back": Break(
         "what Spark logged after the last sync does not count",

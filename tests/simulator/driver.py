@@ -11,11 +11,13 @@ parts are the real ones. Simulated here, in place of Spark, the machine's thread
 
 from __future__ import annotations
 
+import copy
 import json
 import pickle
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -27,12 +29,15 @@ from acktree.checkpoint import memory_files
 from acktree.checkpoint.acker_log import DurableAcker
 from acktree.checkpoint.files import Files
 from acktree.checkpoint.folder import Checkpoint
+from acktree.checkpoint.gate_log import gate_log_of
 from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.inbox_files import ChunkKind, Taken, read_chunk
 from acktree.checkpoint.key_log import KeyLog
 from acktree.checkpoint.memory_log import MemoryOfBatch
 from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
+from acktree.core.data.values import batch_to_bytes
 from acktree.core.ids import root_ids
+from acktree.core.packing import pack
 from acktree.core.state.store import StateStore
 from acktree.core.tracking.deltas import Deltas
 from acktree.core.tracking.sequence_sums import Opened, SequenceSums
@@ -53,15 +58,28 @@ from acktree.errors import ConnectorError
 from acktree.spark.query.sink import Sink
 from acktree.spark.query.source import InboxReader
 from acktree.spark.query.wire import batch_of
+from acktree.spout import Spout
+from acktree.tasks.spouts.labels import id_of
 from acktree.tasks.spouts.retries import GivenUpRecord
 from acktree.tasks.spouts.task import SpoutTask
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
-from tests.simulator.world import SALT, BrokenPromiseError, PositionSpout, QueueSpout, World, topology_of
+from tests.simulator.world import (
+    SALT,
+    BrokenPromiseError,
+    Message,
+    PositionSpout,
+    QueueSpout,
+    World,
+    copy_of,
+    topology_of,
+)
 from tests.unit.tasks.spouts.spout_harness import HostOf
 
 FOLDER = Path("/simulated/checkpoint")
 EDGE = 5
 MEMORY = "task/1/state"
+ONCE = "once"
+ONCE_GATE, TABLE_GATE = "__gate/once/bolt/default", "__gate/table/bolt/default"
 MOST_STEPS = 4000
 KEPT_STATES = 6
 
@@ -100,37 +118,47 @@ class Driver:
         self.inbox = FileInbox(self.held.inbox, self.held.admitted(), 10**6, 10**9, files)
         errors, self.threads = ErrorLog(config), Threads()
         self.journal = None
-        if not all(source.redelivers for source in world.scenario.sources):
+        if world.scenario.has_gates or not all(source.redelivers for source in world.scenario.sources):
             self.journal = journal_of(self.held, self.inbox, self.threads)
         last_committed = self.held.last_committed()
         memory_files._known.clear()  # its workers are new processes
         self.acker = DurableAcker(self.plan, FOLDER, self.held.acker_from, files)
         self.recorder = DeadLetterRecorder(world.letters, topology, config, on_limit=lambda: None)
         self.totals = TotalCounts()
+        keys = KeyLog(self.plan)
+        self.gates = gate_log_of(self.plan, self.acker.still_open, keys, self.threads.ids_at)
         run = Run(
             plan=self.plan, checkpoint=self.held, inbox=self.inbox,
             results=BatchResults(self.plan, self.acker, errors, self.journal, totals=self.totals),
             threads=self.threads,
             dead_letters=world.letters, errors=errors, change=Event(), ended=Event(),
-            stop_session=lambda: None, log=RunLog(topology.name), keys=KeyLog(self.plan),
-            journal=self.journal, recorder=self.recorder,
+            stop_session=lambda: None, log=RunLog(topology.name), keys=keys,
+            journal=self.journal, recorder=self.recorder, gates=self.gates,
         )  # fmt: skip
         commits = recovered_log(self.held, run, self.acker)
         self.progress = run.results.progress
         self.sink = Sink(
             run.results, self.inbox, commits, None, (), self.hold, lambda: None,
-            self.held.sync, lambda _: {}, self.held.first_batch,
+            self.held.sync, lambda _: {}, self.held.first_batch, has_gates=self.gates is not None,
         )  # fmt: skip
         self.supervisor = Supervisor(run, ENDED_QUERY)
         spout_host = HostOf(
-            self.inbox, record=self.record, reserve=self.held.reserve,
+            self.inbox, keys.keys, record=self.record, reserve=self.held.reserve,
             letters_among=self.recorder.letters_among,
         )  # fmt: skip
-        for source in world.scenario.sources:
-            bare = self.plan.topology.components[source.name]
-            spout = (QueueSpout if source.redelivers else PositionSpout)(world, source)
+        spouts: dict[str, Spout] = {
+            source.name: (QueueSpout if source.redelivers else PositionSpout)(world, source)
+            for source in world.scenario.sources
+        }
+        for gate in topology.spouts:
+            if gate.gated is not None:
+                assert self.gates is not None, "a topology with gates has their log"
+                spouts[gate.id] = copy.deepcopy(gate.user_object)
+                spouts[gate.id].connect(self.gates)
+        for name, spout in spouts.items():
+            bare = self.plan.topology.components[name]
             task = SpoutTask(spout, bare, bare.task_ids[0], self.plan, spout_host, self.held.first_sequence)
-            self.totals.watch(source.name, task.task, task)
+            self.totals.watch(name, task.task, task)
             self.threads.by_task[task.task] = SpoutThread(task, config, lambda: None, self.inbox.is_running)
         last_sequence = recover(run, last_committed, self.held.lost_through)
         self.held.refuse_used_sequences(last_sequence)
@@ -215,7 +243,7 @@ class Driver:
         """A turn of a spout's thread, as ``SpoutThread._loop`` takes them."""
         random, task = self.world.random, thread.task
         spout = task.spout
-        if isinstance(spout, QueueSpout) and random.random() < 0.01:
+        if isinstance(spout, QueueSpout) and random.random() < self.world.share_of_drops(spout.source):
             self.world.note(f"{spout.source.name}: the connection drops, the queue brings back what is open")
             spout.redeliver()
         through = thread._verdicts_through
@@ -255,11 +283,16 @@ class Driver:
             logged, end = batch_id, self._end_of(batch_id)
             if self._last("operator") < 0 or self.progress.batch_id < 0:
                 self._spark_writes("operator", batch_id, b'{"version": 2}')
+            if self.gates is not None:
+                self.sink.begin(batch_id)  # a level may write into the database
             for _ in range(world.random.choice((1, 1, 2))):
                 rows = self._execute(batch_id, start, end)
                 yield
             self.sink(_Frame(rows), batch_id)  # type: ignore[arg-type]  # it looks at no more of it
             yield
+            for _ in range(world.random.choice((0, 4, 8)) if self.gates is not None else 0):
+                world.passed("before the commit is logged")
+                yield
             self._spark_writes("commits", batch_id, b"v1\n{}")
             world.note(f"micro-batch {batch_id} is committed")
             for log in ("commits", "offsets"):
@@ -274,7 +307,7 @@ class Driver:
             raise ConnectorError("the database is away", "the simulator", "wait", can_retry=True)
         self.recorder.record(records)
         for record in records:
-            number = record.attempt.message_id
+            number = id_of(record.attempt.message_id)
             key = (record.component, number[0] if isinstance(number, tuple) else number)
             self.world.note(f"dead letter of {key}")
             self.world.letters_put[key] += 1
@@ -309,43 +342,68 @@ class Driver:
         given = [row._replace(clock_ms=clock_ms) for part in parts for row in part.rows]
         memory = MemoryOfBatch(self.held.state, batch_id, self.held.state_from or 0, self.disk)
         before = _loaded(memory)
-        effects, held = Counter(before["effects"]), []
-        opened, sequence_sums, acked, failed = [], [], [], []
+        done = _Done(Counter(before["effects"]))
         for due, root in before["held"]:
-            (acked if due <= batch_id else held).append(root if due <= batch_id else (due, root))
+            if due <= batch_id:
+                done.acked.append(root)
+            else:
+                done.held.append((due, root))
         for row in given:
-            if row.kind != Kind.CHUNK:
-                continue
-            name, first, last = json.loads(row.head)
-            chunk = read_chunk(self.held.inbox, name, self.disk)
-            sums = np.full(last - first, EDGE)
-            sequence = chunk.first_sequence + first
-            numbers = chunk.values.column(0).to_pylist()[first:last]
-            roots = root_ids(SALT, chunk.task, np.arange(sequence, sequence + last - first)).tolist()
-            for at, (number, root) in enumerate(zip(numbers, roots, strict=True)):
-                attempt = 1 if chunk.attempts is None else int(chunk.attempts[first + at])
-                fate = self._run_bolt(chunk.component, number, attempt, effects)
-                if fate == "acked":
-                    sums[at] = 0
-                elif fate == "failed":
-                    failed.append(root)
-                elif fate != "forgotten":
-                    held.append((batch_id + int(fate), root))
-            opened.append(Opened(chunk.task, sequence, sequence + last - first))
-            sequence_sums.append(SequenceSums(chunk.task, sequence, sums))
-        deltas = Deltas(
-            _int64s([]), _int64s([]), np.zeros(0, dtype=np.int32),
-            _int64s(acked), _int64s([EDGE] * len(acked)),
-            _int64s(failed), _int64s([0] * len(failed)), (_REASON,) if failed else (),
-            _int64s([]), tuple(opened), tuple(sequence_sums),
-        )  # fmt: skip
+            if row.kind == Kind.CHUNK:
+                self._run_chunk(row, batch_id, done)
+        if done.written:
+            self._write(batch_id, done)
         rows = [row for row in given if row.kind == Kind.BROADCAST and row.level == SINK_LEVEL]
-        rows.append(WireRow(0, SINK_LEVEL, int(Kind.DELTAS), 0, 0, clock_ms, b"", deltas.to_bytes()))
-        memory.put(MEMORY, pickle.dumps({"effects": dict(effects), "held": held}))
+        rows.append(WireRow(0, SINK_LEVEL, int(Kind.DELTAS), 0, 0, clock_ms, b"", done.deltas().to_bytes()))
+        for gate in (ONCE_GATE, TABLE_GATE) if self.gates is not None and done.staged else ():
+            roots, names = zip(*done.staged, strict=True)
+            values = batch_to_bytes(pa.record_batch([pa.array(names)], names=["value"]))
+            body = pack(_int64s([1] * len(roots)), _int64s(roots), values)
+            rows.append(WireRow(0, SINK_LEVEL, int(Kind.STAGED), 0, 0, clock_ms, gate.encode(), body))
+        memory.put(MEMORY, pickle.dumps({"effects": dict(done.effects), "held": done.held}))
         return [*rows, *memory.commit(0, f"{self.world.random.getrandbits(64):016x}")]
 
+    def _run_chunk(self, row: WireRow, batch_id: int, done: _Done) -> None:
+        name, first, last = json.loads(row.head)
+        chunk = read_chunk(self.held.inbox, name, self.disk)
+        sums = np.full(last - first, EDGE)
+        sequence = chunk.first_sequence + first
+        values = chunk.values.column(0).to_pylist()[first:last]
+        roots = root_ids(SALT, chunk.task, np.arange(sequence, sequence + last - first)).tolist()
+        for at, (value, root) in enumerate(zip(values, roots, strict=True)):
+            attempt = 1 if chunk.attempts is None else int(chunk.attempts[first + at])
+            fate = self._run_reader(chunk.component, value, root, attempt, done)
+            if fate == "acked":
+                sums[at] = 0
+            elif fate == "failed":
+                done.failed.append(root)
+            elif fate != "forgotten":
+                done.held.append((batch_id + int(fate), root))
+        done.opened.append(Opened(chunk.task, sequence, sequence + last - first))
+        done.sums.append(SequenceSums(chunk.task, sequence, sums))
+
+    def _run_reader(self, component: str, value: Any, root: int, attempt: int, done: _Done) -> str:
+        """Give a message to its reader; returns its fate."""
+        if component == TABLE_GATE:
+            done.written.append((root, value))
+            return "acked"  # one that is refused has failed, whatever its sum is
+        if component == ONCE_GATE:
+            return self._run_once(value, done.effects)
+        fate = self._run_bolt(component, value, attempt, done.effects)
+        vain = " in vain" if fate in ("failed", "forgotten") else ""
+        done.staged.append((root, f"{component} {max(value, copy_of(value))}{vain}"))
+        return fate
+
+    def _write(self, batch_id: int, done: _Done) -> None:
+        """The sink: all rows of the micro-batch in one transaction."""
+        roots, names = map(list, zip(*done.written, strict=True))
+        refused = self.world.database.write(batch_id, roots, names, self._is_refused)
+        done.failed += [roots[at] for at in sorted(refused)]
+        self.world.note(f"writes {names}, refused {sorted(refused)}")
+        self.world.passed("after the database's commit")
+
     def _run_bolt(self, component: str, number: int, attempt: int, effects: Counter[Any]) -> str:
-        message = self.world.messages[component, number]
+        message = self.world.messages[component, max(number, copy_of(number))]
         message.executions += 1
         self.world.note(f"executes {component} {number}, attempt {attempt}")
         if message.executions <= message.fails:
@@ -356,6 +414,19 @@ class Driver:
         # Held for ever it would time out for ever: later executions ack at once.
         is_held = message.holds and message.executions <= message.fails + message.forgets + 2
         return str(message.holds) if is_held else "acked"
+
+    def _run_once(self, name: str, effects: Counter[Any]) -> str:
+        """The exactly-once bolt: it fails as often as the seed wants, and changes nothing then."""
+        message = self.world.behind.setdefault(name, Message(self.world.random.choice((0, 0, 0, 1, 2)), 0, 0))
+        message.executions += 1
+        self.world.note(f"counts {name}")
+        if message.executions <= message.fails:
+            return "failed"
+        effects[ONCE, name] += 1
+        return "acked"
+
+    def _is_refused(self, name: str) -> bool:
+        return self.world.random.random() < 0.2
 
     def _state(self, batch_id: int) -> dict[str, Any]:
         return _loaded(MemoryOfBatch(self.held.state, batch_id + 1, self.held.state_from or 0, self.disk))
@@ -378,7 +449,13 @@ class Driver:
 
     def effects(self) -> Counter[tuple[str, int, int]]:
         """How often each attempt was executed, in committed micro-batches."""
-        return Counter(self._state(self._last("commits"))["effects"])
+        effects = self._state(self._last("commits"))["effects"]
+        return Counter({key: times for key, times in effects.items() if key[0] != ONCE})
+
+    def counted(self) -> Counter[str]:
+        """How often the exactly-once bolt remembers each tuple."""
+        effects = self._state(self._last("commits"))["effects"]
+        return Counter({key[1]: times for key, times in effects.items() if key[0] == ONCE})
 
     def has_effect(self, name: str, number: int) -> bool:
         """Whether a committed micro-batch executed a message."""
@@ -392,9 +469,15 @@ class Driver:
             queues_are_empty
             and self.inbox.is_drained
             and all(
-                thread.task.is_idle and (thread.task.spout.redelivers or thread.task.has_ended)
+                thread.task.is_idle
+                and (
+                    thread.task.spout.redelivers
+                    or thread.task.has_ended
+                    or thread.task.component.gated is not None
+                )
                 for thread in self.threads.by_task.values()
             )
+            and (self.gates is None or self.gates.is_empty)
             and self.progress.open_count == 0
         )
 
@@ -410,6 +493,36 @@ class Driver:
             f"queues {self.world.queues}, open at the spouts {tasks}, open at the acker "
             f"{self.progress.open_count}, drained {self.inbox.is_drained}, files {self.disk.list_all()}"
         )
+
+
+@dataclass
+class _Done:
+    """What the bolts did in a micro-batch.
+
+    Attributes:
+        effects: What the bolts remember.
+        held: Roots that are open, and when each is acked.
+        staged: (root, name) of tuples in front of gates.
+        written: (root, name) of the sink's rows.
+    """
+
+    effects: Counter[Any]
+    held: list[tuple[int, int]] = field(default_factory=list)
+    acked: list[int] = field(default_factory=list)
+    failed: list[int] = field(default_factory=list)
+    opened: list[Opened] = field(default_factory=list)
+    sums: list[SequenceSums] = field(default_factory=list)
+    staged: list[tuple[int, str]] = field(default_factory=list)
+    written: list[tuple[int, str]] = field(default_factory=list)
+
+    def deltas(self) -> Deltas:
+        """What the acker is told."""
+        return Deltas(
+            _int64s([]), _int64s([]), np.zeros(0, dtype=np.int32),
+            _int64s(self.acked), _int64s([EDGE] * len(self.acked)),
+            _int64s(self.failed), _int64s([0] * len(self.failed)), (_REASON,) if self.failed else (),
+            _int64s([]), tuple(self.opened), tuple(self.sums),
+        )  # fmt: skip
 
 
 def _loaded(store: StateStore) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from acktree.checkpoint import acker_log as acker
+from acktree.checkpoint import gate_log, key_log
 from acktree.checkpoint.commit_log import CommitLog
 from acktree.driver import supervisor
 from acktree.spark import submit
@@ -39,10 +40,21 @@ class Result:
 
 
 def simulate(
-    seed: int, *, with_power_cuts: bool = False, with_damage: bool = False, is_traced: bool = False
+    seed: int,
+    *,
+    with_power_cuts: bool = False,
+    with_damage: bool = False,
+    with_gates: bool = False,
+    is_traced: bool = False,
 ) -> Result:
     """Run one seed to its end."""
-    world = World.of(seed, with_power_cuts=with_power_cuts, with_damage=with_damage, is_traced=is_traced)
+    world = World.of(
+        seed,
+        with_power_cuts=with_power_cuts,
+        with_damage=with_damage,
+        with_gates=with_gates,
+        is_traced=is_traced,
+    )
     world.note(f"{world.scenario}")
     wrong: str | None = None
     with _machine(world):
@@ -67,13 +79,16 @@ def simulate(
 def _machine(world: World) -> Iterator[None]:
     """Use the world's clock, and write whole ledgers often, since runs are short."""
     before = supervisor.now_ms, submit.now_ms, acker._MOST_CHANGES
+    logs = gate_log._MOST_CHANGES, key_log._MOST_CHANGES
     logging.getLogger("acktree").disabled = True
     supervisor.now_ms = submit.now_ms = lambda: world.now_ms
     acker._MOST_CHANGES = 3  # type: ignore[misc]
+    gate_log._MOST_CHANGES = key_log._MOST_CHANGES = 3  # type: ignore[misc]
     try:
         yield
     finally:
         supervisor.now_ms, submit.now_ms, acker._MOST_CHANGES = before  # type: ignore[misc]
+        gate_log._MOST_CHANGES, key_log._MOST_CHANGES = logs  # type: ignore[misc]
         logging.getLogger("acktree").disabled = False
 
 
@@ -176,7 +191,35 @@ def check(world: World, driver: Driver) -> None:
         raise BrokenPromiseError("a verdict was delivered again after an orderly stop")
     if not was_cut:
         check_counts(world, driver)
+        if world.scenario.has_gates:
+            check_gates(world, driver)
     check_files(world, driver, was_cut=was_cut)
+
+
+def check_gates(world: World, driver: Driver) -> None:
+    """Check that behind gates each ACKED message had its effect once, and no other had any.
+
+    A queue without keys may bring back what was decided, or what is open: its effect is there again then.
+    """
+    for where, found in (("the bolt", driver.counted()), ("the sink", world.database.rows)):
+        names = set[str]()
+        for source in world.scenario.sources:
+            for number in range(source.count):
+                name = f"{source.name} {number}"
+                names.add(name)
+                kinds = {verdict for verdict, _ in world.verdicts[source.name, number]}
+                least = int(kinds == {"acked"} or (source.name, number) in world.copies_acked)
+                most = least
+                if source.redelivers and not source.has_keys:
+                    most = world.messages[source.name, number].executions
+                if not least <= found[name] <= most:
+                    raise BrokenPromiseError(
+                        f"{name} is {sorted(kinds)}, and {where} has it {found[name]} times"
+                    )
+        if found.keys() - names:
+            raise BrokenPromiseError(f"{where} has {sorted(found.keys() - names)}")
+    if driver.gates is None or not driver.gates.is_empty:
+        raise BrokenPromiseError("tuples wait at a gate")
 
 
 def check_counts(world: World, driver: Driver) -> None:
@@ -193,7 +236,8 @@ def check_counts(world: World, driver: Driver) -> None:
                 raise BrokenPromiseError(f"{source.name} has {found} {what} of all runs, not {right}")
         first = [world.verdicts[source.name, number][:1] for number in range(source.count)]
         acked = sum(verdict == "acked" for verdicts in first for verdict, _ in verdicts)
-        if not source.redelivers and counted.total("acked", component=source.name) != acked:
+        is_alone = not (source.redelivers or source.has_keys)  # else a message may be acked again
+        if is_alone and counted.total("acked", component=source.name) != acked:
             raise BrokenPromiseError(f"{source.name}: {acked} messages were acked, counted otherwise")
 
 
@@ -232,7 +276,7 @@ def _check_only_here(
 
 def check_files(world: World, driver: Driver, *, was_cut: bool) -> None:
     """Check that no file is left that is no longer needed."""
-    spouts = len(world.scenario.sources)
+    spouts = len(driver.threads.by_task)
     left = [name.removeprefix(f"{FOLDER}/") for name in world.disk.list_all()]
     ours = [name for name in left if not name.startswith("spark/")]
     if driver.acker._acker.ledger.open_count:
@@ -243,7 +287,8 @@ def check_files(world: World, driver: Driver, *, was_cut: bool) -> None:
         raise BrokenPromiseError("the acker's files say that something is open")
     half = [name for name in ours if "new-" in name]
     inbox = [name for name in ours if name.startswith("inbox/") and name.count(".")]
-    most = {"inbox": spouts + 2, "commits": 2 * 3 + 3, "verdicts": 1, "payloads": 0}
+    logs = 3 if world.scenario.has_gates else 1  # the acker's, the gates', the keys'
+    most = {"inbox": spouts + 2, "commits": logs * 2 * 3 + 3, "verdicts": 1, "payloads": 0}
     if half or len(inbox) > most["inbox"]:
         raise BrokenPromiseError(f"files are left over: {half or inbox}")
     for folder in ("commits", "verdicts", "payloads"):

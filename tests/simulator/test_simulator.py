@@ -35,6 +35,16 @@ FOUND_AT = {
     "no-syncfs": 2,
     "delivered-before-sync": 298,
     "sink-before-sync": 10,
+    "failed-passes": 0,
+    "dropped-never": 0,
+    "passage-not-logged": 3,
+    "passes-before-commit": 113,
+    "passage-forgotten-early": 11,
+    "passage-twice": 3,
+    "keys-not-logged": 5,
+    "keys-before-commit": 56,
+    "repeated-passes": 0,
+    "begun-anew": 48,
     "no-roll-back": 1,
 }
 """The first seed at which the simulator notices a broken rule; the table of docs/simulator.md."""
@@ -53,6 +63,18 @@ def test_at_whatever_moment_something_fails_every_message_gets_its_right_verdict
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("with_power_cuts", [False, True], ids=["deaths and full disks", "power cuts too"])
+def test_at_whatever_moment_something_fails_every_message_with_gates_has_its_effects_once(
+    with_power_cuts, thorough
+) -> None:
+    for seed in range(SEEDS if thorough else FEW_SEEDS // 2):
+        result = simulate(seed, with_power_cuts=with_power_cuts, with_gates=True)
+        cuts = " --power-cuts" if with_power_cuts else ""
+        again = f"python -m tests.simulator --seed {seed} --trace --gates{cuts}"
+        assert result.wrong is None, f"{result.wrong}\n{again}"
+
+
+@pytest.mark.slow
 def test_a_damaged_file_is_told_or_does_not_count(thorough) -> None:
     told: Counter[str] = Counter()
     for seed in range(SEEDS if thorough else FEW_SEEDS):
@@ -65,11 +87,12 @@ def test_a_damaged_file_is_told_or_does_not_count(thorough) -> None:
 
 @pytest.mark.parametrize("rule", BREAKS)
 def test_a_rule_that_is_broken_is_noticed(rule: str) -> None:
+    needs = {"with_power_cuts": BREAKS[rule].needs_power_cuts, "with_gates": BREAKS[rule].needs_gates}
     with broken(rule):
-        wrong = simulate(FOUND_AT[rule], with_power_cuts=BREAKS[rule].needs_power_cuts).wrong
+        wrong = simulate(FOUND_AT[rule], **needs).wrong
     assert wrong is not None
     assert not wrong.startswith(("AttributeError", "TypeError")), "the break itself is out of date"
-    assert simulate(FOUND_AT[rule], with_power_cuts=BREAKS[rule].needs_power_cuts).wrong is None
+    assert simulate(FOUND_AT[rule], **needs).wrong is None
 
 
 def test_the_page_says_at_which_seed_each_broken_rule_is_noticed() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
-from acktree import Config, IterableSpout, Retry, Spout, Topology, TopologyBuilder
+from acktree import Config, IterableSpout, Retry, Sink, Spout, Topology, TopologyBuilder
 from acktree.core.tracking.verdicts import Failure
 from acktree.dead_letters.store import IN_MEMORY, DeadLetters
 from acktree.tasks.plan import Plan
@@ -34,11 +34,13 @@ class Source:
         name: Its component.
         redelivers: Whether it is a queue's; else its messages are only in the inbox.
         count: How many messages it has, numbered from 0.
+        has_keys: Whether its messages have keys.
     """
 
     name: str
     redelivers: bool
     count: int
+    has_keys: bool = False
 
 
 @dataclass(frozen=True)
@@ -52,9 +54,10 @@ class Scenario:
     times_out: bool
     survives_power_cut: bool
     faults: tuple[tuple[int, Fault], ...]
+    has_gates: bool = False
 
     @classmethod
-    def of(cls, random: Random, *, with_power_cuts: bool) -> Scenario:
+    def of(cls, random: Random, *, with_power_cuts: bool, with_gates: bool = False) -> Scenario:
         """Draw one."""
         kinds = random.choice(((True,), (False,), (True, False), (False, False)))
         sources = tuple(
@@ -67,10 +70,12 @@ class Scenario:
         reach = random.choice((30, 120, 250))
         faults = [(random.randint(1, reach), random.choice(what)) for _ in range(random.randint(0, 4))]
         survives = random.random() < (0.75 if with_power_cuts else 0.3)
+        if with_gates:
+            sources = tuple(replace(each, has_keys=random.random() < 0.5) for each in sources)
         return cls(
             sources, random.choice(RETRIES), random.choice((2, 5, 20, 20)), random.choice((8, 16, 8192)),
             random.random() < 0.4, survives,
-            tuple(faults),
+            tuple(faults), with_gates,
         )  # fmt: skip
 
     @property
@@ -96,6 +101,36 @@ class Message:
 
 
 @dataclass
+class Database:
+    """What a sink has written, with its last mark: it survives every death.
+
+    Attributes:
+        rows: How often each row was written.
+        mark: The micro-batch of the last write, a hash of what it held, and which of it was refused.
+        came: Rows that came before: a row may be refused the first time.
+    """
+
+    rows: Counter[str] = field(default_factory=Counter)
+    mark: tuple[int, str, frozenset[int]] = (-1, "", frozenset())
+    came: set[str] = field(default_factory=set)
+
+    def write(
+        self, batch_id: int, roots: list[int], rows: list[str], refuses: Callable[[str], bool]
+    ) -> frozenset[int]:
+        """Write rows and a mark at once, or find the mark; returns which rows are refused."""
+        number, held, refused = self.mark
+        if (number, held) == (batch_id, repr(roots)):
+            return refused
+        if number >= batch_id:
+            raise BrokenPromiseError(f"micro-batch {batch_id} has other rows than its mark says")
+        refused = frozenset(at for at, row in enumerate(rows) if row not in self.came and refuses(row))
+        self.came.update(rows)
+        self.rows.update(row for at, row in enumerate(rows) if at not in refused)
+        self.mark = batch_id, repr(roots), refused
+        return refused
+
+
+@dataclass
 class World:
     """All that survives a driver's death, and the account of delivered verdicts."""
 
@@ -108,6 +143,8 @@ class World:
     deaths: list[Fault] = field(default_factory=list)
     faults_left: list[tuple[int, Fault]] = field(default_factory=list)
     messages: dict[tuple[str, int], Message] = field(default_factory=dict)
+    behind: dict[str, Message] = field(default_factory=dict)
+    """Tuples behind the gate of the exactly-once bolt."""
     queues: dict[str, set[int]] = field(default_factory=dict)
     verdicts: dict[tuple[str, int], list[tuple[str, int]]] = field(default_factory=lambda: defaultdict(list))
     letters_put: Counter[tuple[str, int]] = field(default_factory=Counter)
@@ -122,6 +159,11 @@ class World:
     told: Counter[str] = field(default_factory=Counter)
     """How many damages of each kind an error has told."""
     has_effect: Callable[[str, int], bool] = lambda name, number: True
+    keyed_steps: int = 0
+    """How many steps spouts with keys have taken."""
+    copies_acked: set[tuple[str, int]] = field(default_factory=set)
+    """Messages whose copy, which has the same key, was acked."""
+    database: Database = field(default_factory=Database)
 
     def __post_init__(self) -> None:
         self.disk = SimulatedDisk(self.random, self.note if self.trace is not None else None)
@@ -141,11 +183,17 @@ class World:
 
     @classmethod
     def of(
-        cls, seed: int, *, with_power_cuts: bool, with_damage: bool = False, is_traced: bool = False
+        cls,
+        seed: int,
+        *,
+        with_power_cuts: bool,
+        with_damage: bool = False,
+        with_gates: bool = False,
+        is_traced: bool = False,
     ) -> World:
         """The world of a seed."""
         random = Random(seed)
-        scenario = Scenario.of(random, with_power_cuts=with_power_cuts)
+        scenario = Scenario.of(random, with_power_cuts=with_power_cuts, with_gates=with_gates)
         damages = Random(seed) if with_damage else None
         return cls(seed, scenario, random, [] if is_traced else None, damages=damages)
 
@@ -185,6 +233,13 @@ class World:
                 self.note(f"    {fault} at: {where}")
                 raise ProcessDied
 
+    def share_of_drops(self, source: Source) -> float:
+        """In how many of a spout's steps its connection drops; with keys often, but not for ever."""
+        if not source.has_keys:
+            return 0.01
+        self.keyed_steps += 1
+        return 0.1 if self.keyed_steps < 120 else 0.0
+
     def is_final(self, source: str, number: int) -> bool:
         """Whether a message has its final verdict."""
         return bool(self.verdicts[source, number])
@@ -201,6 +256,27 @@ class World:
         if source in self.queues:
             self.queues[source].discard(number)
         self.passed(f"after {source} {number} is {verdict}")
+
+
+class Unused(Sink):
+    """Stands for the sink in the topology: the driver writes to the world's database."""
+
+    def open(self, config, context):
+        raise AssertionError("nobody calls it")
+
+    def last_mark(self):
+        raise AssertionError("nobody calls it")
+
+    def close(self):
+        raise AssertionError("nobody calls it")
+
+    def write(self, batch, mark):
+        raise AssertionError("nobody calls it")
+
+
+def copy_of(number: int) -> int:
+    """The number of a message that comes a second time, with the same key; and the other way round."""
+    return -1 - number
 
 
 class QueueSpout(Spout):
@@ -227,7 +303,8 @@ class QueueSpout(Spout):
             self.world.note(f"{self.source.name} emits {number}")
             delivery = self.world.random.getrandbits(32)
             self.delivered[number] = delivery
-            self.collector.emit([number], message_id=(number, delivery))
+            key = f"{number}" if self.source.has_keys else None
+            self.collector.emit([number], message_id=(number, delivery), key=key)
 
     def ack(self, message_id):
         number, delivery = message_id
@@ -254,15 +331,29 @@ class PositionSpout(IterableSpout):
         super().__init__(range(source.count), ["n"])
         self.world, self.source = world, source
 
+    def open(self, config, context, collector):
+        super().open(config, context, collector)
+        self.collector = collector
+
     def next_tuple(self):
         before = self.position
-        super().next_tuple()
+        if not self.source.has_keys or before == self.source.count:
+            super().next_tuple()
+        else:
+            self.position += 1
+            for number in (before, copy_of(before)):
+                self.collector.emit([number], message_id=number, key=before)
         self.world.note(f"{self.source.name} emits {before}")
 
     def ack(self, message_id):
+        if message_id < 0:
+            self.world.copies_acked.add((self.source.name, copy_of(message_id)))
+            return
         self.world.deliver("acked", self.source.name, message_id)
 
     def fail(self, message_id, failure: Failure):
+        if message_id < 0:
+            return
         self.world.deliver("dead" if failure.final else "failed", self.source.name, message_id)
 
 
@@ -273,7 +364,7 @@ def topology_of(scenario: Scenario) -> tuple[Topology, Config, Plan]:
     """The topology of a scenario, made once for all that are alike."""
     key = (
         tuple(source.redelivers for source in scenario.sources), scenario.retry, scenario.max_pending,
-        scenario.times_out, scenario.survives_power_cut,
+        scenario.times_out, scenario.survives_power_cut, scenario.has_gates,
     )  # fmt: skip
     if key not in _topologies:
         builder = TopologyBuilder("simulated")
@@ -281,6 +372,13 @@ def topology_of(scenario: Scenario) -> tuple[Topology, Config, Plan]:
         for source in scenario.sources:
             builder.set_spout(source.name, _prototype(source), retry=scenario.retry)
             bolt.shuffle_grouping(source.name)
+        if scenario.has_gates:
+            retry = RETRIES[1]
+            once = builder.set_bolt(
+                "once", Calls(print, remembers=("effects",)), exactly_once=True, retry=retry
+            )
+            once.global_grouping("bolt")
+            builder.set_sink("table", Unused(), retry=retry).global_grouping("bolt")
         topology = builder.create_topology()
         config = Config(
             max_spout_pending=scenario.max_pending,

@@ -46,6 +46,8 @@ class Sink:
             ``Checkpoint.sync``.
         phases_ms: Returns where the time of an earlier micro-batch went, by Spark's number of it.
         first_batch: The number of Spark's first micro-batch in the checkpoint.
+        has_gates: Whether a bolt or sink is exactly once: what it writes elsewhere has the number of the
+            micro-batch, which must then run again over the same messages.
         has_payloads: Whether some spout is a DataFrame with a ``Retry`` or an ``Acknowledger``.
     """
 
@@ -56,16 +58,21 @@ class Sink:
     folders: Sequence[Path]
     dispatch: Callable[[int, Mapping[int, VerdictBatch]], None]
     on_batch: Callable[[], None]
-    sync: Callable[[int], None]
+    sync: Callable[..., None]
     phases_ms: Callable[[int], Mapping[str, int]]
     first_batch: int = 0
     has_payloads: bool = False
+    has_gates: bool = False
 
     def __call__(self, frame: DataFrame, spark_batch_id: int) -> None:
         """Take the results of one micro-batch."""
-        self.sync(self.first_batch + spark_batch_id - 1)  # before the levels run
+        self.begin(self.first_batch + spark_batch_id)
         with results_of(frame, self.scratch, has_payloads=self.has_payloads) as collected:
             self.take(spark_batch_id, collected)
+
+    def begin(self, batch_id: int) -> None:
+        """Sync what a micro-batch stands on, before its levels run."""
+        self.sync(batch_id - 1, has_begun=self.has_gates)
 
     def take(self, spark_batch_id: int, collected: Results) -> None:
         """Take what was collected of a micro-batch, or of an epoch."""

@@ -173,13 +173,11 @@ def _run_exactly_once(
     store: StateStore | None,
 ) -> Iterator[WireRow]:
     """Run an exactly-once bolt, and then let it answer questions, on the memory that it has now."""
-    components = outputs.plan.topology.components
-    passed = [frame for frame in frames if components[frame.component].gated is not None]
+    asking = {edge.source for edge in component.inputs if not edge.gate}
+    passed = [frame for frame in frames if frame.component not in asking]
     wholes = _run_whole(begun, component, passed, tick_secs, store)
-    for reader, local in chain.from_iterable(whole.local.items() for whole in wholes):
-        outputs.local.setdefault(reader, []).extend(local)
     if len(passed) < len(frames):
-        questions = [frame for frame in frames if components[frame.component].gated is None]
+        questions = [frame for frame in frames if frame.component in asking]
         draft = None if store is None else Draft(store)  # never committed: a question changes nothing
         _run_bolt(component, questions, None, outputs, draft, are_questions=True)
     return chain.from_iterable(whole.wire_rows() for whole in wholes)
@@ -195,10 +193,10 @@ def _run_whole(
     """Run an exactly-once bolt: of a tuple that fails neither memory nor what was emitted for it stays.
 
     It runs again without the tuples that failed, on the memory from before. If others fail then, they do so
-    at random: the rest runs in pieces, each of which stays if none of its tuples fails. Two bolts are not run
-    in pieces: one with a ``flush`` of its own, since it ends its micro-batch there, and one whose tuples go
-    on without a gate, since the frames of a task are numbered in one run. Returns the outputs of the runs
-    that stay; the failures of the others are in the first.
+    at random: the rest runs in pieces, each of which stays if none of its tuples fails. A bolt with a
+    ``flush`` of its own is not run in pieces, since it ends its micro-batch there. Whatever is emitted here
+    goes through gates. Returns the outputs of the runs that stay; the failures of the others are in the
+    first.
     """
     failures, wholes = begun(), list[Outputs]()
     memory = None if store is None else Draft(store)
@@ -222,7 +220,7 @@ def _run_whole(
                 f"level {outputs.level}",
                 "this is a bug in acktree: please report it",
             )
-        is_cut = runs and not flushes and not outputs.has_frames
+        is_cut = runs and not flushes
         pieces = min(len(failed) + 1, max(1, count)) if is_cut else 1
         cut = [_piece(rest, count * n // pieces, count * (n + 1) // pieces) for n in range(pieces)]
         ticks = [tick_secs] + [None] * (pieces - 1)

@@ -162,11 +162,6 @@ class Outputs:
         self._staged.append((gate, degrees, roots, values))
 
     @property
-    def has_frames(self) -> bool:
-        """Whether there are tuples that go on in this micro-batch, and not only through gates."""
-        return bool(self._frames or self.local)
-
-    @property
     def failed_roots(self) -> Int64s:
         """The roots that failed here, in any order."""
         return np.concatenate([np.zeros(0, dtype=np.int64), *(roots for roots, _ in self._fails)])

@@ -127,7 +127,7 @@ class BoltTask(ABC):
                 self.component.remembers, mine, self.owner, late_ms=self.plan.late_ms(now_ms), now_ms=now_ms
             )
             self.memory.restore(self.bolt)
-        guard = FlushGuard if self.flushes else Guard
+        guard = FlushGuard if _overrides(self.bolt, "flush", self.contract) else Guard
         self.guard = guard(self.bolt, self.component.remembers, self.component.id)
 
     def tuple_observers(self) -> list[Observer]:

@@ -104,6 +104,8 @@ class World:
         self.memory: dict[tuple[str, int], dict[int, int]] = {}  # of bolts that write it here in flush()
         self.spark: Path | None = None  # where Spark's part is, if it is not in the checkpoint's folder
         self.has_keys = False  # the queue's messages have keys, and each is delivered twice
+        self.salt = 7
+        self.is_tracked = True  # else messages have no ids, and nobody waits for them
 
     def lives_until(self, *points: str) -> None:
         """Die at these points, one after the other; ``"delivered*3"`` is the third time that it is passed."""
@@ -208,7 +210,7 @@ class Range(_NotesVerdicts, IterableSpout):
 
 
 class KeyedRange(_NotesVerdicts, Spout):
-    """A spout that replays by position, and emits each number twice, with its key."""
+    """A spout that replays by position, and emits each number twice, with its key; or once, without an id."""
 
     outputs = ["n"]
     redelivers = False
@@ -221,10 +223,14 @@ class KeyedRange(_NotesVerdicts, Spout):
         self.collector, self.count = collector, _worlds[self.world].count
 
     def next_tuple(self):
-        if self.position == 2 * self.count:
+        world = _worlds[self.world]
+        if self.position == (1 + world.is_tracked) * self.count:
             raise EndOfStream
-        number = self.position // 2
-        self.collector.emit([number], message_id=number, key=f"key {number}")
+        if world.is_tracked:
+            number = self.position // 2
+            self.collector.emit([number], message_id=number, key=f"key {number}")
+        else:
+            self.collector.emit([self.position])
         self.position += 1
 
 
@@ -322,14 +328,18 @@ class Driver:
         self.must_stop = False
         world.run += 1
         spout = (
-            Queue(name) if world.redelivers else (KeyedRange(name) if world.has_keys else Range(world, name))
+            Queue(name)
+            if world.redelivers
+            else KeyedRange(name)
+            if world.has_keys or not world.is_tracked
+            else Range(world, name)
         )
         topology = world.build(name, spout, world.retry)
         config = Config(
             max_spout_pending=7,
             message_timeout_secs=world.timeout_secs or 30,
             enable_message_timeouts=world.timeout_secs is not None,
-            run_salt=7,
+            run_salt=world.salt,
             dead_letter_limit_count=world.most_letters,
             dead_letter_limit_ratio=0,
         )
@@ -343,7 +353,7 @@ class Driver:
         )  # fmt: skip
         self.recorder = DeadLetterRecorder(self.letters, topology, config, on_limit=self.note_limit)
         self.held.begin_run(topology, config, 2)
-        self.plan = Plan.of(topology, config, 2, 7, self.held.first_sequence)
+        self.plan = Plan.of(topology, config, 2, world.salt, self.held.first_sequence)
         self.inbox = DyingInbox(self.held.inbox, self.held.admitted(), 10**6, 10**9, self.held.files)
         self.inbox.world = world
         errors = ErrorLog(config)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -215,6 +216,40 @@ def test_what_operators_do_between_two_runs_neither_doubles_nor_loses_a_row(
     assert len(refusals) == (point == "state committed")
     assert all("may have written its rows" in refusal for refusal in refusals)
     driver.close()
+
+
+def test_a_checkpoint_that_is_begun_anew_at_the_same_place_writes_its_rows_again(tmp_path: Path) -> None:
+    database = Database()
+    for times in (1, 2):
+        world = made(tmp_path, "position")
+        world.database, world.salt = database, times  # a checkpoint draws its own
+        database.came.clear()
+        live(world).close()
+        acked = Counter(number for verdict, number in world.verdicts if verdict == "acked")
+        assert len(acked) == COUNT
+        assert Counter(database.table) == Counter(dict.fromkeys(acked, times))
+        shutil.rmtree(tmp_path / "checkpoint")
+
+
+def test_an_older_copy_of_a_checkpoint_is_told_and_writes_no_row(tmp_path: Path) -> None:
+    world = made(tmp_path, "position")
+    world.lives_until("commit logged*2", "commit logged*8")
+    checkpoint, copied = tmp_path / "checkpoint", tmp_path / "copy"
+    written: list[int] = []
+
+    def between_runs() -> None:
+        if not copied.exists():
+            shutil.copytree(checkpoint, copied, ignore=shutil.ignore_patterns("wake"))
+        else:
+            written[:] = world.database.table
+            shutil.rmtree(checkpoint)
+            shutil.copytree(copied, checkpoint)
+
+    world.between_runs = between_runs
+    with pytest.raises(CheckpointError, match="an older copy"):
+        live(world)
+    assert written
+    assert world.database.table == written
 
 
 @settings(max_examples=20)

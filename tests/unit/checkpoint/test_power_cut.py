@@ -46,22 +46,38 @@ def test_what_spark_logged_after_the_last_sync_is_deleted_with_checksums_and_mar
     spark = logged(tmp_path / "spark", 4, 3)
     (tmp_path / "marks").mkdir()
     note_synced(tmp_path, 11, DISK)
-    assert roll_back(tmp_path, spark, 10, DISK) == 11
+    assert roll_back(tmp_path, spark, 10, DISK) == (11, False)
     assert names(spark / "offsets") == names(spark / "commits") == [".0.crc", ".1.crc", "0", "1"]
     assert names(spark / "state" / "0" / "_metadata" / "v2") == ["0", "1"]
     assert (spark / "metadata").exists()
     assert not (tmp_path / "marks").exists()
     (tmp_path / "marks").mkdir()
-    assert roll_back(tmp_path, spark, 10, DISK) == 11
+    assert roll_back(tmp_path, spark, 10, DISK) == (11, False)
     assert (tmp_path / "marks").exists()  # with nothing to delete nothing is touched
 
 
 def test_where_nothing_of_spark_was_synced_it_begins_anew(tmp_path: Path) -> None:
     spark = logged(tmp_path / "spark", 1, 0)
     note_synced(tmp_path, 9, DISK)
-    assert roll_back(tmp_path, spark, 10, DISK) == 9
+    assert roll_back(tmp_path, spark, 10, DISK) == (9, False)
     assert names(spark) == ["commits", "offsets"]
     assert names(spark / "offsets") == []
+
+
+def test_a_micro_batch_that_has_begun_keeps_its_offsets(tmp_path: Path) -> None:
+    spark = logged(tmp_path / "spark", 4, 3)
+    note_synced(tmp_path, 11, DISK, has_begun=True)
+    assert roll_back(tmp_path, spark, 10, DISK) == (11, True)
+    assert [name for name in names(spark / "commits") if name.isdigit()] == ["0", "1"]
+    assert [name for name in names(spark / "offsets") if name.isdigit()] == ["0", "1", "2"]
+
+
+def test_the_first_micro_batch_that_has_begun_keeps_the_rest_of_what_spark_wrote(tmp_path: Path) -> None:
+    spark = logged(tmp_path / "spark", 2, 1)
+    note_synced(tmp_path, -1, DISK, has_begun=True)
+    assert roll_back(tmp_path, spark, 0, DISK) == (-1, True)
+    assert [name for name in names(spark / "offsets") if name.isdigit()] == ["0"]
+    assert (spark / "metadata").exists()
 
 
 def test_a_checkpoint_that_survives_no_power_cut_takes_every_commit(tmp_path: Path) -> None:
@@ -92,6 +108,10 @@ def test_the_number_is_written_when_a_run_begins_once_a_micro_batch_and_deleted_
     held.sync(2)
     assert calls == ["sync_all", "sync_folder"]  # all first, then the number's name
     assert synced_in(tmp_path) == 3
+    held.sync(3, has_begun=True)
+    held.sync(3, has_begun=True)
+    held.sync(3)
+    assert calls == ["sync_all", "sync_folder"] * 2
     held.close()
     calls.clear()
     held = Checkpoint(tmp_path)

@@ -156,3 +156,60 @@ def test_an_arrow_bolt_is_asked_too_and_does_not_flush_for_questions():
         assert running.await_idle(10)
         assert (questions.acked, FLUSHED) == ([1, 3], [["word"]])
         assert sorted(running.tuples("flushes")) == [["asked"], ["asked"], ["word"]]
+
+
+class FailsOnce(BasicBolt):
+    """Is asked, and fails the first attempt."""
+
+    outputs = ["word"]
+
+    def execute(self, tup, collector):
+        if tup.attempt == 1:
+            raise ValueError("a question that fails once")
+
+
+def test_a_question_that_fails_repeats_nothing_of_the_exactly_once_bolt_that_asked_it():
+    words = FeederSpout(["word"])
+    builder = TopologyBuilder("asked")
+    builder.set_spout("words", words)
+    builder.set_bolt("count", Count(), exactly_once=True, retry=QUICK).global_grouping("words")
+    builder.set_bolt("asked", FailsOnce(), exactly_once=True, retry=QUICK).global_grouping(
+        "count", gate=False
+    )
+    with LocalCluster() as cluster:
+        running = cluster.submit(builder.create_topology())
+        words.feed(["a"], message_id=1)
+        assert running.await_idle(10)
+        assert running.tuples("count") == [["a", 1, False]]
+        assert [*running.dead_letters] == []
+
+
+class Collects(BasicBolt):
+    """Notes words until the end of the micro-batch; a question notes one too."""
+
+    outputs = ["word"]
+
+    def prepare(self, config, context):
+        self.words = []
+
+    def execute(self, tup, collector):
+        self.words.append(tup["word"])
+        collector.emit([tup["word"]])
+
+    def flush(self, collector):
+        self.words = []
+
+
+def test_a_question_may_leave_behind_what_flush_would_take_away():
+    words, questions = FeederSpout(["word"]), FeederSpout(["word"])
+    builder = TopologyBuilder("asked")
+    builder.set_spout("words", words)
+    builder.set_spout("questions", questions)
+    asked = builder.set_bolt("collects", Collects(), exactly_once=True)
+    asked.global_grouping("words").global_grouping("questions", gate=False)
+    with LocalCluster() as cluster:
+        running = cluster.submit(builder.create_topology())
+        words.feed(["a"], message_id=1)
+        questions.feed(["b"], message_id=2)
+        assert running.await_idle(10)
+        assert (questions.acked, questions.failed) == ([2], [])

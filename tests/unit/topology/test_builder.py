@@ -276,6 +276,18 @@ def test_an_input_of_an_exactly_once_bolt_may_have_no_gate_by_any_grouping(metho
     refused(builder, "is not exactly-once", "leave gate out", "gate=False")
 
 
+def test_what_an_exactly_once_bolt_emits_passes_a_gate_in_front_of_questions_too():
+    builder = lines()
+    builder.set_bolt("first", Split(), exactly_once=True).shuffle_grouping("lines")
+    builder.set_bolt("ask", Split(), exactly_once=True).all_grouping("first", gate=False)
+    refused(
+        builder,
+        "reads 'first' through a gate",
+        "fields, partial key or global",
+        "all_grouping('first', gate=False)",
+    )
+
+
 def test_a_gate_that_cannot_be_chosen_is_refused():
     builder = lines()
     builder.set_bolt("split", Split()).shuffle_grouping("lines", gate=True)
@@ -300,11 +312,12 @@ def test_answers_go_to_each_reader_beside_its_gate_if_that_is_not_exactly_once()
     sources = {bolt.id: [edge.source for edge in bolt.inputs] for bolt in topology.bolts}
     assert sources == {
         "ask": ["__gate/ask/lines/default", "questions"],
-        "asked": ["ask"],
+        "asked": ["__gate/asked/ask/default", "ask"],
         "exact": ["__gate/exact/ask/default"],
         "plain": ["__gate/plain/ask/default", "ask"],
     }
-    assert topology.gates("ask", "default") == ("__gate/exact/ask/default", "__gate/plain/ask/default")
+    gates = [f"__gate/{reader}/ask/default" for reader in ("asked", "exact", "plain")]
+    assert topology.gates("ask", "default") == tuple(gates)
     assert topology.gates_of_answers("ask", "default") == ("__gate/exact/ask/default",)
 
 
