@@ -4,13 +4,15 @@
 
 The stateful word count on three levels and two partitions, with the files of a checkpoint. A latency begins
 when a sentence was due. Each run has a process of its own, since the two need other sessions of Spark; they
-take turns: A B B A. One line of JSON for each run, then one with the medians.
+take turns: A B B A. One line of JSON for each run, then one with the medians. By epochs it also says where
+their time goes, part by part.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import logging
 import subprocess
 import sys
 import tempfile
@@ -23,15 +25,16 @@ from typing import Any
 
 import numpy as np
 
-from acktree import BasicBolt, Config, KeyValueState, Topology, TopologyBuilder, bolt, submit
+from acktree import BasicBolt, Config, KeyValueState, Spout, Topology, TopologyBuilder, bolt, submit
 from acktree.bolt import BasicOutputCollector
 from acktree.core.data.context import TaskContext
 from acktree.core.data.tuples import Tuple
+from acktree.spark.realtime.drive import Times
 from benchmarks import machine
 from benchmarks.latency import SteadySpout, Waits
 from benchmarks.report import Report, add_keep_argument, print_line, quantiles_ms
 
-_PARTITIONS = 2
+PARTITIONS = 2
 _LOOK_SECS = 0.05
 
 
@@ -65,13 +68,55 @@ def show(tup: Tuple) -> None:
     """Take a count: the third level."""
 
 
-def _topology(waits: Waits, rate: float) -> Topology:
+def topology_of(spout: Spout) -> Topology:
+    """The word count of a spout: three levels."""
     builder = TopologyBuilder("real-time")
-    builder.set_spout("sentences", SteadySpout(waits, rate))
-    builder.set_bolt("split", Split(), parallelism=_PARTITIONS).shuffle_grouping("sentences")
-    builder.set_bolt("count", Count(), parallelism=_PARTITIONS).fields_grouping("split", ["word"])
-    builder.set_bolt("show", show, parallelism=_PARTITIONS).fields_grouping("count", ["word"])
+    builder.set_spout("sentences", spout)
+    builder.set_bolt("split", Split(), parallelism=PARTITIONS).shuffle_grouping("sentences")
+    builder.set_bolt("count", Count(), parallelism=PARTITIONS).fields_grouping("split", ["word"])
+    builder.set_bolt("show", show, parallelism=PARTITIONS).fields_grouping("count", ["word"])
     return builder.create_topology()
+
+
+class Trace(logging.Handler):
+    """Collects where the time of each epoch went."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.epochs: list[Times] = []
+        log = logging.getLogger("acktree.epochs")
+        log.setLevel(logging.DEBUG)
+        log.propagate = False
+        log.addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take an epoch."""
+        self.epochs.append(record.times)  # type: ignore[attr-defined]
+
+    def table(self) -> dict[str, dict[str, float]]:
+        """The median and the 99th percentile of each part of an epoch, in milliseconds.
+
+        Of the partitions of a level the last one counts: the next level waits for it.
+        """
+        parts: dict[str, list[float]] = {}
+        for each in self.epochs:
+            before = each.sent
+            parts.setdefault("cut to sent", []).append(each.sent - each.begun)
+            for level in sorted({level for level, _ in each.levels}):
+                of_level = [moments for place, moments in each.levels.items() if place[0] == level]
+                last = max(of_level, key=lambda moments: moments.ran)
+                parts.setdefault(f"level {level}: to the first row", []).append(last.arrived - before)
+                parts.setdefault(f"level {level}: to the last marker", []).append(last.whole - last.arrived)
+                parts.setdefault(f"level {level}: run", []).append(last.ran - last.whole)
+                before = last.ran
+            parts.setdefault("last report", []).append(each.whole - before)
+            parts.setdefault("sink", []).append(each.judged - each.whole)
+            parts.setdefault("commit", []).append(each.committed - each.judged)
+            parts.setdefault("all", []).append(each.committed - each.begun)
+        return {
+            name: {f"p{q}": round(float(np.percentile(found, q)) / 1e6, 2) for q in (50, 99)}
+            for name, found in parts.items()
+        }
 
 
 def measure(rate: float, warm_up_secs: float, secs: float, *, real_time: bool) -> dict[str, Any]:
@@ -84,20 +129,22 @@ def measure(rate: float, warm_up_secs: float, secs: float, *, real_time: bool) -
         real_time: Whether by epochs.
     """
     waits, report = Waits(), Report("real_time", {"real_time": real_time, "rate": rate})
-    config = Config(partitions=_PARTITIONS, real_time=real_time)
+    config, trace = Config(partitions=PARTITIONS, real_time=real_time), Trace()
     with tempfile.TemporaryDirectory(prefix="acktree-benchmark-") as name:
         began = perf_counter()
-        with submit(_topology(waits, rate), checkpoint=Path(name) / "checkpoint", config=config):
+        with submit(topology_of(SteadySpout(waits, rate)), checkpoint=Path(name) / "checkpoint", config=config):
             while not waits.secs:
                 time.sleep(_LOOK_SECS)
             first_secs = perf_counter() - began
             time.sleep(warm_up_secs)
             clock, before = machine.Clock(), len(waits.secs)
+            trace.epochs.clear()
             time.sleep(secs)
             cost, waits_ms = clock.cost(), np.concatenate(waits.secs[before:]) * 1000
     found = quantiles_ms(waits_ms) | {"acked": len(waits_ms), "first_ack_secs": round(first_secs, 1)}
     cores = {"cores_used": round(cost.ours / secs, 2), "others_cores": round(cost.others, 2)}
-    return report.line(found | cores)
+    where = {"epochs": len(trace.epochs), "where_ms": trace.table()} if real_time else {}
+    return report.line(found | cores | where)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
