@@ -57,9 +57,10 @@ from acktree.spark.realtime.drive import Drive
 from acktree.spark.realtime.query import ResidentQuery
 from acktree.spark.realtime.session import (
     partitions_of,
-    refuse_too_few_slots,
     refuse_unfit,
+    refuse_without_slots,
     start_realtime_session,
+    take_slots,
 )
 from acktree.spark.resume import add_spouts, dataframe_task, ordering, recover, redrive_ordered, send
 from acktree.spark.session.class_archive import note_micro_batch
@@ -170,17 +171,28 @@ def _session_in(
 ) -> tuple[SparkSession, Callable[[], None]]:
     """The session of a run on a folder; in real time one in which all tasks of the topology run at once."""
     if not config.real_time:
-        return _session(topology, spark)
+        session, give_back = _session(topology, spark)
+        try:
+            refuse_without_slots(session)
+        except ConfigError:
+            give_back()
+            raise
+        return session, give_back
     partitions = partitions_of(topology, config) if held.shape is None else held.partitions
     levels = len(topology.levels(partitions))
     start = partial(start_realtime_session, slots=levels * partitions)
     session, give_back = _session(topology, spark, starting=start)
     try:
-        refuse_too_few_slots(session, levels, partitions)
+        give_slots_back = take_slots(session, topology.name, levels, partitions)
     except ConfigError:
         give_back()
         raise
-    return session, give_back
+
+    def give_all_back() -> None:
+        give_slots_back()
+        give_back()
+
+    return session, give_all_back
 
 
 def _submit_at(

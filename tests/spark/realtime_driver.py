@@ -32,7 +32,7 @@ from acktree.spark.query.operators import Places
 from acktree.spark.realtime.connections import ConnectionLostError
 from acktree.spark.realtime.query import ResidentQuery
 from acktree.spark.realtime.session import (
-    refuse_too_few_slots,
+    take_slots,
     start_realtime_session,
 )
 from acktree.spark.worker.process import SharedPlan
@@ -260,7 +260,7 @@ def children(pid: int) -> list[int]:
 def resident(folder: Path) -> Iterator[tuple[str, Any]]:
     """A resident query, and strangers at its ports; yields (name, outcome)."""
     session = start_realtime_session("real time", 6)
-    yield "too few slots", refusal(lambda: refuse_too_few_slots(session, 4, PARTITIONS))
+    yield "too few slots", refusal(lambda: take_slots(session, "too many levels", 4, PARTITIONS))
     before = set(listeners())
     racer = Racer(before)
     racer.start()

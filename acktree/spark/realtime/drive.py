@@ -10,6 +10,8 @@ Rules of this file
    while another one is under way are logged when that one is committed. Nothing durable depends on it before.
 2. An epoch that was logged and not committed when the driver ended runs again with its entries and clock.
 3. A query that fails starts again. If it fails :data:`MOST_STARTS` times over one epoch, the run ends.
+4. A batch of Spark's ends between two epochs, after :data:`BATCH_SECS` at the latest. Nothing durable depends
+   on it.
 """
 
 from __future__ import annotations
@@ -46,6 +48,8 @@ epoch_log: Final = logger("acktree.epochs")
 
 MOST_STARTS: Final = 25
 """How often the query fails over one epoch: a few deaths find a tuple that kills its process."""
+BATCH_SECS: Final = 3600.0
+"""How long a batch of Spark's lasts at most: Spark keeps account of a job and its tasks until they end."""
 _EPOCH_SECS: Final = 0.1
 """The wanted duration of a large epoch; see checkpoint/pace.py."""
 _HELD_SECS: Final = 0.05
@@ -108,13 +112,17 @@ class _Reader(InboxReader):
         self._inbox.take(Taken(news[-1].number, self._pace.allowance))
         return news[-1].number
 
-    def ran(self, start: int, end: int, secs: float) -> None:
-        """Note how long an epoch over these entries took, that is: kept others waiting."""
-        self._pace.ran(sum(entry.rows for entry in self._between(start, end)), secs)
+    def messages(self, start: int, end: int) -> int:
+        """How many messages an epoch has that is not committed."""
+        return sum(entry.rows for entry in self._between(start, end))
 
-    def rows(self, start: int, cut: _Cut) -> list[WireRow]:
+    def ran(self, messages: int, secs: float) -> None:
+        """Note how long an epoch kept the ones after it waiting."""
+        self._pace.ran(messages, secs)
+
+    def rows(self, cut: _Cut) -> list[WireRow]:
         """The rows of an epoch."""
-        parts = self.partitions({"chunk": start}, {"chunk": cut.end})
+        parts = self.partitions({"chunk": cut.start}, {"chunk": cut.end})
         return [row._replace(clock_ms=cut.clock_ms) for part in parts for row in part.rows]
 
     def _following(self, start: int) -> list[Entry]:
@@ -173,8 +181,10 @@ class Drive(Query):
         self._end = checkpoint.committed_end()
         self._stopping = Event()
         self._is_lost, self._losses = False, 0
+        self._batch_until = 0.0
         self._error: BaseException | None = None
-        self._sent: dict[int, int] = {}
+        self._sent: dict[int, tuple[int, int]] = {}
+        """By epoch under way when it was sent, and how many messages it has."""
         self._times: tuple[int, Times] | None = None
         self._thread = Thread(target=self._run, name="acktree epochs", daemon=True)
 
@@ -228,10 +238,10 @@ class Drive(Query):
         """The thread's target."""
         try:
             self._give_id()
-            self._query.start()
+            self._start()
             self._run_again_what_was_logged()
             while not self._stopping.is_set():
-                if not (self._query.can_send and self._cut_next()):
+                if not (self._may_cut and self._cut_next()):
                     self._go_on()
         except BaseException as error:  # noqa: BLE001  # the supervisor raises it
             if not self._stopping.is_set():
@@ -261,20 +271,29 @@ class Drive(Query):
         return True
 
     def _send(self, cut: _Cut) -> None:
-        rows = self._reader.rows(self._end, cut)
+        rows = self._reader.rows(cut)
+        messages = self._reader.messages(cut.start, cut.end)
         self._under_way.append(cut)
         self._next, self._end = cut.number + 1, cut.end
         try:
             self._query.send(rows)
         except ConnectionLostError as error:
             self._note_loss(error)
-        self._sent[cut.number] = time.monotonic_ns()
+        self._sent[cut.number] = time.monotonic_ns(), messages
+
+    @property
+    def _may_cut(self) -> bool:
+        return self._query.can_send and not self._is_batch_due
+
+    @property
+    def _is_batch_due(self) -> bool:
+        return time.monotonic() >= self._batch_until
 
     def _has_news(self) -> bool:
         """Whether there is something to do beside the epochs under way."""
         if self._stopping.is_set():
             return True
-        return self._query.can_send and not self._inbox.is_held and self._inbox.last_number > self._end
+        return self._may_cut and not self._inbox.is_held and self._inbox.last_number > self._end
 
     def _go_on(self) -> None:
         """Wait until the oldest epoch is whole, and commit it; or until there is something else to do."""
@@ -283,8 +302,11 @@ class Drive(Query):
             return
         try:
             if self._is_lost:
-                self._start_again()
-            found = self._query.take(self._has_news)
+                self._start()
+            elif self._is_batch_due and not self._under_way:
+                self._end_batch()
+            secs = None if self._under_way else max(0.0, self._batch_until - time.monotonic())
+            found = self._query.take(self._has_news, secs)
         except ConnectionLostError as error:
             self._note_loss(error)
             return
@@ -303,10 +325,10 @@ class Drive(Query):
         if self._under_way:
             self._log_offsets(self._under_way[0])
         before = cut.begun if self._times is None else self._times[1].committed
-        sent = self._sent.pop(cut.number)
+        sent, messages = self._sent.pop(cut.number)
         times = Times(cut.begun, sent, self._query.moments, whole, judged, time.monotonic_ns())
         self._times = cut.number, times
-        self._reader.ran(cut.start, cut.end, (times.committed - max(before, cut.begun)) / 1e9)
+        self._reader.ran(messages, (times.committed - max(before, cut.begun)) / 1e9)
         self._on_commit()
         epoch_log.debug("epoch=%s times=%s", cut.number, times, extra={"times": times})
 
@@ -323,9 +345,17 @@ class Drive(Query):
             )
         log.warning("the query of real time failed and starts again: %.500s", error.__cause__ or error)
 
-    def _start_again(self) -> None:
+    def _start(self) -> None:
         self._query.start()
-        self._is_lost = False
+        self._is_lost, self._batch_until = False, time.monotonic() + BATCH_SECS
+
+    def _end_batch(self) -> None:
+        """End Spark's batch; the next one begins by itself, with tasks that load their memory anew."""
+        began = time.monotonic()
+        self._query.end_batch()
+        now = time.monotonic()
+        self._batch_until = now + BATCH_SECS
+        log.info("a batch of Spark's ended between two epochs, and the next began after %.1f s", now - began)
 
     def _log_offsets(self, cut: _Cut) -> None:
         metadata = {"batchWatermarkMs": 0, "batchTimestampMs": cut.clock_ms, "conf": {}}

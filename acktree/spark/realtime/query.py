@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["ResidentQuery"]
 
 _BATCH: Final = "365 days"
-"""Spark's longest batch. The driver ends one before, between two epochs."""
+"""Spark's longest batch. The driver ends it much earlier, between two epochs: see drive.py."""
 _LOOK_SECS: Final = 0.1
 """How often a query that starts is asked whether it has failed."""
 _FAILURE_SECS: Final = 10
@@ -114,19 +114,22 @@ class ResidentQuery:
         """Whether fewer epochs are under way than may be."""
         return self._epochs.can_cut
 
-    def take(self, has_news: Callable[[], bool] = lambda: False) -> tuple[int, list[WireRow]] | None:
+    def take(
+        self, has_news: Callable[[], bool] = lambda: False, secs: float | None = None
+    ) -> tuple[int, list[WireRow]] | None:
         """Wait for the oldest epoch; returns its number, and the rows for the driver.
 
         Args:
             has_news: Whether the caller has something else to do: then None is returned, if no epoch is
                 whole. Asked again after :meth:`wake`.
+            secs: The longest wait; then None is returned.
 
         Raises:
             ConnectionLostError: The query failed.
         """
         changed = self._connections.changed
         with changed:
-            changed.wait_for(lambda: self._epochs.whole() or self._connections.lost or has_news())
+            changed.wait_for(lambda: self._epochs.whole() or self._connections.lost or has_news(), secs)
             whole = self._epochs.whole()
         if whole is None:
             if self._connections.lost is None:

@@ -26,6 +26,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -237,7 +238,7 @@ class MarkingMonitor(ExecutionMonitor):
     def enter(self, component: Component, hook: str) -> None:
         self._fields[0] = NO_ROW
         label(component.id)
-        said = json.dumps((component.id, hook)).encode()
+        said = _said_of(component.id, hook)
         os.pwrite(self._file, said, MARK.size)
         self._fields[2] = len(said)
         self._fields[0] = HOOK
@@ -267,6 +268,11 @@ class MarkingMonitor(ExecutionMonitor):
         self._map.close()
         os.close(self._hung_file)
         os.close(self._file)
+
+
+@lru_cache(maxsize=256)
+def _said_of(bolt: str, hook: str) -> bytes:
+    return json.dumps((bolt, hook)).encode()
 
 
 def run_of(blob: bytes) -> int:

@@ -38,12 +38,13 @@ class StayingMonitor:
         self._folder, self._place = folder, f"{level}.{partition}"
         self._timeout_secs, self._run_number = timeout_secs, run_number
         self._monitor: MarkingMonitor | None = None
-        if UNGUARDED not in os.environ:
+        self._is_guarded = UNGUARDED not in os.environ
+        if self._is_guarded:
             self._take_over()
 
     def run(self, batch_id: int, level: Run, store: StateStore | None = None) -> Iterable[WireRow]:
         """Run the level over a micro-batch that no task before this one has run."""
-        if UNGUARDED in os.environ:
+        if not self._is_guarded:
             return [*level(ExecutionMonitor(), store)]
         if self._monitor is None:
             self._monitor = MarkingMonitor(
