@@ -36,6 +36,7 @@ from benchmarks.report import Report, add_keep_argument, print_line, quantiles_m
 
 PARTITIONS = 2
 _LOOK_SECS = 0.05
+_TO_REST_SECS = 10
 
 
 class Split(BasicBolt):
@@ -119,20 +120,24 @@ class Trace(logging.Handler):
         }
 
 
-def measure(rate: float, warm_up_secs: float, secs: float, *, real_time: bool) -> dict[str, Any]:
+def measure(
+    rate: float, warm_up_secs: float, secs: float, idle_secs: float = 0.0, *, real_time: bool
+) -> dict[str, Any]:
     """Run once. Returns the quantiles of the latency, in milliseconds, and the CPU of all processes.
 
     Args:
         rate: Sentences a second.
         warm_up_secs: Seconds after the first verdict that are not measured.
         secs: How long to measure.
+        idle_secs: How long to measure the CPU of the idle topology after that.
         real_time: Whether by epochs.
     """
     waits, report = Waits(), Report("real_time", {"real_time": real_time, "rate": rate})
     config, trace = Config(partitions=PARTITIONS, real_time=real_time), Trace()
     with tempfile.TemporaryDirectory(prefix="acktree-benchmark-") as name:
         began = perf_counter()
-        with submit(topology_of(SteadySpout(waits, rate)), checkpoint=Path(name) / "checkpoint", config=config):
+        topology = topology_of(SteadySpout(waits, rate))
+        with submit(topology, checkpoint=Path(name) / "checkpoint", config=config) as running:
             while not waits.secs:
                 time.sleep(_LOOK_SECS)
             first_secs = perf_counter() - began
@@ -141,10 +146,18 @@ def measure(rate: float, warm_up_secs: float, secs: float, *, real_time: bool) -
             trace.epochs.clear()
             time.sleep(secs)
             cost, waits_ms = clock.cost(), np.concatenate(waits.secs[before:]) * 1000
+            epochs, table = len(trace.epochs), trace.table() if real_time else {}
+            idle = {}
+            if idle_secs:
+                running.deactivate()
+                time.sleep(_TO_REST_SECS)
+                clock = machine.Clock()
+                time.sleep(idle_secs)
+                idle = {"idle_core_share": round(clock.cost().ours / idle_secs, 4)}
     found = quantiles_ms(waits_ms) | {"acked": len(waits_ms), "first_ack_secs": round(first_secs, 1)}
     cores = {"cores_used": round(cost.ours / secs, 2), "others_cores": round(cost.others, 2)}
-    where = {"epochs": len(trace.epochs), "where_ms": trace.table()} if real_time else {}
-    return report.line(found | cores | where)
+    where = {"epochs": epochs, "where_ms": table} if real_time else {}
+    return report.line(found | cores | idle | where)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -157,18 +170,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rate", type=float, default=50, help="sentences a second (default: %(default)s)")
     parser.add_argument("--warm-up", type=float, default=15, help="seconds (default: %(default)s)")
     parser.add_argument("--secs", type=float, default=30, help="how long to measure (default: %(default)s)")
+    parser.add_argument("--idle", type=float, default=0, help="seconds without messages after that (default: none)")
     parser.add_argument("--rounds", type=int, default=2, help="pairs of runs (default: %(default)s)")
     parser.add_argument("--one", choices=["epochs", "micro-batches"], help="run once, in this process")
     add_keep_argument(parser)
     given = parser.parse_args(arguments)
     if given.one:
-        line = measure(given.rate, given.warm_up, given.secs, real_time=given.one == "epochs")
+        line = measure(given.rate, given.warm_up, given.secs, given.idle, real_time=given.one == "epochs")
         print_line(line, keep=given.keep)
         return
     found: dict[str, list[dict[str, Any]]] = {"epochs": [], "micro-batches": []}
     for number in range(given.rounds):
         for which in [*found] if number % 2 == 0 else reversed([*found]):
-            times = f"--rate={given.rate}", f"--warm-up={given.warm_up}", f"--secs={given.secs}"
+            times = f"--rate={given.rate}", f"--warm-up={given.warm_up}", f"--secs={given.secs}", f"--idle={given.idle}"
             command = [sys.executable, "-m", "benchmarks", "real_time", "--one", which, *times]
             command += ["--keep"] if given.keep else []
             run = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)  # noqa: S603

@@ -40,6 +40,7 @@ _CALLS_USER_CODE: Final = frozenset(
         "acktree.tasks.bolts.steps",
         "acktree.tasks.hook_calls",
         "acktree.spark.worker.isolation",
+        "acktree.spark.worker.staying",
     }
 )
 """Modules of acktree that call ``execute``, parts of it or task hooks, and no other code outside acktree."""
