@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -79,12 +79,33 @@ def topology_of(spout: Spout) -> Topology:
     return builder.create_topology()
 
 
+class Acked(SteadySpout):
+    """Notes when it is told of verdicts."""
+
+    def __init__(self, waits: Waits, rate: float, moments: list[float]) -> None:
+        super().__init__(waits, rate)
+        self.moments = moments
+
+    def __deepcopy__(self, memo: Mapping[int, object]) -> Acked:
+        """The spout's task works on a copy, and on this very list."""
+        return Acked(self.waits, self.rate, self.moments)
+
+    def ack_batch(self, message_ids: Sequence[object]) -> None:
+        self.moments.append(perf_counter())
+        super().ack_batch(message_ids)
+
+
 class Trace(logging.Handler):
-    """Collects where the time of each epoch went."""
+    """Collects where the time of each epoch went.
+
+    Attributes:
+        told: When the spout was told of verdicts.
+    """
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
         self.epochs: list[Times] = []
+        self.told: list[float] = []
         log = logging.getLogger("acktree.epochs")
         log.setLevel(logging.DEBUG)
         log.propagate = False
@@ -113,7 +134,12 @@ class Trace(logging.Handler):
             parts.setdefault("last report", []).append(each.whole - before)
             parts.setdefault("sink", []).append(each.judged - each.whole)
             parts.setdefault("commit", []).append(each.committed - each.judged)
-            parts.setdefault("all", []).append(each.committed - each.begun)
+            parts.setdefault("cut to commit", []).append(each.committed - each.begun)
+        commits = np.array([each.committed for each in self.epochs])
+        for told in self.told:
+            last = int(np.searchsorted(commits, told * 1e9))
+            if last:
+                parts.setdefault("commit to verdict", []).append(told * 1e9 - commits[last - 1])
         return {
             name: {f"p{q}": round(float(np.percentile(found, q)) / 1e6, 2) for q in (50, 99)}
             for name, found in parts.items()
@@ -136,7 +162,7 @@ def measure(
     config, trace = Config(partitions=PARTITIONS, real_time=real_time), Trace()
     with tempfile.TemporaryDirectory(prefix="acktree-benchmark-") as name:
         began = perf_counter()
-        topology = topology_of(SteadySpout(waits, rate))
+        topology = topology_of(Acked(waits, rate, trace.told))
         with submit(topology, checkpoint=Path(name) / "checkpoint", config=config) as running:
             while not waits.secs:
                 time.sleep(_LOOK_SECS)
@@ -144,6 +170,7 @@ def measure(
             time.sleep(warm_up_secs)
             clock, before = machine.Clock(), len(waits.secs)
             trace.epochs.clear()
+            trace.told.clear()
             time.sleep(secs)
             cost, waits_ms = clock.cost(), np.concatenate(waits.secs[before:]) * 1000
             epochs, table = len(trace.epochs), trace.table() if real_time else {}

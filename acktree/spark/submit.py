@@ -359,6 +359,8 @@ def _start(
     redrive_ordered(held, letters)  # before the query: where the store is away, nothing is started
     query = _query(session, topology, run, commits)
     supervisor = Supervisor(run, query, commits.close)
+    if isinstance(query, Drive):
+        query.on_commit = supervisor.committed
     running = SubmittedTopology(run, supervisor)
     if door is not None:
         door.open(running, run, lambda: run.results.times.with_parts(*query.last_phases()))
@@ -394,8 +396,9 @@ def _query(session: SparkSession, topology: Topology, run: Run, commits: CommitL
 
     def on_batch() -> None:
         held.files.check()
-        run.threads.wake()  # what ran waits no more: there is room
-        run.change.set()
+        if not plan.config.real_time:  # there the commit follows at once, in this thread
+            run.threads.wake()  # what ran waits no more: there is room
+            run.change.set()
         note_micro_batch()
 
     used = [*([held.marks] if held.files.is_seen else []), *([] if folder is None else [folder])]

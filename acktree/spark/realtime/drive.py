@@ -173,7 +173,9 @@ class Drive(Query):
             on_commit: Called after each commit.
         """
         self._query, self._checkpoint = query, checkpoint
-        self._take, self._on_commit = take, on_commit
+        self._take = take
+        self.on_commit = on_commit
+        """Called after each commit, and at the end."""
         self._inbox, self._reader = inbox, _Reader(inbox, checkpoint.inbox, partitions)
         inbox.read_here(query.wake, lambda: query.can_send)
         self._under_way: deque[_Cut] = deque()
@@ -248,7 +250,7 @@ class Drive(Query):
                 self._error = error
         finally:
             self._query.stop()
-            self._on_commit()
+            self.on_commit()
 
     def _run_again_what_was_logged(self) -> None:
         """The epoch that an earlier driver logged and did not commit runs again as it was."""
@@ -329,7 +331,7 @@ class Drive(Query):
         times = Times(cut.begun, sent, self._query.moments, whole, judged, time.monotonic_ns())
         self._times = cut.number, times
         self._reader.ran(messages, (times.committed - max(before, cut.begun)) / 1e9)
-        self._on_commit()
+        self.on_commit()
         epoch_log.debug("epoch=%s times=%s", cut.number, times, extra={"times": times})
 
     def _note_loss(self, error: ConnectionLostError) -> None:

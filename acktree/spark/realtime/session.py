@@ -175,8 +175,9 @@ def start_realtime_session(name: str, slots: int) -> SparkSession:
             "spark.sql.streaming.realTimeMode.allowlistCheck": "false",
             # Else one thread writes to a Python worker and reads from it: no row comes back while it waits.
             "spark.python.udf.pipelined.enabled": "true",
-            # The longest time in ms that the shuffle holds a row back; 50 by default.
-            "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "1",
+            # How often in ms a timer sends what the shuffle holds back. Our writer sends what is before a marker
+            # itself.
+            "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "1000",
         }
 
     return start_session(name, settings)

@@ -231,6 +231,8 @@ def test_an_epoch_tells_where_its_time_went(run, caplog):
         feed(running, lines, range(5))
     epochs = [record.times for record in caplog.records if record.name == "acktree.epochs"]
     assert epochs
+    number, phases = running._supervisor._query.last_phases()
+    assert (number >= len(epochs) - 1, {*phases}) == (True, {"queryPlanning", "addBatch", "commitOffsets"})
     for times in epochs:
         assert times.begun <= times.sent <= times.whole <= times.judged <= times.committed
         assert sorted(times.levels) == [(level, part) for level in range(3) for part in range(2)]
