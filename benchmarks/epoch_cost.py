@@ -80,18 +80,21 @@ class Levels:
         spout = self.plan.topology.spouts[0]
         first = self.sequence % (self.sentences.num_rows - count)
         values = self.sentences.slice(first, count)
-        chunk = Chunk(spout.id, spout.task_ids[0], "default", True, self.sequence, 0, values)
+        chunk = Chunk(
+            spout.id, spout.task_ids[0], "default", is_tracked=True, first_sequence=self.sequence, emitted_ms=0,
+            values=values,
+        )  # fmt: skip
         self.sequence += count
         head = json.dumps((f"{epoch:012d}.data.1.{count}", 0, count)).encode()
         partition = epoch % PARTITIONS
-        yield WireRow(
-            partition, 0, Kind.CHUNK, chunk.task, epoch, clock_ms, head, chunk.to_bytes()
-        )
+        yield WireRow(partition, 0, Kind.CHUNK, chunk.task, epoch, clock_ms, head, chunk.to_bytes())
         end = Broadcast(end=epoch, is_first=not epoch).row(0, len(self.plan.levels))
         yield end._replace(clock_ms=clock_ms)
 
 
-def _sort_in(waiting: dict[tuple[int, int], list[WireRow]], rows: Sequence[WireRow] | Iterator[WireRow]) -> None:
+def _sort_in(
+    waiting: dict[tuple[int, int], list[WireRow]], rows: Sequence[WireRow] | Iterator[WireRow]
+) -> None:
     for row in rows:
         waiting.setdefault((row.level, row.partition), []).append(row)
 
@@ -128,7 +131,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--epochs", type=int, default=500, help="how many are measured (default: %(default)s)")
+    parser.add_argument(
+        "--epochs", type=int, default=500, help="how many are measured (default: %(default)s)"
+    )
     parser.add_argument("--messages", type=int, default=1, help="sentences an epoch (default: %(default)s)")
     parser.add_argument("--top", type=int, default=0, help="how many functions of a profile to print")
     add_keep_argument(parser)

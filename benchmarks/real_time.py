@@ -137,9 +137,9 @@ class Trace(logging.Handler):
             parts.setdefault("cut to commit", []).append(each.committed - each.begun)
         commits = np.array([each.committed for each in self.epochs])
         for told in self.told:
-            last = int(np.searchsorted(commits, told * 1e9))
-            if last:
-                parts.setdefault("commit to verdict", []).append(told * 1e9 - commits[last - 1])
+            at = int(np.searchsorted(commits, told * 1e9))
+            if at:
+                parts.setdefault("commit to verdict", []).append(told * 1e9 - commits[at - 1])
         return {
             name: {f"p{q}": round(float(np.percentile(found, q)) / 1e6, 2) for q in (50, 99)}
             for name, found in parts.items()
@@ -197,7 +197,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rate", type=float, default=50, help="sentences a second (default: %(default)s)")
     parser.add_argument("--warm-up", type=float, default=15, help="seconds (default: %(default)s)")
     parser.add_argument("--secs", type=float, default=30, help="how long to measure (default: %(default)s)")
-    parser.add_argument("--idle", type=float, default=0, help="seconds without messages after that (default: none)")
+    parser.add_argument(
+        "--idle", type=float, default=0, help="seconds without messages after that (default: none)"
+    )
     parser.add_argument("--rounds", type=int, default=2, help="pairs of runs (default: %(default)s)")
     parser.add_argument("--one", choices=["epochs", "micro-batches"], help="run once, in this process")
     add_keep_argument(parser)
@@ -209,7 +211,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     found: dict[str, list[dict[str, Any]]] = {"epochs": [], "micro-batches": []}
     for number in range(given.rounds):
         for which in [*found] if number % 2 == 0 else reversed([*found]):
-            times = f"--rate={given.rate}", f"--warm-up={given.warm_up}", f"--secs={given.secs}", f"--idle={given.idle}"
+            times = (
+                f"--rate={given.rate}",
+                f"--warm-up={given.warm_up}",
+                f"--secs={given.secs}",
+                f"--idle={given.idle}",
+            )
             command = [sys.executable, "-m", "benchmarks", "real_time", "--one", which, *times]
             command += ["--keep"] if given.keep else []
             run = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)  # noqa: S603

@@ -122,7 +122,7 @@ class FileInbox:
         self._on_entry: Callable[[], None] | None = None
         self._can_take: Callable[[], bool] = lambda: False
         self._contents: dict[int, bytes] = {}
-        """Of entries that this run has written and no micro-batch has run over, if this process reads them."""
+        """Of entries that this run has written and no micro-batch has run over, if they are read here."""
 
     def append(self, chunks: Sequence[Chunk]) -> int:
         """Add chunks, all or none; returns the number of the first."""

@@ -258,7 +258,9 @@ class Drive(Query):
         if self._checkpoint.files.is_logged(file):
             _, metadata, offset, *_ = self._checkpoint.files.read_log(file).splitlines()
             clock_ms = int(json.loads(metadata)["batchTimestampMs"])
-            self._send(_Cut(self._next, self._end, int(json.loads(offset)["chunk"]), clock_ms, time.monotonic_ns()))
+            self._send(
+                _Cut(self._next, self._end, int(json.loads(offset)["chunk"]), clock_ms, time.monotonic_ns())
+            )
 
     def _cut_next(self) -> bool:
         """Cut an epoch and send it, if the inbox has something new."""

@@ -28,8 +28,8 @@ from acktree.spark.worker.isolation import Isolation, Run
 from acktree.spark.worker.log_levels import follow_log_levels
 from acktree.spark.worker.printing import label_output
 from acktree.spark.worker.process import SharedPlan
-from acktree.spark.worker.staying import StayingMonitor
 from acktree.spark.worker.state_channel import GuardedStore
+from acktree.spark.worker.staying import StayingMonitor
 from acktree.tasks.bolts.level import run_level
 from acktree.tasks.bolts.monitor import ExecutionMonitor
 
@@ -151,7 +151,9 @@ class ResidentLevel:
             self._memory = _Memory(Path(self._places.state), epoch, self._places.state_from)
         self._memory.begin(epoch)
 
-    def _remembered(self, run: Callable[[Run, StateStore | None], Iterable[WireRow]], level: Run) -> list[WireRow]:
+    def _remembered(
+        self, run: Callable[[Run, StateStore | None], Iterable[WireRow]], level: Run
+    ) -> list[WireRow]:
         """Run the level, and write what it remembers from now on."""
         memory = self._memory
         if memory is None:

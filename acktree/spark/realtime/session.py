@@ -40,6 +40,7 @@ SOURCE: Final = "acktree.realtime.FrameSource"
 """The source, as Spark names its format."""
 _SHUFFLE: Final = "acktree.realtime.ClosedShuffle"
 _SOURCES: Final = Path(__file__).parent / "java" / "acktree" / "realtime"
+_WRITER: Final = "org.apache.spark.sql.execution.datasources.v2.WriteToDataSourceV2Exec"
 _JAVA: Final = 8
 """The newest Java that Janino compiles."""
 _SPARK: Final = "4.3."
@@ -168,19 +169,25 @@ def start_realtime_session(name: str, slots: int) -> SparkSession:
         _load_classes(jvm)
         return {
             "spark.master": f"local[{slots}]",  # no second attempt: Spark does not try these tasks again
-            "spark.dynamicAllocation.enabled": "false",  # Spark refuses it here; a file of defaults may have it
+            "spark.dynamicAllocation.enabled": "false",  # a file of defaults may have it
             _MANAGER: _SHUFFLE,
             # mapInArrow is not on Spark's list of operators for this mode. It runs. Spark reads this setting
             # from the session after the query's start.
             "spark.sql.streaming.realTimeMode.allowlistCheck": "false",
             # Else one thread writes to a Python worker and reads from it: no row comes back while it waits.
             "spark.python.udf.pipelined.enabled": "true",
-            # How often in ms a timer sends what the shuffle holds back. Our writer sends what is before a marker
-            # itself.
+            # How often in ms a timer sends what the shuffle holds back. Our writer itself sends what is before a
+            # marker.
             "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "1000",
         }
 
-    return start_session(name, settings)
+    session = start_session(name, settings)
+    jvm: Any = session._jvm  # noqa: SLF001  # the logger is the JVM's
+    log4j = jvm.org.apache.logging.log4j
+    # At each end of the query it says, as an error, that a batch is aborted. Why a query failed is in its
+    # exception.
+    log4j.core.config.Configurator.setLevel(_WRITER, log4j.Level.OFF)
+    return session
 
 
 @contextmanager

@@ -222,7 +222,7 @@ def _close(bolt: object, allowed: frozenset[str], component: str) -> None:
     # Replace the key-sharing dict: with one, CPython 3.11 does not cache attribute lookups of this object,
     # which cost a tenth of the time of a small bolt.
     bolt.__dict__ = dict(vars(bolt))
-    kind = type(bolt)
+    kind: Any = type(bolt)
     try:
         closed, size = _known_closed(kind, allowed, component)
     except TypeError:  # a metaclass whose classes have no hash

@@ -65,7 +65,10 @@ class ThreadedRun:
 def session(slots: int = 32, shuffle: str = "acktree.realtime.ClosedShuffle") -> SimpleNamespace:
     """What ``submit`` asks a session for."""
     context = SimpleNamespace(
-        master=f"local[{slots}]", defaultParallelism=slots, environment={}, applicationId=f"local-{next(_made)}"
+        master=f"local[{slots}]",
+        defaultParallelism=slots,
+        environment={},
+        applicationId=f"local-{next(_made)}",
     )
     settings = {"spark.shuffle.manager.incremental": shuffle}
     return SimpleNamespace(sparkContext=context, conf=SimpleNamespace(get=settings.get))
@@ -296,7 +299,7 @@ def test_two_topologies_do_not_share_slots(run, monkeypatch):
         with pytest.raises(ConfigError, match=taken) as refusal:
             submit_topology(topology, checkpoint=other, config=CONFIG)
         assert "a program of its own" in str(refusal.value)
-        with pytest.raises(ConfigError, match="all slots .* are taken in real time") as refusal:
+        with pytest.raises(ConfigError, match="are taken in real time") as refusal:
             submit_topology(topology, checkpoint=other, config=Config(partitions=2))
         assert "a program of its own" in str(refusal.value)
     running, lines = run.submit()

@@ -1,4 +1,4 @@
-"""A task that stays: one mark and one watchdog for many micro-batches, and what the next task finds of them."""
+"""A task that stays: one mark and one watchdog for many micro-batches, and what the next task finds."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from acktree.core.tracking.verdicts import FailureCause
+from acktree.errors import ExecuteTimeoutError
 from acktree.spark.worker.isolation import Isolation
 from acktree.spark.worker.staying import StayingMonitor
 from acktree.spark.worker.watchdog import Watchdog
@@ -121,16 +122,22 @@ def test_a_watchdog_without_runs_sleeps_and_wakes_with_the_next(tmp_path) -> Non
             while not dog._is_asleep:
                 time.sleep(0.01)
             assert dog._armed_secs is None
-            with pytest.raises(Exception, match="longer than execute_timeout_secs"), dog.on_watch():
-                assert dog._armed_secs == 0.1
-                progress[0] = (0, 1)
-                bolt_that_waits()
+            with pytest.raises(ExecuteTimeoutError):
+                wait_on_watch(dog, progress)
             progress[0] = None
         dog.close()
     assert (tmp_path / "hung").read_bytes() == b""
 
 
+def wait_on_watch(dog: Watchdog, progress: list[tuple[int, int] | None]) -> None:
+    """A run whose row waits."""
+    with dog.on_watch():
+        assert dog._armed_secs == 0.1
+        progress[0] = (0, 1)
+        bolt_that_waits()
+
+
 def bolt_that_waits() -> None:
     """As the engine calls a bolt: user code, called by a module that calls user code."""
     scope = {"__name__": "acktree.tasks.bolts.kinds", "wait": lambda: time.sleep(60)}
-    exec("def call():\n    wait()\ncall()", scope)  # noqa: S102
+    exec("def call():\n    wait()\ncall()", scope)
