@@ -81,8 +81,8 @@ class Levels:
         first = self.sequence % (self.sentences.num_rows - count)
         values = self.sentences.slice(first, count)
         chunk = Chunk(
-            spout.id, spout.task_ids[0], "default", is_tracked=True, first_sequence=self.sequence, emitted_ms=0,
-            values=values,
+            spout.id, spout.task_ids[0], "default", is_tracked=True,
+            first_sequence=self.sequence, emitted_ms=0, values=values,
         )  # fmt: skip
         self.sequence += count
         head = json.dumps((f"{epoch:012d}.data.1.{count}", 0, count)).encode()

@@ -13,6 +13,8 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -37,6 +39,7 @@ from benchmarks.report import Report, add_keep_argument, print_line, quantiles_m
 PARTITIONS = 2
 _LOOK_SECS = 0.05
 _TO_REST_SECS = 10
+_BETWEEN_DEATHS_SECS = 3
 
 
 class Split(BasicBolt):
@@ -146,8 +149,33 @@ class Trace(logging.Handler):
         }
 
 
+class Restarts(logging.Handler):
+    """Notes when the query was found to have failed, and when it had started again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.moments: dict[str, float] = {}
+        logging.getLogger("acktree").addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take a line of the log."""
+        if record.msg.startswith("the query of real time"):
+            self.moments["noticed" if "failed" in record.msg else "started"] = perf_counter()
+
+    def after_a_death(self, told: Sequence[float]) -> dict[str, float]:
+        """Kill a worker; in seconds, when that was noticed, the query had started, and a verdict came."""
+        self.moments.clear()
+        killed = perf_counter()
+        os.kill(machine.processes_by_role()["workers"][-1], signal.SIGKILL)
+        while "started" not in self.moments or told[-1] < self.moments["started"]:
+            time.sleep(_LOOK_SECS / 10)
+        found = {name: round(at - killed, 2) for name, at in self.moments.items()}
+        time.sleep(_BETWEEN_DEATHS_SECS)
+        return found | {"verdict": round(next(at for at in told if at > self.moments["started"]) - killed, 2)}
+
+
 def measure(
-    rate: float, warm_up_secs: float, secs: float, idle_secs: float = 0.0, *, real_time: bool
+    rate: float, warm_up_secs: float, secs: float, idle_secs: float = 0.0, deaths: int = 0, *, real_time: bool
 ) -> dict[str, Any]:
     """Run once. Returns the quantiles of the latency, in milliseconds, and the CPU of all processes.
 
@@ -156,6 +184,7 @@ def measure(
         warm_up_secs: Seconds after the first verdict that are not measured.
         secs: How long to measure.
         idle_secs: How long to measure the CPU of the idle topology after that.
+        deaths: How often a worker is killed then, in real time.
         real_time: Whether by epochs.
     """
     waits, report = Waits(), Report("real_time", {"real_time": real_time, "rate": rate})
@@ -174,13 +203,14 @@ def measure(
             time.sleep(secs)
             cost, waits_ms = clock.cost(), np.concatenate(waits.secs[before:]) * 1000
             epochs, table = len(trace.epochs), trace.table() if real_time else {}
-            idle = {}
+            restarts = Restarts()
+            idle: dict[str, Any] = {"deaths": [restarts.after_a_death(trace.told) for _ in range(deaths)]}
             if idle_secs:
                 running.deactivate()
                 time.sleep(_TO_REST_SECS)
                 clock = machine.Clock()
                 time.sleep(idle_secs)
-                idle = {"idle_core_share": round(clock.cost().ours / idle_secs, 4)}
+                idle["idle_core_share"] = round(clock.cost().ours / idle_secs, 4)
     found = quantiles_ms(waits_ms) | {"acked": len(waits_ms), "first_ack_secs": round(first_secs, 1)}
     cores = {"cores_used": round(cost.ours / secs, 2), "others_cores": round(cost.others, 2)}
     where = {"epochs": epochs, "where_ms": table} if real_time else {}
@@ -200,12 +230,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--idle", type=float, default=0, help="seconds without messages after that (default: none)"
     )
+    parser.add_argument("--deaths", type=int, default=0, help="kill a worker so often then (--one epochs)")
     parser.add_argument("--rounds", type=int, default=2, help="pairs of runs (default: %(default)s)")
     parser.add_argument("--one", choices=["epochs", "micro-batches"], help="run once, in this process")
     add_keep_argument(parser)
     given = parser.parse_args(arguments)
     if given.one:
-        line = measure(given.rate, given.warm_up, given.secs, given.idle, real_time=given.one == "epochs")
+        line = measure(
+            given.rate, given.warm_up, given.secs, given.idle, given.deaths, real_time=given.one == "epochs"
+        )
         print_line(line, keep=given.keep)
         return
     found: dict[str, list[dict[str, Any]]] = {"epochs": [], "micro-batches": []}

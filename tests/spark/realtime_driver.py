@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -36,15 +35,10 @@ from acktree.spark.realtime.session import start_realtime_session, take_slots
 from acktree.spark.worker.process import SharedPlan
 from acktree.testing import FeederSpout, LocalCluster
 from acktree.testing.local_levels import LocalLevels
-from tests.generated import at_random
-from tests.generated.tracker import Tracker
-from tests.spark import test_agreement as agreement
 from tests.spark import test_exactly_once as exactly_once
 
 PARTITIONS = 2
 OTHER_ADDRESS = "10.9.9.9"
-DRAWN = range(3)
-"""The seeds of topologies that are drawn at random."""
 
 
 @bolt(outputs=["word"])
@@ -310,19 +304,6 @@ def await_verdicts(running: SubmittedTopology, lines: FeederSpout, numbers: Iter
         time.sleep(0.01)
 
 
-def drawn(folder: Path) -> Iterator[tuple[str, Any]]:
-    """Topologies drawn at random, one after the other in one session; what differs from their trees."""
-    session = start_realtime_session("drawn", 40)
-    config = replace(agreement.CONFIG, real_time=True, message_timeout_secs=30)
-    found = {}
-    for seed in DRAWN:
-        one = at_random.topology(seed, largest=200)
-        outcome = agreement.run_on_spark(one, None, folder / f"drawn-{seed}", config)
-        found[seed] = [str(each) for each in Tracker(one).outcome().differences(outcome)]
-    session.stop()
-    yield "drawn", found
-
-
 def submitted(folder: Path) -> Iterator[tuple[str, Any]]:
     """Three runs on one checkpoint, the second one by micro-batches; in the third one workers die."""
     model = Cluster()
@@ -397,5 +378,5 @@ if __name__ == "__main__":
     if sys.argv[2:]:
         run_exactly_once(place)
         sys.exit()
-    outcome = {name: what for part in (resident, drawn, submitted, killed) for name, what in part(place)}
+    outcome = {name: what for part in (resident, submitted, killed) for name, what in part(place)}
     (place / "outcome.json").write_text(json.dumps(outcome))

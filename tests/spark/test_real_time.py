@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.spark.realtime_driver import DRAWN, KNOCKS, OTHER_ADDRESS
+from tests.spark.realtime_driver import KNOCKS, OTHER_ADDRESS
 
 ROOT = Path(__file__).parents[2]
 SET_UP = f'ip link set lo up && ip addr add {OTHER_ADDRESS}/32 dev lo && exec "$@"'
@@ -82,10 +82,6 @@ def test_verdicts_are_those_of_the_local_cluster(outcome, when):
     assert in_order(both["real"]) == in_order(both["model"])
     assert both["real"]["acked"]
     assert ["moon number 3" in reason for _, reason in both["real"]["failed"][:1]] == [True]
-
-
-def test_drawn_topologies_get_the_verdicts_that_their_trees_deserve(outcome):
-    assert outcome["drawn"] == {str(seed): [] for seed in DRAWN}
 
 
 def test_a_checkpoint_is_used_by_epochs_and_by_micro_batches_in_turn(outcome):

@@ -306,7 +306,9 @@ class Drive(Query):
             return
         try:
             if self._is_lost:
+                began = time.monotonic()
                 self._start()
+                log.info("the query of real time has started again in %.1f s", time.monotonic() - began)
             elif self._is_batch_due and not self._under_way:
                 self._end_batch()
             secs = None if self._under_way else max(0.0, self._batch_until - time.monotonic())

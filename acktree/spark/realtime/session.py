@@ -176,7 +176,7 @@ def start_realtime_session(name: str, slots: int) -> SparkSession:
             "spark.sql.streaming.realTimeMode.allowlistCheck": "false",
             # Else one thread writes to a Python worker and reads from it: no row comes back while it waits.
             "spark.python.udf.pipelined.enabled": "true",
-            # How often in ms a timer sends what the shuffle holds back. Our writer itself sends what is before a
+            # How often in ms a timer sends what the shuffle holds. Our writer sends at once what is before a
             # marker.
             "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "1000",
         }
