@@ -11,6 +11,7 @@ BENCHMARKS: Final = {
     "hosts": "the word count on a cluster that shares nothing: a host for each worker, and HDFS",
     "latency": "complete latency at shares of the top rate, or of one sentence at a time",
     "real_time": "latency of verdicts by epochs (real_time=True) and by micro-batches, in turn",
+    "epoch_cost": "the Python time of a level in epochs of one message, function by function, without Spark",
     "acker": "what an open root costs: bytes, and the time of a micro-batch",
     "cluster": "a model of a cluster with 10, 100 or 1,000 partitions: driver, executors, bytes, ceilings",
     "kafka": "records a second through both Kafka spouts, beside plain Spark and a plain consumer",

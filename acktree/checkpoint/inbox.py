@@ -14,6 +14,8 @@ Rules of this file
    file is deleted only after the file that replaces it is on the disk, and a file that holds a next attempt
    only after the deletion of the attempt before it is on the disk.
 6. A closed inbox takes nothing: a spout thread that outlived its topology must not write into the next run.
+7. The source is another process, which reads the files and the notes beside them; or, in real time, this one,
+   which asks here and reads no file that this run has written.
 
 Beside messages the inbox carries other input that must be the same when a micro-batch runs again: ticks, the
 beginning of a run, and beats, whose only effect is that a micro-batch runs. Parked messages do not run: they
@@ -23,7 +25,7 @@ wait here for their next attempt, or for the verdict on another one with their k
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -46,10 +48,12 @@ from acktree.checkpoint.inbox_files import (
     first_of_group,
     is_unpublished,
     read_chunk,
+    read_entry,
     read_orders,
     sealed_entry,
 )
 from acktree.checkpoint.wake_pipe import WakePipe
+from acktree.core.packing import Buffer
 from acktree.errors import CheckpointError
 from acktree.private_files import UNPUBLISHED
 from acktree.tasks.chunk import Chunk
@@ -67,6 +71,7 @@ class FileInbox:
 
     Attributes:
         last_run: The last run whose beginning an earlier driver has left here; 0 for none.
+        is_held: Whether the source is not to advance: see :meth:`hold`.
     """
 
     def __init__(
@@ -112,6 +117,11 @@ class FileInbox:
         self._started = self._consumed = self._committed = min(self._entries, default=self._next) - 1
         self._disk.remove(folder / HOLD)
         self._pipe = WakePipe(folder)
+        self.is_held = False
+        self._on_entry: Callable[[], None] | None = None
+        self._can_take: Callable[[], bool] = lambda: False
+        self._contents: dict[int, bytes] = {}
+        """Of entries that this run has written and no micro-batch has run over, if they are read here."""
 
     def append(self, chunks: Sequence[Chunk], parked: Sequence[Chunk] = ()) -> int:
         """Add chunks, all or none; returns the number of the first.
@@ -190,10 +200,49 @@ class FileInbox:
         work = Work(message_ms)
         if work.differs_much(self._work):
             self._work = work
-            work.write(self._folder, self._disk)
+            if self._on_entry is None:
+                work.write(self._folder, self._disk)
+
+    def read_here(self, on_entry: Callable[[], None], can_take: Callable[[], bool]) -> None:
+        """Let this process be the source, and not another one.
+
+        Args:
+            on_entry: Called on any thread when there is a new entry, or the source is held.
+            can_take: Whether messages appended now would be taken at once.
+        """
+        self._on_entry, self._can_take = on_entry, can_take
+
+    def take(self, taken: Taken) -> None:
+        """Note what the source of this process has taken."""
+        with self._lock:
+            self._taken = taken
+            self._start(taken.end)
+
+    def following(self, number: int) -> list[Entry]:
+        """The entries after ``number``, ascending."""
+        with self._lock:
+            return [self._entries[each][0] for each in range(number + 1, self._next)]
+
+    def content(self, entry: Entry) -> Buffer:
+        """What was written as an entry."""
+        content = self._contents.get(entry.number)
+        return read_entry(self._folder, entry, self._disk) if content is None else content
+
+    @property
+    def work(self) -> Work | None:
+        """How long the bolts of the source level take for a message, as noted last."""
+        return self._work
+
+    def newest_watch(self, end: int) -> Entry | None:
+        """The order of operators that holds in a micro-batch that ends with a number: the last up to it."""
+        with self._lock:
+            numbers = [number for number in self._watches if number <= end]
+            return self._entries[max(numbers)][0] if numbers else None
 
     def _look(self) -> bool:
         """Read what the source has taken. True if that, or how much it takes at once, has changed."""
+        if self._on_entry is not None:
+            return False  # it has been noted
         taken = Taken.read(self._folder, self._disk)
         if taken == self._taken:
             return False
@@ -214,6 +263,8 @@ class FileInbox:
 
         Where messages wait and the source is not known to have taken them, the file that it writes is read.
         """
+        if self._on_entry is not None:
+            return not self._can_take()
         if self._consumed < self._started:
             return True
         return not self.is_drained and self._look() and self._consumed < self._started
@@ -233,6 +284,8 @@ class FileInbox:
         """Note that a micro-batch that ends with this number has run; it may not be committed yet."""
         with self._lock:
             self._start(end)
+            for number in range(self._consumed + 1, end + 1):
+                self._contents.pop(number, None)
             self._consumed = max(self._consumed, end)
         self._look()
 
@@ -322,13 +375,17 @@ class FileInbox:
 
     def hold(self) -> None:
         """Stop the source from advancing; a new inbox in the same folder lets it continue."""
+        self.is_held = True
         with suppress(OSError):  # no room for it: the query is then stopped in the middle of a micro-batch
             self._disk.make_file(self._folder / HOLD)
         self.wake()
 
     def wake(self) -> None:
         """Make the source look for new entries."""
-        self._pipe.write()
+        if self._on_entry is None:
+            self._pipe.write()
+        else:
+            self._on_entry()
 
     def close(self) -> None:
         """Take nothing any more, and close the pipe. A second call does nothing."""
@@ -382,6 +439,8 @@ class FileInbox:
             raise
         for entry, (*_, blob) in zip(entries, blobs, strict=True):
             self._entries[entry.number] = (entry, len(blob))
+            if self._on_entry is not None and entry.kind is not ChunkKind.PARK:
+                self._contents[entry.number] = blob
             self._waiting += entry.rows
             self._bytes += len(blob)
         self._next += len(blobs)

@@ -16,29 +16,40 @@ import numpy.typing as npt
 from acktree.core.ids import Int32s, Int64s
 
 _LENGTH: Final = struct.Struct("<q")
+_COPIED: Final = 4096
+_PADDING: Final = [bytes(count) for count in range(8)]
 
 Buffer = bytes | memoryview
 
 
 def pack(*parts: npt.NDArray[np.integer[Any]] | Buffer) -> bytes:
     """Concatenate arrays and byte strings; each begins at a multiple of eight bytes."""
-    out: list[bytes | memoryview] = [_LENGTH.pack(len(parts))]
+    length_of = _LENGTH.pack
+    out: list[bytes | memoryview] = [length_of(len(parts))]
     for part in parts:
-        view = np.ascontiguousarray(part).data if isinstance(part, np.ndarray) else part
-        data = view if isinstance(view, bytes) else view.cast("B")
-        out += (_LENGTH.pack(len(data)), data, bytes(-len(data) % 8))
+        data: bytes | memoryview
+        if type(part) is bytes:
+            data = part
+        elif not isinstance(part, np.ndarray):
+            data = memoryview(part).cast("B")
+        elif part.nbytes <= _COPIED:  # a copy is faster than a view then
+            data = part.tobytes()
+        else:
+            data = np.ascontiguousarray(part).data.cast("B")
+        size = len(data)
+        out += (length_of(size), data, _PADDING[-size % 8])
     return b"".join(out)
 
 
 def unpack(blob: Buffer) -> list[memoryview]:
     """The inverse of :func:`pack`: the parts, as views of the blob."""
-    view = memoryview(blob)
-    (count,) = _LENGTH.unpack_from(view)
+    view, length_at = memoryview(blob), _LENGTH.unpack_from
+    (count,) = length_at(view)
     parts: list[memoryview] = []
-    at = _LENGTH.size
+    at = 8
     for _ in range(count):
-        (length,) = _LENGTH.unpack_from(view, at)
-        at += _LENGTH.size
+        (length,) = length_at(view, at)
+        at += 8
         parts.append(view[at : at + length])
         at += length + (-length % 8)
     return parts

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import UTC, datetime
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from typing import Final
 
 from acktree.checkpoint.inbox_files import ChunkKind
@@ -61,6 +61,7 @@ class Supervisor:
         self._query = query
         self._must_hurry = Event()
         self._committed = -1
+        self._noting = Lock()
         self._frames = EndingFrames(run)
         self._thread = Thread(target=self._supervise, name=f"acktree {run.name}", daemon=True)
 
@@ -85,17 +86,23 @@ class Supervisor:
         Not earlier: a crash before the commit runs the micro-batch again, and its verdicts may differ. Not as
         late as the next micro-batch: if its entries fill the inbox, there is no next micro-batch.
         """
-        batch_id, end = self.run.results.progress.last
-        if batch_id <= self._committed or not self.run.checkpoint.is_committed(batch_id):
-            return
-        self.run.checkpoint.sync(batch_id)
-        self._committed = batch_id
-        self.run.keys.publish(batch_id)
-        if self.run.gates is not None:
-            self.run.gates.publish(batch_id)
-        self.run.threads.dispatch(batch_id)
-        self.run.inbox.committed(end)
-        self.run.threads.wake()
+        with self._noting:
+            batch_id, end = self.run.results.progress.last
+            if batch_id <= self._committed or not self.run.checkpoint.is_committed(batch_id):
+                return
+            self.run.checkpoint.sync(batch_id)
+            self._committed = batch_id
+            self.run.keys.publish(batch_id)
+            if self.run.gates is not None:
+                self.run.gates.publish(batch_id)
+            self.run.threads.dispatch(batch_id)
+            self.run.inbox.committed(end)
+            self.run.threads.wake()
+
+    def committed(self) -> None:
+        """In real time, on the thread that commits: :meth:`note_commit` at once, and the rest soon."""
+        self.note_commit()
+        self.run.change.set()
 
     def _supervise(self) -> None:
         """The thread's target."""

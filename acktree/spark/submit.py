@@ -46,9 +46,10 @@ from acktree.spark.realtime.drive import Drive
 from acktree.spark.realtime.query import ResidentQuery
 from acktree.spark.realtime.session import (
     partitions_of,
-    refuse_too_few_slots,
     refuse_unfit,
+    refuse_without_slots,
     start_realtime_session,
+    take_slots,
 )
 from acktree.spark.session.class_archive import note_micro_batch
 from acktree.spark.session.settings import (
@@ -155,17 +156,28 @@ def _session_in(
 ) -> tuple[SparkSession, Callable[[], None]]:
     """The session of a run on a folder; in real time one in which all tasks of the topology run at once."""
     if not config.real_time:
-        return _session(topology, spark)
+        session, give_back = _session(topology, spark)
+        try:
+            refuse_without_slots(session)
+        except ConfigError:
+            give_back()
+            raise
+        return session, give_back
     partitions = partitions_of(topology, config) if held.shape is None else held.partitions
     levels = len(topology.levels(partitions))
     start = partial(start_realtime_session, slots=levels * partitions)
     session, give_back = _session(topology, spark, starting=start)
     try:
-        refuse_too_few_slots(session, levels, partitions)
+        give_slots_back = take_slots(session, topology.name, levels, partitions)
     except ConfigError:
         give_back()
         raise
-    return session, give_back
+
+    def give_all_back() -> None:
+        give_slots_back()
+        give_back()
+
+    return session, give_all_back
 
 
 def _submit_at(
@@ -268,6 +280,8 @@ def _start(
     )
     query = _query(session, topology, run, commits)
     supervisor = Supervisor(run, query, commits.close)
+    if isinstance(query, Drive):
+        query.on_commit = supervisor.committed
     running = SubmittedTopology(run, supervisor)
     if door is not None:
         door.open(running, run, lambda: run.results.times.with_parts(*query.last_phases()))
@@ -306,8 +320,9 @@ def _query(session: SparkSession, topology: Topology, run: Run, commits: CommitL
 
     def on_batch() -> None:
         held.files.check()
-        run.threads.wake()  # what ran waits no more: there is room
-        run.change.set()
+        if not plan.config.real_time:  # there the commit follows at once, in this thread
+            run.threads.wake()  # what ran waits no more: there is room
+            run.change.set()
         note_micro_batch()
 
     used = [*([held.marks] if held.files.is_seen else []), *([] if folder is None else [folder])]
@@ -327,7 +342,7 @@ def _query(session: SparkSession, topology: Topology, run: Run, commits: CommitL
     )
     if plan.config.real_time:
         resident = ResidentQuery(session, plan, shared, places, held.last_committed())
-        drive = Drive(resident, held, plan.partitions, sink.take, run.change.set)
+        drive = Drive(resident, held, run.inbox, plan.partitions, sink.take, run.change.set)
         drive.begin()
         return drive
     frames = {spout.id: spout.user_object for spout in topology.spouts if spout.is_dataframe}

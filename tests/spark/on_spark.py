@@ -71,12 +71,18 @@ def await_commit(running: SubmittedTopology, feeder: FeederSpout, secs: float = 
 
 @dataclass
 class SparkRunner:
-    """Runs scenarios on Spark; time is real there, so only short waits are worth it."""
+    """Runs scenarios on Spark; time is real there, so only short waits are worth it.
 
-    spark: SparkSession
+    Attributes:
+        spark: The session; None for one that ``submit`` makes or finds.
+        real_time: Whether by epochs.
+    """
+
+    spark: SparkSession | None
     folder: Path
     partitions: int = 2
     runs: int = 0
+    real_time: bool = False
 
     def run(
         self,
@@ -91,6 +97,7 @@ class SparkRunner:
     ) -> Outcome:
         settings = (config or Config(message_timeout_secs=TIMEOUT_SECS)).to_mapping()
         settings |= {"acktree.partitions": self.partitions, "topology.debug": True}
+        settings["acktree.real.time"] = self.real_time
         feeder = spout or FeederSpout(["program"])
         outcome = listen(feeder)
         self.runs += 1

@@ -31,10 +31,7 @@ from acktree.errors import ConfigError
 from acktree.spark.query.operators import Places
 from acktree.spark.realtime.connections import ConnectionLostError
 from acktree.spark.realtime.query import ResidentQuery
-from acktree.spark.realtime.session import (
-    refuse_too_few_slots,
-    start_realtime_session,
-)
+from acktree.spark.realtime.session import start_realtime_session, take_slots
 from acktree.spark.worker.process import SharedPlan
 from acktree.testing import FeederSpout, LocalCluster
 from acktree.testing.local_levels import LocalLevels
@@ -260,7 +257,7 @@ def children(pid: int) -> list[int]:
 def resident(folder: Path) -> Iterator[tuple[str, Any]]:
     """A resident query, and strangers at its ports; yields (name, outcome)."""
     session = start_realtime_session("real time", 6)
-    yield "too few slots", refusal(lambda: refuse_too_few_slots(session, 4, PARTITIONS))
+    yield "too few slots", refusal(lambda: take_slots(session, "too many levels", 4, PARTITIONS))
     before = set(listeners())
     racer = Racer(before)
     racer.start()

@@ -21,7 +21,9 @@ CONFIG = Config(message_timeout_secs=8, debug=True, partitions=2)
 """The timeout is longer than any of these takes: only what is forgotten times out."""
 
 
-def run_on_spark(drawn: Drawn, spark: SparkSession, checkpoint: Path, config: Config = CONFIG) -> Outcome:
+def run_on_spark(
+    drawn: Drawn, spark: SparkSession | None, checkpoint: Path, config: Config = CONFIG
+) -> Outcome:
     topology, spouts = build(drawn)
     with (
         tuples_logged() as logged,

@@ -23,7 +23,7 @@ import time
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise, product
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -150,7 +150,7 @@ class InboxReader(DataSourceStreamReader):
         """The entries after ``start`` for the next micro-batch: as many as the pace allows, at least one."""
         if self._is_held():
             return []
-        following = entries_after(self._folder, start, self._disk)
+        following = self._following(start)
         before = accumulate((entry.rows for entry in following), initial=0)
         news = [entry for entry, rows in zip(following, before, strict=False) if rows < self._pace.allowance]
         if not self._carries:
@@ -158,6 +158,9 @@ class InboxReader(DataSourceStreamReader):
         through = accumulate(self._disk.size(self._folder / entry.name) for entry in news)
         fit = sum(size <= CARRIED_BYTES for size in through)
         return news[: max(1, fit)]
+
+    def _following(self, start: int) -> Sequence[Entry]:
+        return entries_after(self._folder, start, self._disk)
 
     def _is_held(self) -> bool:
         return self._disk.exists(self._folder / HOLD)
@@ -185,11 +188,11 @@ class InboxReader(DataSourceStreamReader):
         void: dict[int, int] = {}  # spout task -> its queue redelivers messages before this number
         for entry in entries:
             if entry.kind is ChunkKind.RUN:
-                run = read_orders(self._folder, entry, self._disk)
+                run = self._orders(entry)
                 is_first = True
                 void |= {int(task): entry.number for task in run["first_sequences"]}
             elif entry.kind is ChunkKind.TICK:
-                for level, due in read_orders(self._folder, entry, self._disk).items():
+                for level, due in self._orders(entry).items():
                     ticks.setdefault(int(level), {}).update(due)
         order, levels = self._order(end["chunk"])
         for level, partition in product(sorted({*ticks, *range(levels)}), range(self._partitions)):
@@ -197,14 +200,16 @@ class InboxReader(DataSourceStreamReader):
             rows[partition].append(broadcast.row(partition, level))
         data = [e for e in entries if e.kind is ChunkKind.DATA and e.number > void.get(e.task, -1)]
         chunk: tuple[Entry, Chunk] | None = None
-        work = Work.read(self._folder, self._disk)
-        for entry, partition, first, end_row in _slices(data, self._partitions, work):
+        for entry, partition, first, end_row in _slices(data, self._partitions, self._work()):
             body = b""
             rows_of_chunk = (entry.name, first, end_row)
             if self._carries:
-                if chunk is None or chunk[0] != entry:
-                    chunk = entry, read_chunk(self._folder, entry.name, self._disk)
-                body = chunk[1].slice(first, end_row).to_bytes()
+                whole = self._whole(entry) if end_row - first == entry.rows else None
+                if whole is None:
+                    if chunk is None or chunk[0] != entry:
+                        chunk = entry, self._chunk(entry)
+                    whole = chunk[1].slice(first, end_row).to_bytes()
+                body = whole
                 rows_of_chunk = (entry.name, 0, end_row - first)
             head = json.dumps(rows_of_chunk).encode()
             rows[partition].append(_row(partition, 0, Kind.CHUNK, entry.task, entry.number, head, body))
@@ -213,10 +218,10 @@ class InboxReader(DataSourceStreamReader):
 
     def _order(self, end: int) -> tuple[OperatorOrder | None, int]:
         """The order that holds in a micro-batch, and for how many levels it is; None and 0 for none."""
-        entry = newest_watch(self._disk.names(self._folder), end)
+        entry = self._watch(end)
         if entry is None:
             return None, 0
-        given = read_orders(self._folder, entry, self._disk)
+        given = self._orders(entry)
         return OperatorOrder.from_bytes(given["order"].encode()), given["levels"]
 
     def _between(self, start: int, end: int) -> list[Entry]:
@@ -230,6 +235,22 @@ class InboxReader(DataSourceStreamReader):
                 "restore them, or give the topology a new checkpoint",
             )
         return sorted(mine, key=lambda entry: entry.number)
+
+    def _orders(self, entry: Entry) -> dict[str, Any]:
+        return read_orders(self._folder, entry, self._disk)
+
+    def _chunk(self, entry: Entry) -> Chunk:
+        return read_chunk(self._folder, entry.name, self._disk)
+
+    def _whole(self, entry: Entry) -> bytes | None:  # noqa: ARG002  # it is in its file
+        """The bytes of a whole chunk, if they are at hand."""
+        return None
+
+    def _watch(self, end: int) -> Entry | None:
+        return newest_watch(self._disk.names(self._folder), end)
+
+    def _work(self) -> Work | None:
+        return Work.read(self._folder, self._disk)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one part."""

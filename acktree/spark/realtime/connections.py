@@ -31,7 +31,9 @@ __all__ = [
     "Address",
     "ConnectionLostError",
     "Connections",
+    "Moments",
     "Peer",
+    "Report",
     "connect",
 ]
 
@@ -39,8 +41,8 @@ HELLO: Final = struct.Struct(">64siii")
 """Token, incarnation, level, partition; the reader of a partition names the level SOURCE_LEVEL."""
 FRAME: Final = struct.Struct(">biiiiq")
 """FRAME_TYPE, length of the body, target, sender, kind, epoch; the body follows."""
-REPORT: Final = struct.Struct(">qq")
-"""Epoch, length of the body, which follows."""
+REPORT: Final = struct.Struct(">qq3q")
+"""Epoch, length of the body, which follows, and :class:`Moments`."""
 SOURCE_LEVEL: Final = -1
 FRAME_TYPE: Final = 1
 END: Final = b"\0"
@@ -70,8 +72,30 @@ class ConnectionLostError(Exception):
     """A task's connection was closed in the middle of a batch: the query fails."""
 
 
-OnReport = Callable[[int, Peer, int, bytes], None]
-"""Is given the incarnation, the peer, the epoch and the body of each report, while ``changed`` is locked."""
+class Moments(NamedTuple):
+    """When a level did what for an epoch in a partition, by the machine's stopwatch, in nanoseconds.
+
+    Attributes:
+        arrived: Its first row came.
+        whole: The last marker came.
+        ran: The bolts were executed.
+    """
+
+    arrived: int
+    whole: int
+    ran: int
+
+
+class Report(NamedTuple):
+    """What a level reports of an epoch in a partition."""
+
+    epoch: int
+    body: bytes
+    moments: Moments
+
+
+OnReport = Callable[[int, Peer, Report], None]
+"""Is given the incarnation, the peer and each report, while ``changed`` is locked."""
 
 
 def connect(address: Address, peer: Peer) -> socket.socket:
@@ -237,11 +261,11 @@ class Connections:
         """Deliver the reports of a connection until it is closed. A reader sends none."""
         with connection.makefile("rb") as file:
             while len(head := file.read(REPORT.size)) == REPORT.size:
-                epoch, length = REPORT.unpack(head)
+                epoch, length, *moments = REPORT.unpack(head)
                 body = file.read(length)
                 with self.changed:
                     if len(body) == length and connection in self._peers:
-                        self._on_report(incarnation, peer, epoch, body)
+                        self._on_report(incarnation, peer, Report(epoch, body, Moments(*moments)))
                         self.changed.notify_all()
 
     def _drop(self, connection: socket.socket) -> None:

@@ -10,6 +10,8 @@ Rules of this file
    while another one is under way are logged when that one is committed. Nothing durable depends on it before.
 2. An epoch that was logged and not committed when the driver ended runs again with its entries and clock.
 3. A query that fails starts again. If it fails :data:`MOST_STARTS` times over one epoch, the run ends.
+4. A batch of Spark's ends between two epochs, after :data:`BATCH_SECS` at the latest. Nothing durable depends
+   on it.
 """
 
 from __future__ import annotations
@@ -18,31 +20,38 @@ import json
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from threading import Event, Thread
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
 from acktree.checkpoint import full_disk
 from acktree.checkpoint.folder import Checkpoint
+from acktree.checkpoint.inbox import FileInbox
+from acktree.checkpoint.inbox_files import Entry, Taken, Work
 from acktree.core.data.frames import WireRow
 from acktree.driver.query import Query
 from acktree.errors import AcktreeError
 from acktree.logs import logger
 from acktree.spark.query.results import Results, payloads_in_rows
 from acktree.spark.query.source import InboxReader
-from acktree.spark.realtime.connections import ConnectionLostError
+from acktree.spark.realtime.connections import ConnectionLostError, Moments
+from acktree.spark.realtime.epochs import Place
 from acktree.spark.realtime.query import ResidentQuery
+from acktree.tasks.chunk import Chunk
 
 __all__ = ["Drive"]
 
 log = logger("acktree")
+epoch_log: Final = logger("acktree.epochs")
+"""At level DEBUG each epoch is logged with its :class:`Times`."""
 
 MOST_STARTS: Final = 25
 """How often the query fails over one epoch: a few deaths find a tuple that kills its process."""
+BATCH_SECS: Final = 3600.0
+"""How long a batch of Spark's lasts at most: Spark keeps account of a job and its tasks until they end."""
 _EPOCH_SECS: Final = 0.1
 """The wanted duration of a large epoch; see checkpoint/pace.py."""
-_WAIT_SECS: Final = 1.0
-"""How long the inbox is waited for at a time."""
 _HELD_SECS: Final = 0.05
 """How long it rests at a time while the run stops."""
 _KEPT: Final = 10
@@ -50,34 +59,95 @@ _KEPT: Final = 10
 
 
 class _Cut(NamedTuple):
-    """An epoch that is under way: its number in Spark's logs, its last inbox entry, and its clock."""
+    """An epoch that is under way.
+
+    Attributes:
+        number: In Spark's logs.
+        start: The inbox entry before its first.
+        end: The last inbox entry.
+        clock_ms: Its clock.
+        begun: When it was cut, by the machine's stopwatch in nanoseconds.
+    """
 
     number: int
+    start: int
     end: int
     clock_ms: int
+    begun: int
+
+
+class Times(NamedTuple):
+    """Where the time of an epoch went, by the machine's stopwatch in nanoseconds.
+
+    Attributes:
+        begun: It was cut.
+        sent: The sources have its rows.
+        levels: By level and partition what it says of itself.
+        whole: All levels have reported.
+        judged: The sink has written it.
+        committed: It is committed.
+    """
+
+    begun: int
+    sent: int
+    levels: Mapping[Place, Moments]
+    whole: int
+    judged: int
+    committed: int
 
 
 class _Reader(InboxReader):
-    """The inbox, read by the driver itself. Rows carry their messages."""
+    """The inbox of this process. Rows carry their messages."""
 
-    def __init__(self, checkpoint: Checkpoint, partitions: int) -> None:
-        options = {"inbox": str(checkpoint.inbox), "partitions": str(partitions), "carries": "true"}
+    def __init__(self, inbox: FileInbox, folder: Path, partitions: int) -> None:
+        options = {"inbox": str(folder), "partitions": str(partitions), "carries": "true"}
         super().__init__({**options, "interval_secs": str(_EPOCH_SECS)})
+        self._inbox = inbox
 
-    def end_after(self, start: int, secs: float) -> int:
-        """The last entry of the next epoch; ``start`` if none comes within ``secs``."""
-        self._patience_secs = secs
-        return self.latestOffset({"chunk": start}, None)["chunk"]
+    def end_after(self, start: int) -> int:
+        """The last entry of the next epoch; ``start`` if there is none."""
+        news = self._news(start)
+        if not news:
+            return start
+        self._inbox.take(Taken(news[-1].number, self._pace.allowance))
+        return news[-1].number
 
-    @property
-    def is_held(self) -> bool:
-        """Whether no further epoch is to be cut: the run stops."""
-        return self._is_held()
+    def messages(self, start: int, end: int) -> int:
+        """How many messages an epoch has that is not committed."""
+        return sum(entry.rows for entry in self._between(start, end))
 
-    def rows(self, start: int, cut: _Cut) -> list[WireRow]:
+    def ran(self, messages: int, secs: float) -> None:
+        """Note how long an epoch kept the ones after it waiting."""
+        self._pace.ran(messages, secs)
+
+    def rows(self, cut: _Cut) -> list[WireRow]:
         """The rows of an epoch."""
-        parts = self.partitions({"chunk": start}, {"chunk": cut.end})
+        parts = self.partitions({"chunk": cut.start}, {"chunk": cut.end})
         return [row._replace(clock_ms=cut.clock_ms) for part in parts for row in part.rows]
+
+    def _following(self, start: int) -> list[Entry]:
+        return self._inbox.following(start)
+
+    def _is_held(self) -> bool:
+        return self._inbox.is_held
+
+    def _between(self, start: int, end: int) -> list[Entry]:
+        return self._inbox.following(start)[: end - start]
+
+    def _orders(self, entry: Entry) -> dict[str, Any]:
+        return dict(json.loads(bytes(self._inbox.content(entry))))
+
+    def _chunk(self, entry: Entry) -> Chunk:
+        return Chunk.from_bytes(self._inbox.content(entry))
+
+    def _whole(self, entry: Entry) -> bytes | None:
+        return bytes(self._inbox.content(entry))
+
+    def _watch(self, end: int) -> Entry | None:
+        return self._inbox.newest_watch(end)
+
+    def _work(self) -> Work | None:
+        return self._inbox.work
 
 
 class Drive(Query):
@@ -87,6 +157,7 @@ class Drive(Query):
         self,
         query: ResidentQuery,
         checkpoint: Checkpoint,
+        inbox: FileInbox,
         partitions: int,
         take: Callable[[int, Results], None],
         on_commit: Callable[[], None],
@@ -96,20 +167,27 @@ class Drive(Query):
         Args:
             query: The resident query, not started.
             checkpoint: The folder.
+            inbox: Its inbox, which is read here from now on.
             partitions: Of the plan.
             take: The sink: is given Spark's number of each epoch, and its results.
             on_commit: Called after each commit.
         """
         self._query, self._checkpoint = query, checkpoint
-        self._take, self._on_commit = take, on_commit
-        self._reader = _Reader(checkpoint, partitions)
+        self._take = take
+        self.on_commit = on_commit
+        """Called after each commit, and at the end."""
+        self._inbox, self._reader = inbox, _Reader(inbox, checkpoint.inbox, partitions)
+        inbox.read_here(query.wake, lambda: query.can_send)
         self._under_way: deque[_Cut] = deque()
         self._next = checkpoint.last_committed() - checkpoint.first_batch + 1
         self._end = checkpoint.committed_end()
         self._stopping = Event()
-        self._is_lost = False
+        self._is_lost, self._losses = False, 0
+        self._batch_until = 0.0
         self._error: BaseException | None = None
-        self._epoch_secs: float | None = None
+        self._sent: dict[int, tuple[int, int]] = {}
+        """By epoch under way when it was sent, and how many messages it has."""
+        self._times: tuple[int, Times] | None = None
         self._thread = Thread(target=self._run, name="acktree epochs", daemon=True)
 
     def begin(self) -> None:
@@ -128,14 +206,25 @@ class Drive(Query):
         return self._error
 
     def last_batch_secs(self) -> float | None:
-        return self._epoch_secs
+        if self._times is None:
+            return None
+        _, times = self._times
+        return (times.committed - times.begun) / 1e9
 
     def has_read_all(self) -> bool:
         return True
 
     def last_phases(self) -> tuple[int, Mapping[str, int]]:
-        """An epoch has no phases of Spark's."""
-        return -1, {}
+        """The number and the phases of the last epoch, by the names that Spark has for those of its own."""
+        if self._times is None:
+            return -1, {}
+        number, times = self._times
+        ms = {
+            "queryPlanning": times.sent - times.begun,
+            "addBatch": times.judged - times.sent,
+            "commitOffsets": times.committed - times.judged,
+        }
+        return number, {phase: took // 1_000_000 for phase, took in ms.items()}
 
     def explained(self, error: BaseException) -> BaseException:
         return self._checkpoint.files.explained(full_disk.explained(error, *self._checkpoint.folders))
@@ -144,23 +233,24 @@ class Drive(Query):
         self._stopping.set()
         if self._under_way:
             self._query.interrupt()
+        self._query.wake()
         self._thread.join()
 
     def _run(self) -> None:
         """The thread's target."""
         try:
             self._give_id()
-            self._query.start()
+            self._start()
             self._run_again_what_was_logged()
             while not self._stopping.is_set():
-                if not (self._query.can_send and self._cut_next()):
-                    self._commit_oldest()
+                if not (self._may_cut and self._cut_next()):
+                    self._go_on()
         except BaseException as error:  # noqa: BLE001  # the supervisor raises it
             if not self._stopping.is_set():
                 self._error = error
         finally:
             self._query.stop()
-            self._on_commit()
+            self.on_commit()
 
     def _run_again_what_was_logged(self) -> None:
         """The epoch that an earlier driver logged and did not commit runs again as it was."""
@@ -168,14 +258,16 @@ class Drive(Query):
         if self._checkpoint.files.is_logged(file):
             _, metadata, offset, *_ = self._checkpoint.files.read_log(file).splitlines()
             clock_ms = int(json.loads(metadata)["batchTimestampMs"])
-            self._send(_Cut(self._next, int(json.loads(offset)["chunk"]), clock_ms))
+            self._send(
+                _Cut(self._next, self._end, int(json.loads(offset)["chunk"]), clock_ms, time.monotonic_ns())
+            )
 
     def _cut_next(self) -> bool:
-        """Cut an epoch and send it, if the inbox has something new. Waits only while none is under way."""
-        end = self._reader.end_after(self._end, 0.0 if self._under_way else _WAIT_SECS)
+        """Cut an epoch and send it, if the inbox has something new."""
+        end = self._reader.end_after(self._end)
         if end == self._end:
             return False
-        cut = _Cut(self._next, end, time.time_ns() // 1_000_000)
+        cut = _Cut(self._next, self._end, end, time.time_ns() // 1_000_000, time.monotonic_ns())
         if not self._under_way:
             self._checkpoint.sync(self._checkpoint.first_batch + cut.number - 1)  # before the levels run
             self._log_offsets(cut)
@@ -183,60 +275,93 @@ class Drive(Query):
         return True
 
     def _send(self, cut: _Cut) -> None:
-        rows = self._reader.rows(self._end, cut)
+        rows = self._reader.rows(cut)
+        messages = self._reader.messages(cut.start, cut.end)
         self._under_way.append(cut)
         self._next, self._end = cut.number + 1, cut.end
         try:
             self._query.send(rows)
         except ConnectionLostError as error:
             self._note_loss(error)
+        self._sent[cut.number] = time.monotonic_ns(), messages
 
-    def _commit_oldest(self) -> None:
-        """Wait for the oldest epoch, let the sink write it, and commit it; or look at the query."""
-        if not self._under_way:
-            self._look_at_query()
+    @property
+    def _may_cut(self) -> bool:
+        return self._query.can_send and not self._is_batch_due
+
+    @property
+    def _is_batch_due(self) -> bool:
+        return time.monotonic() >= self._batch_until
+
+    def _has_news(self) -> bool:
+        """Whether there is something to do beside the epochs under way."""
+        if self._stopping.is_set():
+            return True
+        return self._may_cut and not self._inbox.is_held and self._inbox.last_number > self._end
+
+    def _go_on(self) -> None:
+        """Wait until the oldest epoch is whole, and commit it; or until there is something else to do."""
+        if self._is_lost and self._inbox.is_held and not self._under_way:
+            self._stopping.wait(_HELD_SECS)  # the run stops soon
             return
-        began = time.monotonic()
-        number, rows = self._oldest()
-        cut = self._under_way[0]
+        try:
+            if self._is_lost:
+                began = time.monotonic()
+                self._start()
+                log.info("the query of real time has started again in %.1f s", time.monotonic() - began)
+            elif self._is_batch_due and not self._under_way:
+                self._end_batch()
+            secs = None if self._under_way else max(0.0, self._batch_until - time.monotonic())
+            found = self._query.take(self._has_news, secs)
+        except ConnectionLostError as error:
+            self._note_loss(error)
+            return
+        if found is not None:
+            self._commit(*found)
+
+    def _commit(self, number: int, rows: list[WireRow]) -> None:
+        """Let the sink write the oldest epoch, and commit it."""
+        whole, cut = time.monotonic_ns(), self._under_way[0]
         self._take(cut.number, Results(rows, payloads_in_rows([]), payloads_in_rows([])))
+        judged = time.monotonic_ns()
         self._log("commits", cut.number, '{"nextBatchWatermarkMs":0}')
         self._query.committed(number)
         self._under_way.popleft()
+        self._losses = 0
         if self._under_way:
             self._log_offsets(self._under_way[0])
-        self._epoch_secs = time.monotonic() - began
-        self._on_commit()
-
-    def _look_at_query(self) -> None:
-        if self._reader.is_held:
-            self._stopping.wait(_HELD_SECS)  # the run stops soon
-        elif self._is_lost or self._query.is_lost:
-            self._start_again()
-
-    def _oldest(self) -> tuple[int, list[WireRow]]:
-        for _ in range(MOST_STARTS):
-            try:
-                if self._is_lost:
-                    self._start_again()
-                return self._query.take()
-            except ConnectionLostError as error:
-                self._note_loss(error)
-        raise AcktreeError(
-            f"the query of real time failed {MOST_STARTS} times over one epoch",
-            f"epoch {self._under_way[0].number}, checkpoint {self._checkpoint.place}",
-            "see the warnings above for what ended it; without real_time, more deaths are survived",
-        )
+        before = cut.begun if self._times is None else self._times[1].committed
+        sent, messages = self._sent.pop(cut.number)
+        times = Times(cut.begun, sent, self._query.moments, whole, judged, time.monotonic_ns())
+        self._times = cut.number, times
+        self._reader.ran(messages, (times.committed - max(before, cut.begun)) / 1e9)
+        self.on_commit()
+        epoch_log.debug("epoch=%s times=%s", cut.number, times, extra={"times": times})
 
     def _note_loss(self, error: ConnectionLostError) -> None:
         if self._stopping.is_set():
             raise error
-        self._is_lost = True
+        self._is_lost, self._losses = True, self._losses + 1
+        if self._losses >= MOST_STARTS:
+            under_way = [cut.number for cut in self._under_way]
+            raise AcktreeError(
+                f"the query of real time failed {MOST_STARTS} times over one epoch",
+                f"epochs {under_way}, checkpoint {self._checkpoint.place}",
+                "see the warnings above for what ended it; without real_time, more deaths are survived",
+            )
         log.warning("the query of real time failed and starts again: %.500s", error.__cause__ or error)
 
-    def _start_again(self) -> None:
+    def _start(self) -> None:
         self._query.start()
-        self._is_lost = False
+        self._is_lost, self._batch_until = False, time.monotonic() + BATCH_SECS
+
+    def _end_batch(self) -> None:
+        """End Spark's batch; the next one begins by itself, with tasks that load their memory anew."""
+        began = time.monotonic()
+        self._query.end_batch()
+        now = time.monotonic()
+        self._batch_until = now + BATCH_SECS
+        log.info("a batch of Spark's ended between two epochs, and the next began after %.1f s", now - began)
 
     def _log_offsets(self, cut: _Cut) -> None:
         metadata = {"batchWatermarkMs": 0, "batchTimestampMs": cut.clock_ms, "conf": {}}
@@ -249,15 +374,14 @@ class Drive(Query):
         folder = self._checkpoint.spark / name
         files = self._checkpoint.files
         files.check()
-        files.disk.make_folder(folder)
         files.write(folder / str(number), "\n".join(("v1", *lines)).encode())
-        old = folder / str(number - _KEPT)
-        if files.is_logged(old):
-            files.remove(old)
+        files.remove(folder / str(number - _KEPT))
 
     def _give_id(self) -> None:
         """Spark's checkpoint has the id of its query; a new one gets one."""
         self._checkpoint.files.make_spark_folder(self._checkpoint.spark)
+        for log_name in ("offsets", "commits"):
+            self._checkpoint.files.disk.make_folder(self._checkpoint.spark / log_name)
         file = self._checkpoint.spark / "metadata"
         if not self._checkpoint.files.is_logged(file):
             self._checkpoint.files.write(file, json.dumps({"id": str(uuid4())}).encode())

@@ -26,7 +26,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from acktree.errors import ProtocolError
 
-__all__ = ["MOST_UNDER_WAY", "Alignment", "Epochs"]
+__all__ = ["MOST_UNDER_WAY", "Alignment", "Epochs", "Place"]
 
 MOST_UNDER_WAY: Final = 2
 """One runs in the later levels while the next one runs in the earlier levels."""

@@ -7,6 +7,7 @@ The task stays as long as Spark's batch. What its bolts remember is in the files
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -20,14 +21,15 @@ from acktree.core.data.frames import WireRow
 from acktree.core.state.store import StateStore
 from acktree.spark.query.operators import Places, carried_by, observe, with_moved_memory
 from acktree.spark.realtime.connections import REPORT, Address, Peer, connect
-from acktree.spark.realtime.epochs import Alignment
+from acktree.spark.realtime.epochs import MOST_UNDER_WAY, Alignment
 from acktree.spark.realtime.frames import FrameKind, frame_batch, frames_in, frames_of, packed, unpacked
 from acktree.spark.worker import process as worker
-from acktree.spark.worker.isolation import Isolation
+from acktree.spark.worker.isolation import Isolation, Run
 from acktree.spark.worker.log_levels import follow_log_levels
 from acktree.spark.worker.printing import label_output
 from acktree.spark.worker.process import SharedPlan
 from acktree.spark.worker.state_channel import GuardedStore
+from acktree.spark.worker.staying import StayingMonitor
 from acktree.tasks.bolts.level import run_level
 from acktree.tasks.bolts.monitor import ExecutionMonitor
 
@@ -64,15 +66,17 @@ def resident_level(
 
 def _whole_epochs(
     batches: Iterable[pa.RecordBatch], senders: Iterable[int]
-) -> Iterator[tuple[int, list[WireRow]]]:
-    """The epochs of which all markers have come, with their rows."""
+) -> Iterator[tuple[int, list[WireRow], int]]:
+    """The epochs of which all markers have come, with their rows, and when the first of these came."""
     alignment: Alignment[WireRow] = Alignment([*senders])
+    arrived: dict[int, int] = {}
     for frame in frames_in(batches):
+        arrived.setdefault(frame.epoch, time.monotonic_ns())
         alignment.arrived(frame.sender, frame.epoch, unpacked(frame.body))
         if frame.kind == FrameKind.MARKER:
             rows = alignment.marked(frame.sender, frame.epoch)
             if rows is not None:
-                yield frame.epoch, rows
+                yield frame.epoch, rows, arrived.pop(frame.epoch)
 
 
 class ResidentLevel:
@@ -82,17 +86,27 @@ class ResidentLevel:
         self._shared, self._level, self._partition, self._places = shared, level, partition, places
         self._plan = shared.plan()
         self._memory: _Memory | None = None
+        self._staying = StayingMonitor(
+            Path(places.marks), level, partition, self._plan.config.execute_timeout_secs, shared.run_number
+        )
+        self._ran_through: int | None = None
+        """Later epochs than this one were not under way when this task began."""
 
     def epochs(self, address: Address, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run each epoch as soon as it is whole: yields what goes to the next level, and reports the rest."""
         targets = range(self._plan.partitions)
         with connect(address, Peer(self._level, self._partition)) as driver:
-            for epoch, rows in _whole_epochs(batches, targets if self._level else [DRIVER]):
-                onward, for_driver = self._run(epoch, rows)
-                if self._level + 1 < len(self._plan.levels):
-                    yield frame_batch(frames_of(self._partition, epoch, onward, targets))
-                body = packed(for_driver)
-                driver.sendall(REPORT.pack(epoch, len(body)) + body)
+            try:
+                for epoch, rows, arrived in _whole_epochs(batches, targets if self._level else [DRIVER]):
+                    whole = time.monotonic_ns()
+                    onward, for_driver = self._run(epoch, rows)
+                    moments = arrived, whole, time.monotonic_ns()
+                    if self._level + 1 < len(self._plan.levels):
+                        yield frame_batch(frames_of(self._partition, epoch, onward, targets))
+                    body = packed(for_driver)
+                    driver.sendall(REPORT.pack(epoch, len(body), *moments) + body)
+            finally:
+                self._staying.close()
 
     def _run(self, epoch: int, rows: list[WireRow]) -> tuple[list[WireRow], list[WireRow]]:
         """Run an epoch. Returns the rows for later levels, and those for the driver."""
@@ -112,15 +126,18 @@ class ResidentLevel:
                 batch_id=epoch,
             )  # fmt: skip
 
+        if self._ran_through is None:
+            self._ran_through = epoch + MOST_UNDER_WAY - 1
+        if epoch > self._ran_through:
+            run = partial(self._staying.run, epoch - self._places.first_batch)
+            yield from self._remembered(run, run_it)
+            return
         alone = Isolation(
             Path(self._places.marks), epoch - self._places.first_batch, self._level, self._partition, 0,
             self._plan.config.execute_timeout_secs, self._shared.run_number,
         ).resumed()  # fmt: skip
         with alone.noting_errors():
-            if self._memory is not None:
-                yield from self._remembered(self._memory, partial(alone.run, run_it))
-            else:
-                yield from alone.run(run_it)
+            yield from self._remembered(alone.run, run_it)
         yield from alone.lost_rows()
 
     def _open_memory(self, epoch: int) -> None:
@@ -134,9 +151,15 @@ class ResidentLevel:
             self._memory = _Memory(Path(self._places.state), epoch, self._places.state_from)
         self._memory.begin(epoch)
 
-    def _remembered(self, memory: _Memory, run: Callable[[StateStore], Iterable[WireRow]]) -> list[WireRow]:
+    def _remembered(
+        self, run: Callable[[Run, StateStore | None], Iterable[WireRow]], level: Run
+    ) -> list[WireRow]:
+        """Run the level, and write what it remembers from now on."""
+        memory = self._memory
+        if memory is None:
+            return [*run(level, None)]
         store = GuardedStore(memory)
-        rows = [*run(with_moved_memory(store, self._places))]
+        rows = [*run(level, with_moved_memory(store, self._places))]
         store.channel.refuse_if_lost()
         return [*rows, *memory.commit(self._partition)]
 

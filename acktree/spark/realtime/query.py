@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -19,9 +19,11 @@ from acktree.spark.realtime.connections import (
     Address,
     ConnectionLostError,
     Connections,
+    Moments,
     Peer,
+    Report,
 )
-from acktree.spark.realtime.epochs import MOST_UNDER_WAY, Epochs
+from acktree.spark.realtime.epochs import MOST_UNDER_WAY, Epochs, Place
 from acktree.spark.realtime.frames import FRAME_DDL, Frame, frames_of, unpacked
 from acktree.spark.realtime.level import DRIVER, resident_level
 from acktree.spark.realtime.session import SOURCE, query_settings
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["ResidentQuery"]
 
 _BATCH: Final = "365 days"
-"""Spark's longest batch. The driver ends one before, between two epochs."""
+"""Spark's longest batch. The driver ends it much earlier, between two epochs: see drive.py."""
 _LOOK_SECS: Final = 0.1
 """How often a query that starts is asked whether it has failed."""
 _FAILURE_SECS: Final = 10
@@ -48,6 +50,9 @@ class ResidentQuery:
 
     One thread calls it. An epoch is cut by :meth:`send`, whole when :meth:`take` returns it, and over when
     :meth:`committed` is called. At most two are under way, or one where a sink writes.
+
+    Attributes:
+        moments: By level and partition when the last epoch that :meth:`take` returned ran there.
     """
 
     def __init__(
@@ -66,10 +71,11 @@ class ResidentQuery:
         whole = [(level, part) for level in range(len(plan.levels)) for part in range(plan.partitions)]
         has_sink = any(each.is_sink for each in plan.topology.components.values())
         most = 1 if has_sink else MOST_UNDER_WAY
-        self._epochs: Epochs[_Content, Buffer] = Epochs(whole, last_committed, most)
+        self._epochs: Epochs[_Content, Report] = Epochs(whole, last_committed, most)
         self._connections = Connections(plan.partitions, self._note_report)
         self._query: StreamingQuery | None = None
         self._checkpoint: Path | None = None
+        self.moments: Mapping[Place, Moments] = {}
 
     def start(self) -> None:
         """Start the query, or start it again: epochs that are not committed run again as they were cut.
@@ -108,21 +114,36 @@ class ResidentQuery:
         """Whether fewer epochs are under way than may be."""
         return self._epochs.can_cut
 
-    def take(self) -> tuple[int, list[WireRow]]:
+    def take(
+        self, has_news: Callable[[], bool] = lambda: False, secs: float | None = None
+    ) -> tuple[int, list[WireRow]] | None:
         """Wait for the oldest epoch; returns its number, and the rows for the driver.
+
+        Args:
+            has_news: Whether the caller has something else to do: then None is returned, if no epoch is
+                whole. Asked again after :meth:`wake`.
+            secs: The longest wait; then None is returned.
 
         Raises:
             ConnectionLostError: The query failed.
         """
         changed = self._connections.changed
         with changed:
-            changed.wait_for(lambda: self._epochs.whole() or self._connections.lost)
+            changed.wait_for(lambda: self._epochs.whole() or self._connections.lost or has_news(), secs)
             whole = self._epochs.whole()
         if whole is None:
+            if self._connections.lost is None:
+                return None
             raise self._failure()
         number, content, reports = whole
-        rows = [row for report in reports.values() for row in unpacked(report)]
+        self.moments = {place: report.moments for place, report in reports.items()}
+        rows = [row for report in reports.values() for row in unpacked(report.body)]
         return number, [*content.for_driver, *self._combined(rows)]
+
+    def wake(self) -> None:
+        """Let :meth:`take` ask for news. Any thread may call it."""
+        with self._connections.changed:
+            self._connections.changed.notify_all()
 
     def _combined(self, rows: list[WireRow]) -> list[WireRow]:
         """The rows with deltas added up, if the plan has combining tasks."""
@@ -141,7 +162,9 @@ class ResidentQuery:
     def run(self, rows: Iterable[WireRow]) -> list[WireRow]:
         """Run an epoch alone, and commit it."""
         self.send(rows)
-        number, for_driver = self.take()
+        found = self.take()
+        assert found is not None, "there are no news"
+        number, for_driver = found
         self.committed(number)
         return for_driver
 
@@ -205,8 +228,8 @@ class ResidentQuery:
         except ConnectionLostError:
             raise self._failure() from None
 
-    def _note_report(self, incarnation: int, peer: Peer, epoch: int, body: bytes) -> None:
-        self._epochs.reported(incarnation, (peer.level, peer.partition), epoch, body)
+    def _note_report(self, incarnation: int, peer: Peer, report: Report) -> None:
+        self._epochs.reported(incarnation, (peer.level, peer.partition), report.epoch, report)
 
     def _failure(self) -> ConnectionLostError:
         """Why the query failed, as far as Spark tells."""

@@ -12,9 +12,10 @@ import platform
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
 from acktree.config import Config
@@ -28,22 +29,27 @@ if TYPE_CHECKING:
 __all__ = [
     "partitions_of",
     "query_settings",
-    "refuse_too_few_slots",
     "refuse_unfit",
     "refuse_unsupported",
+    "refuse_without_slots",
     "start_realtime_session",
+    "take_slots",
 ]
 
 SOURCE: Final = "acktree.realtime.FrameSource"
 """The source, as Spark names its format."""
 _SHUFFLE: Final = "acktree.realtime.ClosedShuffle"
 _SOURCES: Final = Path(__file__).parent / "java" / "acktree" / "realtime"
+_WRITER: Final = "org.apache.spark.sql.execution.datasources.v2.WriteToDataSourceV2Exec"
 _JAVA: Final = 8
 """The newest Java that Janino compiles."""
 _SPARK: Final = "4.3."
 """The minor version that the Java classes and the settings are tested with."""
 
 _MANAGER: Final = "spark.shuffle.manager.incremental"
+_taking: Final = Lock()
+_taken: Final[dict[str, dict[str, int]]] = {}
+"""By application the slots of each topology that runs in it."""
 _QUERY: Final = {
     # Spark demands it, also of queries without state.
     "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
@@ -73,24 +79,55 @@ def refuse_unsupported() -> None:
         )  # fmt: skip
 
 
-def refuse_too_few_slots(session: SparkSession, levels: int, partitions: int) -> None:
-    """Check that all tasks of a resident query can run at once, in a session that closes its shuffle.
+def take_slots(session: SparkSession, name: str, levels: int, partitions: int) -> Callable[[], None]:
+    """Take the slots of a topology: all of its tasks run at once, until it ends.
+
+    Returns:
+        What gives them back.
 
     Raises:
-        ConfigError: They cannot, or the session has Spark's own shuffle manager.
+        ConfigError: There are too few, or the session has Spark's own shuffle manager.
     """
     if session.conf.get(_MANAGER, "") != _SHUFFLE:
         raise ConfigError(
             "this session's streaming shuffle is open to everybody", f"{_MANAGER} of the session",
             "let submit() make the session: the manager is made with the SparkContext",
         )  # fmt: skip
-    slots, needed = session.sparkContext.defaultParallelism, levels * partitions
-    if slots < needed:
-        raise ConfigError(
-            f"real time needs {needed} slots, for {levels} levels x {partitions} partitions, "
-            f"and this session has {slots}", f"master {session.sparkContext.master}",
-            f"use master local[{needed}] or fewer partitions. Slots mostly wait: more than cores are fine",
-        )  # fmt: skip
+    needed = levels * partitions
+    with _taking:
+        taken = _taken.setdefault(session.sparkContext.applicationId, {})
+        slots = session.sparkContext.defaultParallelism
+        if slots < needed + sum(taken.values()):
+            others = "".join(f", of which topology {other!r} has {n}" for other, n in taken.items())
+            way = "run it in a program of its own" if taken else f"use master local[{needed}]"
+            raise ConfigError(
+                f"real time needs {needed} slots, for {levels} levels x {partitions} partitions, "
+                f"and this session has {slots}{others}", f"master {session.sparkContext.master}",
+                f"{way}, or fewer partitions. Slots mostly wait: more than cores are fine",
+            )  # fmt: skip
+        taken[name] = taken.get(name, 0) + needed
+
+    def give_back() -> None:
+        with _taking:
+            taken.pop(name, None)
+
+    return give_back
+
+
+def refuse_without_slots(session: SparkSession) -> None:
+    """Check that micro-batches would have a slot beside what runs in real time: else they wait for ever.
+
+    Raises:
+        ConfigError: They would have none.
+    """
+    with _taking:
+        taken = _taken.get(session.sparkContext.applicationId, {})
+        if taken and session.sparkContext.defaultParallelism <= sum(taken.values()):
+            raise ConfigError(
+                f"all slots of this program's Spark are taken in real time, by {', '.join(map(repr, taken))}",
+                f"master {session.sparkContext.master}",
+                "run it in a program of its own, or after the other has ended",
+            )
 
 
 def refuse_unfit(topology: Topology, *, is_folder: bool) -> None:
@@ -132,17 +169,25 @@ def start_realtime_session(name: str, slots: int) -> SparkSession:
         _load_classes(jvm)
         return {
             "spark.master": f"local[{slots}]",  # no second attempt: Spark does not try these tasks again
+            "spark.dynamicAllocation.enabled": "false",  # a file of defaults may have it
             _MANAGER: _SHUFFLE,
             # mapInArrow is not on Spark's list of operators for this mode. It runs. Spark reads this setting
             # from the session after the query's start.
             "spark.sql.streaming.realTimeMode.allowlistCheck": "false",
             # Else one thread writes to a Python worker and reads from it: no row comes back while it waits.
             "spark.python.udf.pipelined.enabled": "true",
-            # The longest time in ms that the shuffle holds a row back; 50 by default.
-            "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "1",
+            # How often in ms a timer sends what the shuffle holds. Our writer sends at once what is before a
+            # marker.
+            "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "1000",
         }
 
-    return start_session(name, settings)
+    session = start_session(name, settings)
+    jvm: Any = session._jvm  # noqa: SLF001  # the logger is the JVM's
+    log4j = jvm.org.apache.logging.log4j
+    # At each end of the query it says, as an error, that a batch is aborted. Why a query failed is in its
+    # exception.
+    log4j.core.config.Configurator.setLevel(_WRITER, log4j.Level.OFF)
+    return session
 
 
 @contextmanager

@@ -6,6 +6,8 @@ The files are in ``marks/`` of the checkpoint; with a checkpoint at a URL, in a 
     <batch>.<level>.<partition>.suspects    deaths, counted by row
     <batch>.<level>.<partition>.hung        the traceback that the watchdog wrote before it ended the process
     <batch>.<level>.<partition>.raised      the attempt of the Spark task that ended with an exception
+    stays.<level>.<partition>.mark          of a task that stays: the mark, of whatever micro-batch it runs
+    stays.<level>.<partition>.hung
 
 A mark costs one write to memory for each tuple. After a process died, the next attempt reads its mark and
 counts the death against the marked row. These counts are in a second file, one for each micro-batch, level
@@ -24,6 +26,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -38,9 +41,9 @@ from acktree.topology.model import Component
 
 DEATHS: Final = 2
 """A row is left out when this many workers died while they executed it."""
-MARK: Final = struct.Struct("@6q")
+MARK: Final = struct.Struct("@7q")
 """The fields of a mark: the row, the frame's number, its number of rows, the first row's name by position,
-whether names by message follow, and the run in which a process executes the level."""
+whether names by message follow, the run in which a process executes the level, and the micro-batch."""
 NO_RUN: Final = 0
 """The run in the mark of a process that has executed its level."""
 NO_ROW: Final = -1
@@ -130,6 +133,7 @@ class MarkingMonitor(ExecutionMonitor):
         *,
         in_child: bool = False,
         run: int = NO_RUN,
+        stays: bool = False,
     ) -> None:
         """Make the file, with an empty mark.
 
@@ -139,6 +143,7 @@ class MarkingMonitor(ExecutionMonitor):
             timeout_secs: ``execute_timeout_secs`` of bolts that set none.
             in_child: Whether this is a run after a death: rows then get names by message.
             run: The run of the topology.
+            stays: Whether it is used for one micro-batch after the other: see :meth:`begin_batch`.
         """
         super().__init__()
         self._suspects = suspects
@@ -156,7 +161,17 @@ class MarkingMonitor(ExecutionMonitor):
         self._task = -1
         self.searches = in_child
         self._idle = 0, NOWHERE
-        self.watchdog = Watchdog(self._progress, self._hung_file, timeout_secs)
+        self.watchdog = Watchdog(self._progress, self._hung_file, timeout_secs, stays=stays)
+
+    def begin_batch(self, batch_id: int, run: int) -> None:
+        """From now on a death is one over this micro-batch."""
+        self._fields[0], self._fields[6] = NO_ROW, batch_id
+        self._fields[5] = run  # last: what is before it counts from then on
+
+    def end_batch(self) -> None:
+        """The level has run, or raised."""
+        finish_lines()
+        self._fields[0], self._fields[5] = NO_ROW, NO_RUN
 
     def _progress(self) -> tuple[int, int] | None:
         """The row and the frame being executed; None if nothing with a timeout is executed."""
@@ -223,7 +238,7 @@ class MarkingMonitor(ExecutionMonitor):
     def enter(self, component: Component, hook: str) -> None:
         self._fields[0] = NO_ROW
         label(component.id)
-        said = json.dumps((component.id, hook)).encode()
+        said = _said_of(component.id, hook)
         os.pwrite(self._file, said, MARK.size)
         self._fields[2] = len(said)
         self._fields[0] = HOOK
@@ -246,6 +261,7 @@ class MarkingMonitor(ExecutionMonitor):
     def close(self) -> None:
         """Close the file, and end lines that user code has begun to print."""
         finish_lines()
+        self.watchdog.close()
         self.mark = [NO_ROW]
         self._fields[5] = NO_RUN
         self._fields.release()
@@ -254,9 +270,19 @@ class MarkingMonitor(ExecutionMonitor):
         os.close(self._file)
 
 
+@lru_cache(maxsize=256)
+def _said_of(bolt: str, hook: str) -> bytes:
+    return json.dumps((bolt, hook)).encode()
+
+
 def run_of(blob: bytes) -> int:
     """The run in which a process executes the level, or died over it; NO_RUN if it has executed it."""
     return int(MARK.unpack_from(blob)[5]) if len(blob) >= MARK.size else NO_RUN
+
+
+def batch_of(blob: bytes) -> int:
+    """The micro-batch that a process that stays executes, or died over."""
+    return int(MARK.unpack_from(blob)[6])
 
 
 def marked_of(blob: bytes) -> tuple[int, Names] | None:
@@ -268,7 +294,7 @@ def marked_of(blob: bytes) -> tuple[int, Names] | None:
     """
     if len(blob) < MARK.size or not any(blob):  # the process died before it wrote the mark
         return None
-    row, _, count, first, is_named, _ = MARK.unpack_from(blob)
+    row, _, count, first, is_named, *_ = MARK.unpack_from(blob)
     if row in {NO_ROW, HOOK}:
         return None
     named = array("q", blob[MARK.size : MARK.size + 8 * count] if is_named else b"")

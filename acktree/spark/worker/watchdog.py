@@ -11,6 +11,10 @@ by default, so a late signal has no effect.
 
 Code that holds the interpreter lock stops this thread too. Then the hard kill ends the process: a timer of
 ``faulthandler``, which needs no interpreter. The thread restarts the timer whenever it sees progress.
+
+To start the thread and the timer, and to end both, takes longer than a level takes for one message. So the
+watchdog of a task that stays (real time) keeps them from run to run. When no run has begun between two looks,
+the timer is stopped and the thread sleeps until the next one.
 """
 
 from __future__ import annotations
@@ -36,6 +40,7 @@ _CALLS_USER_CODE: Final = frozenset(
         "acktree.tasks.bolts.steps",
         "acktree.tasks.hook_calls",
         "acktree.spark.worker.isolation",
+        "acktree.spark.worker.staying",
     }
 )
 """Modules of acktree that call ``execute``, parts of it or task hooks, and no other code outside acktree."""
@@ -58,7 +63,12 @@ class Watchdog:
     """
 
     def __init__(
-        self, progress: Callable[[], Moment | None], hung_file: int, timeout_secs: float | None
+        self,
+        progress: Callable[[], Moment | None],
+        hung_file: int,
+        timeout_secs: float | None,
+        *,
+        stays: bool = False,
     ) -> None:
         """Make the watchdog; it starts in :meth:`on_watch`.
 
@@ -68,7 +78,9 @@ class Watchdog:
             hung_file: The descriptor of a file. The hard kill writes a traceback to it before it ends the
                 process.
             timeout_secs: The timeout until :meth:`allow` changes it.
+            stays: Whether thread and timer stay when :meth:`on_watch` ends, until :meth:`close`.
         """
+        self._stays = stays
         self._progress, self._hung_file = progress, hung_file
         self.timeout_secs, self._bolt = timeout_secs, ""
         self._seen: Moment | None = None
@@ -76,6 +88,15 @@ class Watchdog:
         self._due: tuple[Moment, float] | None = None
         self._is_watching = False
         self._changed = threading.Event()
+        self._lock = threading.Lock()
+        """Held while the thread looks, and while a run begins and ends."""
+        self._thread: threading.Thread | None = None
+        self._is_closing = False
+        self._is_asleep = False
+        self._has_begun = False
+        """Whether a run has begun since the last look."""
+        self._armed_secs: float | None = None
+        """The timeout that the hard kill is set for; None while there is none."""
 
     def allow(self, secs: float | None, bolt: str = "") -> None:
         """Change the timeout of a row; None for no timeout.
@@ -98,31 +119,67 @@ class Watchdog:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        thread = threading.Thread(target=self._watch, name="acktree-watchdog", daemon=True)
         before = signal.signal(SIGNAL, self._interrupt)
         try:
-            self._is_watching = True
-            self._restart_hard_kill()
-            thread.start()
+            self._begin()
             yield
         finally:
-            self._is_watching = False
-            self._changed.set()
             try:
-                if thread.ident is not None:
-                    thread.join()
+                with self._lock:
+                    self._is_watching = False
+                if not self._stays:
+                    self.close()
             finally:
-                faulthandler.cancel_dump_traceback_later()
                 signal.signal(SIGNAL, signal.SIG_DFL if before is None else before)
+
+    def close(self) -> None:
+        """End the thread, and stop the timer. No run may be on watch. A second call does nothing."""
+        self._is_closing = True
+        self._changed.set()
+        thread, self._thread = self._thread, None
+        try:
+            if thread is not None and thread.ident is not None:
+                thread.join()
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+            self._armed_secs = None
+
+    def _begin(self) -> None:
+        with self._lock:
+            self._seen = self._due = None
+            self._is_watching = self._has_begun = True
+            if self._thread is None or self._is_asleep or self._armed_secs != self.timeout_secs:
+                self._restart_hard_kill()
+            if self._is_asleep:
+                self._is_asleep = False
+                self._changed.set()
+            is_first = self._thread is None
+        if is_first:
+            self._is_closing = False
+            self._thread = threading.Thread(target=self._watch, name="acktree-watchdog", daemon=True)
+            self._thread.start()
 
     def _watch(self) -> None:
         """The thread's target. It does not look at once: most levels have ended before its first look."""
         secs = self.timeout_secs
         pause = None if secs is None else secs / _LOOKS_PER_TIMEOUT
         self._changed.wait(pause)
-        while self._is_watching:
+        while not self._is_closing:
             self._changed.clear()
-            self._changed.wait(self._look())
+            with self._lock:
+                pause = self._look() if self._is_watching else self._look_between_runs()
+            self._changed.wait(pause)
+
+    def _look_between_runs(self) -> float | None:
+        """Restart the hard kill, or stop it where no run began. Returns as :meth:`_look`."""
+        secs = self.timeout_secs
+        if secs is None or not self._has_begun:
+            faulthandler.cancel_dump_traceback_later()
+            self._armed_secs, self._is_asleep = None, True
+            return None
+        self._has_begun = False
+        self._arm(secs)
+        return secs / _LOOKS_PER_TIMEOUT
 
     def _look(self) -> float | None:
         """Signal a row that exceeded its timeout. Returns the seconds until the next look, or None."""
@@ -161,8 +218,13 @@ class Watchdog:
             return
         if secs is None:
             faulthandler.cancel_dump_traceback_later()
+            self._armed_secs = None
         else:
-            faulthandler.dump_traceback_later(_HARD_KILL_FACTOR * secs + 1, exit=True, file=self._hung_file)
+            self._arm(secs)
+
+    def _arm(self, secs: float) -> None:
+        faulthandler.dump_traceback_later(_HARD_KILL_FACTOR * secs + 1, exit=True, file=self._hung_file)
+        self._armed_secs = secs
 
 
 def in_user_code(frame: FrameType | None) -> bool:

@@ -22,6 +22,7 @@ from datetime import date, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, Final
 from uuid import UUID
 
@@ -217,8 +218,22 @@ def undeclared(name: str, component: str) -> MisuseError:
 
 
 def _close(bolt: object, allowed: frozenset[str], component: str) -> None:
-    """Make assignments to attributes that are not allowed raise, by a subclass made for this object."""
+    """Make assignments to attributes that are not allowed raise, by a subclass of its class."""
+    # Replace the key-sharing dict: with one, CPython 3.11 does not cache attribute lookups of this object,
+    # which cost a tenth of the time of a small bolt.
+    bolt.__dict__ = dict(vars(bolt))
     kind: Any = type(bolt)
+    try:
+        closed, size = _known_closed(kind, allowed, component)
+    except TypeError:  # a metaclass whose classes have no hash
+        closed, size = _closed(kind, allowed, component)
+    if len(vars(closed)) != size:  # user code has set an attribute of its class: not for the next object
+        closed, _ = _closed(kind, allowed, component)
+    bolt.__class__ = closed
+
+
+def _closed(kind: Any, allowed: frozenset[str], component: str) -> tuple[Any, int]:  # noqa: ANN401  # a class of the user's
+    """The subclass, and how many attributes of its own it has."""
     assign = kind.__setattr__
 
     def refuse_rebinding(self: object, name: str, value: object) -> None:
@@ -226,8 +241,10 @@ def _close(bolt: object, allowed: frozenset[str], component: str) -> None:
             raise undeclared(name, component)
         assign(self, name, value)
 
-    # Replace the key-sharing dict: with one, CPython 3.11 does not cache attribute lookups of this object,
-    # which cost a tenth of the time of a small bolt.
-    bolt.__dict__ = dict(vars(bolt))
     body = {"__slots__": (), "__setattr__": refuse_rebinding, "__module__": kind.__module__}
-    bolt.__class__ = type(kind.__name__, (kind,), body)
+    closed = type(kind.__name__, (kind,), body)
+    return closed, len(vars(closed))
+
+
+_known_closed = lru_cache(maxsize=1024)(_closed)
+"""To make a class for each task and micro-batch takes as long as a small bolt's work."""

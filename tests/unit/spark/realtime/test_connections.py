@@ -19,19 +19,22 @@ from acktree.spark.realtime.connections import (
     SOURCE_LEVEL,
     ConnectionLostError,
     Connections,
+    Moments,
     Peer,
+    Report,
     connect,
 )
 
 READER = Peer(SOURCE_LEVEL, 0)
+MOMENTS = Moments(1, 2, 3)
 
 
 class Driver:
     """Connections with one partition, and the reports that came."""
 
     def __init__(self) -> None:
-        self.reports: list[tuple[int, Peer, int, bytes]] = []
-        self.connections = Connections(1, lambda *report: self.reports.append(report))
+        self.reports: list[tuple[int, Peer, Report]] = []
+        self.connections = Connections(1, lambda *said: self.reports.append(said))
         self.address = self.connections.begin()
 
     def await_report(self, count: int) -> None:
@@ -61,6 +64,11 @@ def hello(driver: Driver, token: str | None = None, incarnation: int | None = No
     return HELLO.pack(said.encode(), known.incarnation if incarnation is None else incarnation, *READER)
 
 
+def report(epoch: int, length: int) -> bytes:
+    """What comes before the body of a report."""
+    return REPORT.pack(epoch, length, *MOMENTS)
+
+
 @pytest.mark.parametrize("kind", ["nonsense", "another token", "an earlier start", "a part, then the end"])
 def test_a_stranger_is_closed_and_gets_no_byte(driver, kind):
     said = {
@@ -73,7 +81,7 @@ def test_a_stranger_is_closed_and_gets_no_byte(driver, kind):
         assert driver.connections.await_readers(20)
         stranger.sendall(said)
         with suppress(OSError):  # it may be closed already
-            stranger.sendall(REPORT.pack(1, 3) + b"lie" if len(said) == HELLO.size else b"")
+            stranger.sendall(report(1, 3) + b"lie" if len(said) == HELLO.size else b"")
             stranger.shutdown(socket.SHUT_WR)
         assert answer(stranger) == b""
         driver.connections.send(0, b"for the reader")
@@ -98,27 +106,28 @@ def test_a_crowd_that_says_nothing_does_not_keep_a_reader_out_for_good(driver):
 def test_reports_are_delivered_whole_and_in_order(driver):
     with connect(driver.address, Peer(2, 5)) as level:
         for epoch, body in enumerate([b"", b"x" * 3_000_000, b"last"]):
-            level.sendall(REPORT.pack(epoch, len(body)) + body)
+            level.sendall(report(epoch, len(body)) + body)
         driver.await_report(3)
-    assert [(who, epoch, len(body)) for _, who, epoch, body in driver.reports] == [
+    assert [(who, each.epoch, len(each.body)) for _, who, each in driver.reports] == [
         (Peer(2, 5), 0, 0),
         (Peer(2, 5), 1, 3_000_000),
         (Peer(2, 5), 2, 4),
     ]
+    assert [each.moments for _, _, each in driver.reports] == [MOMENTS] * 3
 
 
 def test_what_an_earlier_start_still_reports_is_dropped(driver):
     with connect(driver.address, Peer(0, 0)) as earlier:
-        earlier.sendall(REPORT.pack(0, 0))
+        earlier.sendall(report(0, 0))
         driver.await_report(1)
         address = driver.connections.begin()
         with connect(address, Peer(0, 0)) as level:
             with suppress(OSError):  # it is closed; the kernel may take the first bytes
                 for _ in range(100):
-                    earlier.sendall(REPORT.pack(1, 0))
-            level.sendall(REPORT.pack(2, 0))
+                    earlier.sendall(report(1, 0))
+            level.sendall(report(2, 0))
             driver.await_report(2)
-    assert [epoch for _, _, epoch, _ in driver.reports] == [0, 2]
+    assert [each.epoch for _, _, each in driver.reports] == [0, 2]
 
 
 def test_a_task_that_is_gone_in_mid_batch_is_noticed(driver):
@@ -133,7 +142,7 @@ def test_a_task_that_is_gone_in_mid_batch_is_noticed(driver):
 
 def test_a_batch_ends_when_its_tasks_have_closed_their_connections(driver):
     reader, level = connect(driver.address, READER), connect(driver.address, Peer(0, 0))
-    level.sendall(REPORT.pack(0, 0))
+    level.sendall(report(0, 0))
     driver.await_report(1)
     assert driver.connections.await_readers(20)
     ending = Thread(target=driver.connections.end_batch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from itertools import count
 from pathlib import Path
@@ -28,6 +29,9 @@ from tests.spark.realtime_driver import Cluster, await_verdicts, line_of, settle
 from tests.unit.spark.realtime.resident import ThreadedQuery
 
 CONFIG = Config(partitions=2, real_time=True, message_timeout_secs=600)
+
+
+_made = count()
 
 
 class ThreadedRun:
@@ -60,7 +64,12 @@ class ThreadedRun:
 
 def session(slots: int = 32, shuffle: str = "acktree.realtime.ClosedShuffle") -> SimpleNamespace:
     """What ``submit`` asks a session for."""
-    context = SimpleNamespace(master=f"local[{slots}]", defaultParallelism=slots, environment={})
+    context = SimpleNamespace(
+        master=f"local[{slots}]",
+        defaultParallelism=slots,
+        environment={},
+        applicationId=f"local-{next(_made)}",
+    )
     settings = {"spark.shuffle.manager.incremental": shuffle}
     return SimpleNamespace(sparkContext=context, conf=SimpleNamespace(get=settings.get))
 
@@ -162,9 +171,9 @@ def test_a_query_that_fails_over_and_over_ends_the_run_with_its_reason(run, monk
     query = run.queries[0]
     take = query.take
 
-    def dying() -> object:
+    def dying(*given: object) -> object:
         query._query.die()
-        return take()
+        return take(*given)
 
     monkeypatch.setattr(query, "take", dying)
     lines.feed(["once more"], message_id=99)
@@ -198,15 +207,53 @@ def test_an_epoch_that_was_logged_and_not_committed_runs_again_as_it_was(run, mo
     assert run.logged["offsets"][-1] == run.logged["commits"][-1]
 
 
+def test_a_batch_of_sparks_ends_between_two_epochs_and_loses_nothing(run, monkeypatch, caplog):
+    """With a batch that is over at once, one ends after each epoch: memory is loaded anew each time."""
+    ended = []
+    end = ThreadedQuery.end_batch
+    monkeypatch.setattr(ThreadedQuery, "end_batch", lambda self: (ended.append(self.under_way), end(self)))
+    monkeypatch.setattr(drive, "BATCH_SECS", 0.05)
+    caplog.set_level(logging.INFO, "acktree")
+    running, lines = run.submit()
+    with running:
+        for first in range(0, 30, 5):
+            feed(running, lines, range(first, first + 5))
+    assert settled(lines) == list(range(30))
+    model = Cluster()
+    model.feed(range(30), together=True)
+    assert sorted(moons(lines)) == sorted(moons(model.lines))
+    assert ended
+    assert set(ended) == {0}, "no epoch is under way then"
+    assert "a batch of Spark's ended between two epochs" in caplog.text
+
+
+def test_an_epoch_tells_where_its_time_went(run, caplog):
+    caplog.set_level(logging.DEBUG, "acktree.epochs")
+    running, lines = run.submit()
+    with running:
+        feed(running, lines, range(5))
+    epochs = [record.times for record in caplog.records if record.name == "acktree.epochs"]
+    assert epochs
+    number, phases = running._supervisor._query.last_phases()
+    assert (number >= len(epochs) - 1, {*phases}) == (True, {"queryPlanning", "addBatch", "commitOffsets"})
+    for times in epochs:
+        assert times.begun <= times.sent <= times.whole <= times.judged <= times.committed
+        assert sorted(times.levels) == [(level, part) for level in range(3) for part in range(2)]
+        for moments in times.levels.values():
+            assert times.begun <= moments.arrived <= moments.whole <= moments.ran <= times.whole
+
+
 def test_exactly_once_bolts_and_sinks_count_each_message_once_though_the_query_fails_again_and_again(
     run, monkeypatch
 ):
     """A sink's mark names the last epoch that it wrote, so one epoch is under way."""
     take, under_way, taken = ThreadedQuery.take, set(), count(1)
 
-    def dying(self: ThreadedQuery) -> tuple[int, list[WireRow]]:
+    def dying(self: ThreadedQuery, *given: object) -> tuple[int, list[WireRow]] | None:
+        found = take(self, *given)
+        if found is None:
+            return None
         under_way.add(self.under_way)
-        found = take(self)
         if next(taken) % 4 == 0:  # its tasks have run, and run again
             self._query.die()
             raise ConnectionLostError("a worker died")
@@ -237,6 +284,28 @@ def test_rows_of_a_dataframe_are_refused():
     with pytest.raises(ConfigError, match="'orders'") as refusal:
         refuse_unfit(SimpleNamespace(spouts=[spout]), is_folder=True)
     assert "leave real_time out" in str(refusal.value)
+
+
+def test_two_topologies_do_not_share_slots(run, monkeypatch):
+    """A second one would never begin, and a query of micro-batches would wait for ever."""
+    one = session(slots=6)
+    monkeypatch.setattr(submitting, "_session", lambda *_, **__: (one, lambda: None))
+    running, lines = run.submit()
+    with running:
+        feed(running, lines, range(3))
+        topology, _ = word_count()
+        other = run.checkpoint.parent / "other"
+        taken = f"needs 6 slots, .* has 6, of which topology {topology.name!r} has 6"
+        with pytest.raises(ConfigError, match=taken) as refusal:
+            submit_topology(topology, checkpoint=other, config=CONFIG)
+        assert "a program of its own" in str(refusal.value)
+        with pytest.raises(ConfigError, match="are taken in real time") as refusal:
+            submit_topology(topology, checkpoint=other, config=Config(partitions=2))
+        assert "a program of its own" in str(refusal.value)
+    running, lines = run.submit()
+    with running:
+        feed(running, lines, range(3, 6))
+    assert settled(lines) == [3, 4, 5], "they are given back"
 
 
 @pytest.mark.parametrize(

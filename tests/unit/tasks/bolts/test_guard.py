@@ -399,3 +399,16 @@ def test_a_bolt_with_a_setattr_of_its_own_keeps_it():
     Guard(bolt, ("mine",), "b")
     bolt.mine = 1
     assert bolt.mine == ("set", 1)
+
+
+def test_objects_of_a_class_are_closed_by_one_class_and_what_is_set_there_is_not_for_the_next():
+    class Plain:
+        pass
+
+    one, other, third = Plain(), Plain(), Plain()
+    for each in (one, other):
+        Guard(each, (), "bolt")
+    assert type(one) is type(other) is not Plain
+    type(one).seen = 1
+    Guard(third, (), "bolt")
+    assert not hasattr(third, "seen")

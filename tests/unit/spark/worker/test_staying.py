@@ -1,0 +1,143 @@
+"""A task that stays: one mark and one watchdog for many micro-batches, and what the next task finds."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from acktree.core.tracking.verdicts import FailureCause
+from acktree.errors import ExecuteTimeoutError
+from acktree.spark.worker.isolation import Isolation
+from acktree.spark.worker.staying import StayingMonitor
+from acktree.spark.worker.watchdog import Watchdog
+from tests.unit.spark.worker.test_isolation import (
+    NAMES,
+    Level,
+    exits,
+    holds_the_interpreter,
+    said,
+    sleeps,
+)
+
+RUN = 5
+DONE = dict.fromkeys(NAMES, "done")
+
+
+def staying(folder: Path, timeout_secs: float | None = None, run: int = RUN) -> StayingMonitor:
+    return StayingMonitor(folder, 1, 0, timeout_secs, run)
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[StayingMonitor]:
+    made = staying(tmp_path, 0.4)
+    yield made
+    made.close()
+
+
+def died_over(folder: Path, batch_id: int, level: Level, timeout_secs: float | None = None) -> int:
+    """A task runs two micro-batches, and the next with this level; how its process ended."""
+    child = os.fork()
+    if child == 0:
+        try:
+            mine = staying(folder, timeout_secs)
+            for before in (batch_id - 2, batch_id - 1):
+                mine.run(before, Level({}))
+            mine.run(batch_id, level)
+        finally:
+            os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def in_the_next_task(folder: Path, batch_id: int, level: Level) -> dict[int, str]:
+    """The same micro-batch in a task of the next start."""
+    staying(folder)
+    return said(Isolation(folder, batch_id, 1, 0, 0, None, RUN).resumed().run(level))
+
+
+@pytest.mark.parametrize(
+    ("deed", "cause"),
+    [(exits, FailureCause.KILLED_WORKER), (holds_the_interpreter, FailureCause.HUNG)],
+)
+def test_a_message_that_ends_its_process_is_found_by_the_next_task(tmp_path, deed, cause) -> None:
+    level = Level({103: deed})
+    code = died_over(tmp_path, 9, level, 0.2)
+    assert code
+    found = in_the_next_task(tmp_path, 9, Level({103: exits}))
+    assert found.pop(103).startswith(cause if deed is exits else FailureCause.KILLED_WORKER)
+    assert set(found.values()) == {"done"}
+    assert not [file for file in tmp_path.iterdir() if file.name.startswith("stays.")]
+
+
+def test_a_death_between_two_micro_batches_suspects_nobody(tmp_path) -> None:
+    assert died_over(tmp_path, 9, Level({})) == 0  # it ends without closing anything
+    staying(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_death_of_another_run_suspects_nobody(tmp_path) -> None:
+    assert died_over(tmp_path, 9, Level({103: exits}))
+    staying(tmp_path, run=RUN + 1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_makes_no_thread_and_no_file_after_the_first(tmp_path, here) -> None:
+    assert said(here.run(1, Level({}))) == DONE
+    threads, files = set(threading.enumerate()), {file: file.stat().st_ino for file in tmp_path.iterdir()}
+    for batch_id in range(2, 20):
+        assert said(here.run(batch_id, Level({}))) == DONE
+        assert set(threading.enumerate()) == threads
+        assert {file: file.stat().st_ino for file in tmp_path.iterdir()} == files
+    here.close()
+    assert not [thread for thread in threading.enumerate() if thread.name == "acktree-watchdog"]
+
+
+def test_code_that_waits_is_interrupted_in_whichever_micro_batch(here) -> None:
+    for batch_id in (1, 2):
+        assert said(here.run(batch_id, Level({}))) == DONE
+        found = said(here.run(batch_id, Level({104: sleeps})))
+        assert found.pop(104) == "execute took longer than execute_timeout_secs=0.4"
+        assert set(found.values()) == {"done"}
+
+
+def test_a_signal_that_comes_too_late_raises_nothing(here) -> None:
+    here.run(1, Level({}))
+    os.kill(os.getpid(), signal.SIGURG)
+    assert said(here.run(2, Level({}))) == DONE
+
+
+def test_a_watchdog_without_runs_sleeps_and_wakes_with_the_next(tmp_path) -> None:
+    """While it sleeps the hard kill is off: a process that rests is not ended."""
+    progress: list[tuple[int, int] | None] = [None]
+    with (tmp_path / "hung").open("wb") as hung:
+        dog = Watchdog(lambda: progress[0], hung.fileno(), 0.1, stays=True)
+        for _ in range(2):
+            with dog.on_watch():
+                pass
+            while not dog._is_asleep:
+                time.sleep(0.01)
+            assert dog._armed_secs is None
+            with pytest.raises(ExecuteTimeoutError):
+                wait_on_watch(dog, progress)
+            progress[0] = None
+        dog.close()
+    assert (tmp_path / "hung").read_bytes() == b""
+
+
+def wait_on_watch(dog: Watchdog, progress: list[tuple[int, int] | None]) -> None:
+    """A run whose row waits."""
+    with dog.on_watch():
+        assert dog._armed_secs == 0.1
+        progress[0] = (0, 1)
+        bolt_that_waits()
+
+
+def bolt_that_waits() -> None:
+    """As the engine calls a bolt: user code, called by a module that calls user code."""
+    scope = {"__name__": "acktree.tasks.bolts.kinds", "wait": lambda: time.sleep(60)}
+    exec("def call():\n    wait()\ncall()", scope)
