@@ -15,7 +15,7 @@ Rules of this file
 4. While the memory is empty or of an earlier run, an object that is there belongs to another run, or to a
    micro-batch that was not committed: a new one is made. A run has the name of the bolt that was loaded for it.
 5. What a component emits in ``initialize`` is emitted once for a task: not by the objects made later.
-6. What raises before the first tuple fails all tuples of the task in the micro-batch, and is reported once.
+6. What raises before the first tuple fails all tuples of the task in the micro-batch. It is logged at the first one.
 
 A spout lives in the driver for the whole run, so nothing of it is saved.
 """
@@ -47,6 +47,7 @@ from acktree import (
     TaskContext,
     Tuple,
 )
+from acktree.logs import logger
 from acktree.multilang.hosts import BoltHost, SpoutHost
 from acktree.multilang.protocol import State
 from acktree.pystorm import bolt as bolts
@@ -54,6 +55,7 @@ from acktree.pystorm import spout as spouts
 from acktree.pystorm.attributes import CONTAINERS, Attributes
 from acktree.pystorm.component import Component
 from acktree.pystorm.serializers.serializer import Serializer
+from acktree.texts import error_text
 
 __all__ = ["HostedBolt", "HostedSpout", "Program"]
 
@@ -256,7 +258,10 @@ class HostedBolt(Bolt):
             return self._begin_once()
         except Exception as error:
             self._error, self._raised_at = error, error.__traceback__
-            self._begun[2].report_error(error)
+            context = self._begun[1]
+            log = logger(f"pystorm.component.{context.component_id}")
+            about = "component %r, task %d cannot begin, so its tuples fail: %s"
+            log.error(about, context.component_id, context.task_id, error_text(error), exc_info=error)  # noqa: G201  # it names it
             raise
 
     def _begin_once(self) -> BoltHost:
