@@ -159,7 +159,7 @@ class Attributes:
     def _is_restored(self, name: str, value: object, before: Mapping[str, bytes | str]) -> bool:
         """Whether an attribute is taken from the checkpoint at a restart, rather than from ``initialize``."""
         was, now, have = before.get(name), self._own.get(name), vars(self._component)
-        if was is None or was == now:
+        if was is None:
             return True
         try:
             pickled = _pickled(value)

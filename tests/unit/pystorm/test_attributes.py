@@ -205,6 +205,16 @@ def test_a_first_micro_batch_that_is_not_committed_runs_again_from_what_initiali
     assert run.batch("a").attributes["total"] == 11
 
 
+def test_a_process_that_has_an_object_of_an_earlier_run_makes_a_new_one():
+    checkpoint = Checkpoint()
+    checkpoint.run(Stepping).batch()
+    process = dict(contexts._cached)
+    run = checkpoint.run(Stepping, {"step": 5}).batch()
+    contexts._cached.clear()
+    contexts._cached.update(process)
+    assert run.batch().attributes["storm_conf"]["step"] == 5
+
+
 def test_two_attributes_that_share_an_object_share_it_after_a_restart():
     class Sharing(Bolt):
         outputs = ["word"]
@@ -289,13 +299,12 @@ def test_an_object_whose_equality_leaves_something_out_counts_as_changed():
     made = attributes.made
     owner.counted.n = 5
     data, _ = attributes.data()
-    owner.counted = Named("a")
+    owner.counted = Named("b")
     other = Attributes(owner, None)
-    owner.counted.unit = "m"
     other.note_made(is_first=True)
     Owner.logger = Recorded()
     other.restore(data, made, is_restart=True)
-    assert owner.counted.n == 5
+    assert (owner.counted.name, owner.counted.n) == ("a", 5)
 
 
 class Recorded:
