@@ -81,7 +81,11 @@ def _loaded(
     name, file = project.topology_file(config, name)
     environment, settings = project.environment_of(config, env_name)
     kind = project.topology_in(file)
-    return build.build(kind, name, resolve_options(options, settings, kind, name), environment, {})
+    loaded = build.build(kind, name, resolve_options(options, settings, kind, name), environment, {})
+    given = project.options_of(options, settings, kind, name)  # without what streamparse adds to each
+    for key in loaded.ignored.keys() & given.keys():
+        _say(f"setting {key} has no effect: {loaded.ignored[key]}")
+    return loaded
 
 
 def _run_local(loaded: LoadedTopology, secs: int) -> None:
