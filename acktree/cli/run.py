@@ -19,7 +19,15 @@ from typing import Any, Final
 from acktree.checkpoint.location import location_of
 from acktree.cli.answers import DONE, FAILED, Answer, Commands, NewLettersError, new_command
 from acktree.cli.checks import component_checks, data_of, line_of
-from acktree.cli.targets import add_target, config_of, load_target, loaded_target, options_of, parsed, with_those_of_files
+from acktree.cli.targets import (
+    add_target,
+    config_of,
+    load_target,
+    loaded_target,
+    options_of,
+    parsed,
+    with_those_of_files,
+)
 from acktree.config import Config
 from acktree.driver.handle import SubmittedTopology
 from acktree.errors import AcktreeError, ConfigError, MisuseError

@@ -81,7 +81,7 @@ class Attributes:
         for name in self._names():
             try:
                 pickled = _pickled(have[name])
-            except Exception as error:  # noqa: BLE001  # user code runs in here
+            except Exception as error:
                 self._leave_out(name, error, warns=is_first)
                 if self._only is not None:
                     raise self._refused(name, error) from error
@@ -150,7 +150,7 @@ class Attributes:
             name = self._component.component_name
             raise CheckpointError(
                 f"what the attributes of component {name!r} were cannot be read: {error_text(error)}",
-                f"component {name!r}, task {self._component.task_id}: a class that was renamed, moved or changed",
+                f"component {name!r}, task {self._component.task_id}: a class was renamed, moved or changed",
                 "let the old name lead to the new class (Old = New, in the old module), or give up what the "
                 f"component remembers: acktree reset-state CHECKPOINT --component {name}",
             ) from error
@@ -168,8 +168,10 @@ class Attributes:
         if _is_like(was, _noted(pickled)):
             return now is not None and _is_like(was, now)  # as it was: sharing between attributes is kept
         if name in have and not (now is not None and _is_like(was, now)):
-            said = f"is {short_repr(value)} from the checkpoint, initialize now makes {short_repr(have[name])}"
-            self._component.logger.warning("%s.%s %s", self._component.component_name, name, said)
+            self._component.logger.warning(
+                "%s.%s is %s from the checkpoint, initialize now makes %s",
+                self._component.component_name, name, short_repr(value), short_repr(have[name]),
+            )  # fmt: skip
         return True
 
     def _leave_out(self, name: str, error: Exception, *, warns: bool) -> None:
@@ -181,8 +183,8 @@ class Attributes:
             )
         if warns and _may_be_data(vars(self._component)[name]):
             self.warn(
-                name, f"is not saved, for it cannot be pickled ({error_text(error)}). So each process that the "
-                f"task passes through has its own, and after a restart it is new. {_WAY_OUT}",
+                name, f"is not saved, for it cannot be pickled ({error_text(error)}). So each process that "
+                f"the task passes through has its own, and after a restart it is new. {_WAY_OUT}",
             )  # fmt: skip
 
     def _refused(self, name: str, error: Exception | None = None) -> MisuseError:

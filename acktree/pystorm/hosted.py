@@ -13,9 +13,9 @@ Rules of this file
    version of the memory (another process had the task, or the micro-batch runs again), the saved data replace
    its own; opaque attributes stay as they are in this process.
 4. While the memory is empty or of an earlier run, an object that is there belongs to another run, or to a
-   micro-batch that was not committed: a new one is made. A run has the name of the bolt that was loaded for it.
+   micro-batch that was not committed: a new one is made. A run is known by a name that its bolt has.
 5. What a component emits in ``initialize`` is emitted once for a task: not by the objects made later.
-6. What raises before the first tuple fails all tuples of the task in the micro-batch. It is logged at the first one.
+6. What raises before the first tuple fails all tuples of the task in the micro-batch. It is logged once.
 
 A spout lives in the driver for the whole run, so nothing of it is saved.
 """
@@ -61,6 +61,7 @@ __all__ = ["HostedBolt", "HostedSpout", "Program"]
 
 _OF_CLASS: Final = frozenset({"outputs", "config", "par", "remembers", "_current_tups"})
 """Attributes of classes that are read once, and those of the engine."""
+
 
 class Calls(Serializer):
     """The messages of one hosted component: function calls."""
@@ -260,8 +261,11 @@ class HostedBolt(Bolt):
             self._error, self._raised_at = error, error.__traceback__
             context = self._begun[1]
             log = logger(f"pystorm.component.{context.component_id}")
-            about = "component %r, task %d cannot begin, so its tuples fail: %s"
-            log.error(about, context.component_id, context.task_id, error_text(error), exc_info=error)  # noqa: G201  # it names it
+            why = error_text(error)
+            log.exception(
+                "component %r, task %d cannot begin, so its tuples fail: %s",
+                context.component_id, context.task_id, why,
+            )  # fmt: skip
             raise
 
     def _begin_once(self) -> BoltHost:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from argparse import Namespace
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -33,14 +34,10 @@ def topology_here(args: Namespace) -> str:
     Its checkpoint where one is below this folder, or is that of the environment: other projects may have
     topologies with the same name. Else its name.
     """
-    name, checkpoint = args.name, None
-    try:
-        config = project.read_config()
-        checkpoint = project.environment_of(config, args.environment)[1].get("checkpoint")
-    except ConfigError:
-        if not name:
-            raise
-    name = str(name or project.topology_file(config, None)[0])
+    name = str(args.name or project.topology_file(project.read_config(), None)[0])
+    checkpoint = None
+    with suppress(ConfigError):  # there is no config.json, or no environment is named
+        checkpoint = project.environment_of(project.read_config(), args.environment)[1].get("checkpoint")
     command = [sys.executable, "-m", "acktree", "list", "--json"]
     done = subprocess.run(command, check=False, stdout=subprocess.PIPE)  # noqa: S603  # our own command
     if done.returncode:

@@ -242,13 +242,13 @@ from streamparse import Bolt, Spout
 
 class Words(Spout):
     outputs = ["word"]
+    def initialize(self, conf, context):
+        self.logger.info("begins")
     def next_tuple(self):
         self.emit(["a"], tup_id=1)
 
 class Slow(Bolt):
     outputs = ["word"]
-    def initialize(self, conf, context):
-        self.logger.info("begins")
     def process(self, tup):
         try:
             while True:
@@ -260,6 +260,7 @@ class Broken(Slow):
     def initialize(self, conf, context):
         raise NameError("Conter")
 """
+PENDING = "topology.max.spout.pending"
 TOPOLOGY = """
 from streamparse import Topology
 from parts import Broken, Slow, Words
@@ -275,15 +276,14 @@ def test_the_time_ends_a_round_that_runs_and_lines_of_components_are_shown(tmp_p
     done = python(folder, "-m", "acktree", "sparse", "run", "--local", "-t", "1")
     assert done.returncode == 0, done.stderr
     assert "stopped after 1 s, within a round" in done.stderr
-    assert "INFO pystorm.component.count" in done.stderr
+    assert "INFO pystorm.component.words" in done.stderr
     assert "begins" in done.stderr
     assert "words" in done.stdout
 
 
 def test_an_initialize_that_raises_is_named_by_a_line_and_no_time_is_of_1970(tmp_path):
     folder = project_of(tmp_path, PARTS, TOPOLOGY.replace("BOLT", "Broken"))
-    run = "import sys; sys.argv[1:] = ['sparse', 'run', '--local', '-t', '1', '-o', 'topology.max.spout.pending=9']"
-    done = python(folder, "-c", f"{run}; from acktree.cli.main import main; main()")
+    done = python(folder, "-m", "acktree", "sparse", "run", "--local", "-t", "4", "-o", f"{PENDING}=9")
     assert "component 'count', task 1 cannot begin, so its tuples fail: NameError: Conter" in done.stderr
     assert "error component=count" in done.stdout
     assert "1970" not in done.stdout + done.stderr
@@ -311,7 +311,8 @@ def test_kill_and_stats_mean_the_topology_of_this_folder(tmp_path):
         place = folder / "cp"
         place.mkdir()
         (place / "acktree.json").write_text("{}")
-        entry = Entry("own", f"own-1-{number}", str(place), str(folder / "socket"), 1, socket.gethostname(), 1)
+        name, host = f"own-1-{number}", socket.gethostname()
+        entry = Entry("own", name, str(place), str(folder / "socket"), 1, host, 1)
         make_private_folder(home / "acktree")
         for file in (place / POINTER, home / "acktree" / f"{key_of(str(place))}.json"):
             write_entry(entry, file, disk)
