@@ -19,7 +19,15 @@ from typing import Any, Final
 from acktree.checkpoint.location import location_of
 from acktree.cli.answers import DONE, FAILED, Answer, Commands, NewLettersError, new_command
 from acktree.cli.checks import component_checks, data_of, line_of
-from acktree.cli.targets import add_target, config_of, load_target, options_of, parsed, with_those_of_files
+from acktree.cli.targets import (
+    add_target,
+    config_of,
+    load_target,
+    loaded_target,
+    options_of,
+    parsed,
+    with_those_of_files,
+)
 from acktree.config import Config
 from acktree.core.stats.statistics import Stats
 from acktree.driver.handle import SubmittedTopology
@@ -74,14 +82,20 @@ def add_commands(
 
 def dry_run(given: Namespace) -> Answer:
     """The description of a topology, which is validated and not started, and what its components need."""
-    config, topology = load_target(given)
+    config, topology, loaded = loaded_target(given)
     described = topology.describe(config.partitions or 2)
     checks = [*component_checks(topology, config, may_be_away=True)]
+    data, said = {**described.data, "checks": [data_of(check) for check in checks]}, [*map(line_of, checks)]
     is_ok = all(check.is_ok for check in checks)
-    said = "valid; nothing was started" if is_ok else "it cannot work as it is; nothing was started"
+    if loaded is not None:
+        data |= {"ignored": dict(loaded.ignored), "unset": list(loaded.unset)}
+        said += [f"{setting} has no effect: {reason}" for setting, reason in loaded.ignored.items()]
+        said += [f"{placeholder} has no value" for placeholder in loaded.unset]
+        is_ok = is_ok and not loaded.unset
+    said.append("valid; nothing was started" if is_ok else "it cannot work as it is; nothing was started")
     return Answer(
-        {**described.data, "checks": [data_of(check) for check in checks]},
-        "\n".join([str(described), *map(line_of, checks), said]),
+        data,
+        "\n".join([str(described), *said]),
         DONE if is_ok else FAILED,
     )
 

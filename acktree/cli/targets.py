@@ -37,6 +37,7 @@ __all__ = [
     "function_at",
     "in_module",
     "load_target",
+    "loaded_target",
     "options_of",
     "parsed",
     "with_those_of_files",
@@ -86,7 +87,13 @@ def options_of(given: Namespace) -> list[str]:
 
 
 def load_target(given: Namespace) -> tuple[Config, Topology]:
-    """What a command is to run: a topology with its settings.
+    """What a command is to run: a topology with its settings. See :func:`loaded_target`."""
+    config, topology, _ = loaded_target(given)
+    return config, topology
+
+
+def loaded_target(given: Namespace) -> tuple[Config, Topology, LoadedTopology | None]:
+    """What a command is to run, and how it was read if it is a file of streamparse or Flux.
 
     Raises:
         ConfigError: There is no such target, or it is no topology.
@@ -101,8 +108,8 @@ def load_target(given: Namespace) -> tuple[Config, Topology]:
         loaded = _from_streamparse(given)
     else:
         config, topology = in_module(given.target)
-        return config_of(settings, config), topology
-    return config_of(settings, loaded.config), loaded.topology
+        return config_of(settings, config), topology, None
+    return config_of(settings, loaded.config), loaded.topology, loaded
 
 
 def _from_streamparse(given: Namespace) -> LoadedTopology:

@@ -41,10 +41,12 @@ class Objects:
     Attributes:
         classes: The Python class, or its name, for names of Java classes.
         by_id: What was made so far: references lead upwards.
+        places: Where each component is defined, in the file or in those that it includes.
     """
 
     classes: Mapping[str, object]
     by_id: dict[str, object] = field(default_factory=dict)
+    places: Mapping[str, Place] = field(default_factory=dict)
 
     def make(self, bean: Bean) -> Any:  # noqa: ANN401  # of any class
         """Make an object: its constructor or factory, then its properties, then its methods."""
@@ -92,9 +94,21 @@ class Objects:
     def _referred(self, node: Node) -> object:
         name = node.text("ref")
         if name not in self.by_id:
+            if name in self.places:
+                raise self._not_yet_made(name, node.place)
             fix = f"of what is defined above this line, {nearest(name, self.by_id)}"
             raise node.place.mistake(f"there is no component {name!r}", fix)
         return self.by_id[name]
+
+    def _not_yet_made(self, name: str, place: Place) -> FluxError:
+        its = self.places[name]
+        if its.file == place.file:
+            return place.mistake(f"component {name!r} is defined below, in line {its.line}", "move it up")
+        return place.mistake(
+            f"component {name!r} is of an included file, {its}, and those come after the file's own",
+            f"move what refers to it to {its.file}, below it, or define {name!r} in this file, above; "
+            "spouts and bolts may refer to it",
+        )
 
     def _constructed(self, found: Any, bean: Bean) -> Any:  # noqa: ANN401
         arguments, place = bean.entries.get("constructorArgs"), bean.place

@@ -11,7 +11,7 @@ Source: Storm's ``FluxParser`` and ``TopologyDef``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -66,6 +66,8 @@ class Definition:
     beans: dict[str, dict[str, Bean]] = field(default_factory=lambda: {kind: {} for kind in _KINDS})
     streams: list[Node] = field(default_factory=list)
     source: Bean | None = None
+    unset: list[tuple[Place, str]] = field(default_factory=list)
+    """Placeholders without a value that are a whole text."""
 
     def include(self, other: Definition, *, override: bool) -> None:
         """Add the parts of an included file. Of two with the same name the first counts, or the other."""
@@ -79,6 +81,7 @@ class Definition:
         ]:
             _add(mine, others, thing, override=override)  # type: ignore[arg-type]  # of the same kind each
         self.streams += other.streams
+        self.unset += other.unset
         self.source = self.source or other.source
 
 
@@ -139,6 +142,7 @@ class Reading:
         root = read_yaml(source, str(path))
         entries = root.entries("the file", _TOP)
         definition = Definition(root.place, name=entries.get("name"))
+        definition.unset = [*_whole(root, {placeholder for placeholder, _ in source.missing})]
         nothing = Node(root.place, None)
         definition.config = entries.get("config", nothing).entries("config")
         definition.streams = entries.get("streams", nothing).items("streams")
@@ -168,6 +172,15 @@ def _add_bean(
         )
     ids[name] = entries.get("id", node).place
     beans[name] = bean(node, f"the {word} {name!r}", known)
+
+
+def _whole(node: Node, placeholders: Collection[str]) -> Iterator[tuple[Place, str]]:
+    """The values that are one of these placeholders and nothing else."""
+    if isinstance(node.value, (dict, list)):
+        for each in node.value.values() if isinstance(node.value, dict) else node.value:
+            yield from _whole(each, placeholders)
+    elif node.value in placeholders:
+        yield node.place, node.value
 
 
 def _file_of(include: Mapping[str, Node], node: Node, including: Path) -> Path:

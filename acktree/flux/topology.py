@@ -9,6 +9,7 @@ import inspect
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any, Final
 
@@ -66,7 +67,8 @@ def load(
     else:
         values = properties_in(read_text(Path(properties), Place(str(properties), 1)))
     definition = Reading(values, os.environ if environment else None).read(Path(path))
-    return _Assembly(definition, Objects(dict(classes or {}))).loaded()
+    places = {name: each.place for name, each in definition.beans["components"].items()}
+    return _Assembly(definition, Objects(dict(classes or {}), places=places)).loaded()
 
 
 @dataclass(slots=True)
@@ -78,7 +80,11 @@ class _Assembly:
     ignored: dict[str, str] = field(default_factory=dict)
 
     def loaded(self) -> LoadedTopology:
-        config, self.ignored = self._config(self.definition.config)
+        config, ignored = self._config(self.definition.config)
+        self.ignored |= ignored
+        for key in ignored:
+            if ignored[key] == _OF_USER:
+                self._ignore(key, _OF_USER)
         if self.definition.source is not None:
             topology = self._of_source(self.definition.source, config)
         else:
@@ -89,7 +95,8 @@ class _Assembly:
         if hooks:
             first = next(iter(self.definition.beans["workerHooks"].values()))
             config = _or_mistake(first.place, lambda: replace(config, worker_hooks=tuple(hooks)))
-        return LoadedTopology(topology.name, topology, config, self.ignored)
+        unset = tuple(f"{place}: {text}" for place, text in self.definition.unset)
+        return LoadedTopology(topology.name, topology, config, self.ignored, unset)
 
     def _built(self) -> Topology:
         definition = self.definition
@@ -150,13 +157,12 @@ class _Assembly:
         for key, node in nodes.items():
             _or_mistake(node.place, lambda key=key: config_of({key: settings[key]}))  # type: ignore[misc]
         config, ignored = config_of(settings)
-        for key in settings.keys() - config.to_mapping().keys() - ignored.keys():
-            ignored[key] = _OF_USER
-        return config, ignored
+        of_user = settings.keys() - config.to_mapping().keys() - ignored.keys()
+        return config, ignored | {key: _OF_USER for key in settings if key in of_user}
 
     def _ignore(self, setting: str, reason: str) -> None:
         self.ignored[setting] = reason
-        log.info("%s has no effect: %s", setting, reason)
+        log.log(WARNING if reason == _OF_USER else INFO, "%s has no effect: %s", setting, reason)
 
     def _add_stream(self, node: Node, bolts: Mapping[str, BoltDeclarer]) -> None:
         entries = node.entries("a stream", ("name", "from", "to", "grouping"))

@@ -75,7 +75,9 @@ class _Host:
         elif emit.stream == "default":  # Storm's worker would die; programs with `outputs = []` do it
             self._warn_once("emits on its default stream, which it does not declare: its tuples are dropped")
         else:
-            raise self._misuse(f"emitted on stream {emit.stream!r}, which it does not declare")
+            what = f"emitted on stream {emit.stream!r}, which it does not declare"
+            fix = f'declare Stream(fields=[...], name="{emit.stream}") in its outputs'
+            raise self._misuse(what, f"{fix}; of a ShellBolt outputs={{{emit.stream!r}: [...]}}")
         if emit.wants_tasks:
             self._deliver(tasks_of(self._setting, emit.stream))
 

@@ -47,12 +47,14 @@ class LoadedTopology:
         topology: The topology.
         config: Its settings.
         ignored: Settings that have no effect, with the reason.
+        unset: Placeholders of a Flux file that have no value and are a whole text, each with its line.
     """
 
     name: str
     topology: Topology
     config: Config
     ignored: Mapping[str, str]
+    unset: tuple[str, ...] = ()
 
     def describe(self) -> Description:
         """Its components, streams and levels."""

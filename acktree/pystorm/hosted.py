@@ -7,13 +7,15 @@ Rules of this file
 ------------------
 1. In each process there is one component object for a task. It is made, set up and initialized at the first
    tuple or tick there.
-2. After the last tuple of a micro-batch all attributes that can be pickled are saved, in one pickle: what two
-   attributes share they share afterwards. The others are *opaque*: they stay with the object.
+2. After the last tuple of a micro-batch all attributes that are data (:mod:`acktree.pystorm.attributes`) are
+   saved, in one pickle: what two attributes share they share afterwards.
 3. What is saved has a version, drawn at random, which the object notes. If the object does not have the
    version of the memory (another process had the task, or the micro-batch runs again), the saved data replace
    its own; opaque attributes stay as they are in this process.
-4. While the memory is empty, an object that is there belongs to another run: a new one is made.
+4. While the memory is empty or of an earlier run, an object that is there belongs to another run, or to a
+   micro-batch that was not committed: a new one is made. A run is known by a name that its bolt has.
 5. What a component emits in ``initialize`` is emitted once for a task: not by the objects made later.
+6. What raises before the first tuple fails all tuples of the task in the micro-batch. It is logged once.
 
 A spout lives in the driver for the whole run, so nothing of it is saved.
 """
@@ -24,12 +26,11 @@ import copy
 import io
 import logging
 import os
-import pickle
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from types import GeneratorType
+from types import GeneratorType, TracebackType
 from typing import Any, Final
 
 from acktree import (
@@ -46,27 +47,20 @@ from acktree import (
     TaskContext,
     Tuple,
 )
+from acktree.logs import logger
 from acktree.multilang.hosts import BoltHost, SpoutHost
 from acktree.multilang.protocol import State
 from acktree.pystorm import bolt as bolts
 from acktree.pystorm import spout as spouts
+from acktree.pystorm.attributes import CONTAINERS, Attributes
 from acktree.pystorm.component import Component
 from acktree.pystorm.serializers.serializer import Serializer
+from acktree.texts import error_text
 
 __all__ = ["HostedBolt", "HostedSpout", "Program"]
 
-_MUCH: Final = 1_000_000
-_CONTAINERS: Final = (list, dict, set, deque, bytearray)
 _OF_CLASS: Final = frozenset({"outputs", "config", "par", "remembers", "_current_tups"})
 """Attributes of classes that are read once, and those of the engine."""
-_OF_ENGINE: Final = frozenset(
-    {
-        "_batch_lock", "_closed", "_current_tups", "_pending_commands", "_pending_task_ids", "_rdb_signal",
-        "_reader_lock", "_source_tuple_types", "_writer_lock", "component_name", "context", "debug", "logger",
-        "pid", "serializer", "storm_conf", "task_id", "topology_name",
-    }
-)  # fmt: skip
-"""Attributes that ``Component`` and its subclasses make, and that are no data."""
 
 
 class Calls(Serializer):
@@ -123,7 +117,7 @@ class Program:
             if kind.__module__.partition(".")[0] not in {"acktree", "builtins"}:
                 for name, value in vars(kind).items():
                     if (
-                        isinstance(value, _CONTAINERS)
+                        isinstance(value, CONTAINERS)
                         and name not in _OF_CLASS
                         and name not in vars(component)
                     ):
@@ -164,18 +158,20 @@ class _Live:
 
     Attributes:
         component: The object.
+        attributes: Its attributes.
+        run: The name of the run that it was made in.
         version: The version of its data; None while it is used.
     """
 
-    def __init__(self, program: Program, conf: dict[str, Any], setting: dict[str, Any]) -> None:
+    def __init__(
+        self, program: Program, conf: dict[str, Any], setting: dict[str, Any], run: bytes = b""
+    ) -> None:
         forward_records()
+        self.run = run
         self.calls = Calls()
         self.component = program.make(self.calls)
+        self.attributes = Attributes(self.component, getattr(program.kind, "remembers", None))
         self.version: bytes | None = None
-        self._opaque: set[str] = set()
-        self._warned: set[str] = set()
-        only = getattr(program.kind, "remembers", None)
-        self._only: frozenset[str] | None = None if only is None else frozenset(only)
         self.component._setup_component(conf, setting)  # noqa: SLF001  # what run() calls
 
     def initialize(self, take: Callable[[Any], None]) -> None:
@@ -184,63 +180,16 @@ class _Live:
         self.component.initialize(self.component.storm_conf, self.component.context)
         for name, value in vars(self.component).items():
             if isinstance(value, (GeneratorType, io.IOBase)):
-                self._warn(
+                self.attributes.warn(
                     name, "is a generator or an open file: each process that the task passes through has "
                     "its own, at its own position; keep a position in an attribute of its own",
                 )  # fmt: skip
 
-    def run(self, message: Any) -> None:
+    def deliver(self, message: Any) -> None:
         """Deliver a message, and let the component do what it says."""
         self.calls.inbox.append(message)
         if type(message) is not list:
             self.component._run()  # noqa: SLF001  # what run() calls
-
-    def restore(self, data: bytes) -> None:
-        """Set the data as they were saved; data that were not saved are deleted."""
-        saved: dict[str, Any] = pickle.loads(data)
-        have = vars(self.component)
-        for name in [*self._names()]:
-            if name not in saved and name not in self._opaque and self._pickled({name: have[name]}):
-                del have[name]
-        have.update(saved)
-
-    def data(self) -> bytes:
-        """The attributes that can be pickled, in one pickle."""
-        have = vars(self.component)
-        names = [name for name in self._names() if name not in self._opaque]
-        data = self._pickled({name: have[name] for name in names})
-        if data is None:
-            for name in names:
-                if self._pickled({name: have[name]}) is None:
-                    self._opaque.add(name)
-                    if self.version is not None:
-                        self._warn(
-                            name, "cannot be pickled any more: what it holds is lost when the task moves"
-                        )
-            names = [name for name in names if name not in self._opaque]
-            data = self._pickled({name: have[name] for name in names}) or pickle.dumps({})
-        if len(data) > _MUCH:
-            self._warn(
-                "its attributes", f"take {len(data):,} bytes, which are written whole when one changes: "
-                "name those to keep by the class attribute remembers = [...]",
-            )  # fmt: skip
-        return data
-
-    def _names(self) -> Iterable[str]:
-        names = vars(self.component).keys() - _OF_ENGINE
-        return sorted(names if self._only is None else names & self._only)
-
-    @staticmethod
-    def _pickled(values: Mapping[str, Any]) -> bytes | None:
-        try:
-            return pickle.dumps(dict(values), protocol=5)
-        except Exception:  # noqa: BLE001  # user code runs in here
-            return None
-
-    def _warn(self, name: str, what: str) -> None:
-        if name not in self._warned:
-            self._warned.add(name)
-            self.component.logger.warning("component %r: %s %s", self.component.component_name, name, what)
 
 
 class _Place:
@@ -261,7 +210,9 @@ class HostedBolt(Bolt):
         self._host: BoltHost | None = None
         self._live: Any = None
         self._begun: Any = None
+        self._run = os.urandom(8)
         self._error: Exception | None = None
+        self._raised_at: TracebackType | None = None
 
     def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
         self._given = 0
@@ -282,7 +233,7 @@ class HostedBolt(Bolt):
     def tick(self, tup: Tuple) -> None:
         self.execute(tup)
 
-    def flush(self, collector: OutputCollector) -> None:  # noqa: ARG002  # it is prepare's
+    def flush(self, collector: OutputCollector) -> None:
         host, live = self._host, self._live
         if host is None:
             return
@@ -292,39 +243,50 @@ class HostedBolt(Bolt):
             if name not in self._held and not tup.is_tick:
                 self._held[name] = tup
         self._given = host.protocol.given
-        data = live.data()
-        if data != self._kept.get("data"):
-            self._kept.update(data=data, version=os.urandom(8))
+        data, refused = live.attributes.data()
+        if refused is not None:
+            collector.report_error(refused)
+        saved = {"data": data, "made": live.attributes.made, "run": self._run}
+        if any(self._kept.get(name) != value for name, value in saved.items()):
+            self._kept.update(saved, version=os.urandom(8))
         live.version = self._kept["version"]
 
     def _begin(self) -> BoltHost:
         """Get the component of this process. What fails once fails for the whole micro-batch."""
         if self._error is not None:
-            raise self._error
+            raise self._error.with_traceback(self._raised_at)  # as it was: else it grows with each tuple
         try:
             return self._begin_once()
         except Exception as error:
-            self._error = error
+            self._error, self._raised_at = error, error.__traceback__
+            context = self._begun[1]
+            log = logger(f"pystorm.component.{context.component_id}")
+            why = error_text(error)
+            log.exception(
+                "component %r, task %d cannot begin, so its tuples fail: %s",
+                context.component_id, context.task_id, why,
+            )  # fmt: skip
             raise
 
     def _begin_once(self) -> BoltHost:
         config, context, collector = self._begun
         place = context.cached(("component", context.task_id), _Place)
         version = self._kept.get("version")
-        live = place.live if version is not None else None
-        is_new = live is None
-        if live is None:
+        is_first = version is None or self._kept.get("run") != self._run
+        live = place.live
+        is_new = live is None or is_first or live.run != self._run
+        if live is None or is_new:
             place.live = None
-            live = _Live(
-                self._program, self._program.settings(config, context), self._program.context(context)
-            )
-        host = BoltHost(collector, context, live.component.context, live.run)
+            settings, setting = self._program.settings(config, context), self._program.context(context)
+            live = _Live(self._program, settings, setting, self._run)
+        host = BoltHost(collector, context, live.component.context, live.deliver)
         host.go_on(self._held, self._given)
         if is_new:
             live.initialize(host.take if version is None else _without_emits(host.take))
+            live.attributes.note_made(is_first=is_first)
         live.calls.take = host.take
         if version is not None and live.version != version:
-            live.restore(self._kept["data"])
+            live.attributes.restore(self._kept["data"], self._kept.get("made"), is_restart=is_first)
         live.version = None
         place.live = self._live = live
         self._host = host
@@ -354,7 +316,7 @@ class HostedSpout(Spout):
     def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
         program = self._program
         self._live = live = _Live(program, program.settings(config, context), program.context(context))
-        self._host = host = SpoutHost(collector, context, live.component.context, live.run)
+        self._host = host = SpoutHost(collector, context, live.component.context, live.deliver)
         host.protocol.state = State.READY
         host.handles_verdicts = any(
             getattr(program.kind, name, None) is not getattr(spouts.Spout, name) for name in ("ack", "fail")

@@ -89,6 +89,8 @@ def build(
         own: dict[str, Any] = json.loads(spec.config)
         given: Any = replace.get(key) or _hosted(spec, kind, {**settings, **own}, _ticks(own))
         _refuse_silent_batches(spec, {**settings, **own})
+        if key not in replace:
+            _refuse_idle(spec.component_cls, f"class {kind.__name__}, component {key!r}")
         tasks = _tasks(spec, environment, kind)
         if key in kind.thrift_spouts:
             limits = own.get("topology.max.spout.pending"), own.get("topology.message.timeout.secs")
@@ -172,6 +174,25 @@ def _command_of(kind: type, where: str) -> list[str]:
 
 def _ticks(own: Mapping[str, Any]) -> Any:
     return own.get(_TICKS)
+
+
+def _refuse_idle(kind: type, where: str) -> None:
+    """Refuse a bolt that says nowhere what it does with a tuple."""
+    if not issubclass(kind, pystorm.Bolt):
+        return
+    names = ["process"]
+    if issubclass(kind, pystorm.BatchingBolt):
+        names += ["process_batch", "process_batches"]
+    if all(getattr(getattr(kind, name), "__module__", None) == pystorm.Bolt.__module__ for name in names):
+        own = [name for name in dir(kind) if not hasattr(pystorm.TicklessBatchingBolt, name)]
+        name = names[min(1, len(names) - 1)]
+        close = errors.closest(name, own)
+        meant = f"; did you mean that by {close!r}?" if close else ""
+        parameters = "self, tup" if name == "process" else "self, key, tups"
+        raise SpecValueError(
+            f"class {kind.__name__} has no {name}(): each of its tuples would fail", where,
+            f"write def {name}({parameters}){meant}",
+        )  # fmt: skip
 
 
 def _refuse_silent_batches(spec: ComponentSpec, settings: Mapping[str, Any]) -> None:

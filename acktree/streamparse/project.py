@@ -5,16 +5,19 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
+import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-from acktree import ConfigError, errors
+from acktree import AcktreeError, ConfigError, errors
+from acktree.stopped_by import StoppedBySignal
 from acktree.streamparse.aliases import install
 from acktree.streamparse.dsl import Topology
 
 __all__ = ["environment_of", "options_of", "read_config", "topology_file", "topology_in"]
 
+_OURS: Final = Path(errors.__file__).parent
 _VIRTUALENV: Final = (
     "install_virtualenv", "use_virtualenv", "virtualenv_flags", "virtualenv_root", "virtualenv_name"
 )  # fmt: skip
@@ -127,8 +130,25 @@ def _imported(file: Path) -> Any:
         return known
     module = importlib.util.module_from_spec(spec)
     sys.modules[file.stem] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except (AcktreeError, StoppedBySignal):  # they say enough
+        del sys.modules[file.stem]
+        raise
+    except (Exception, SystemExit) as error:
+        del sys.modules[file.stem]
+        frames = [each for each in traceback.extract_tb(error.__traceback__) if _is_of_user(each.filename)]
+        shown = "".join([*traceback.format_list(frames), *traceback.format_exception_only(error)])
+        lines = "\n".join(f"    {line}" for line in shown.rstrip().splitlines())
+        what = f"{file.name} cannot be imported:\n{lines}"
+        fix = "correct what the traceback shows; a package that is missing is to be installed"
+        raise ConfigError(what, str(file), fix) from error
     return module
+
+
+def _is_of_user(file: str) -> bool:
+    """Whether a file is neither acktree's nor of the machinery of imports."""
+    return not file.startswith("<frozen") and _OURS not in Path(file).parents
 
 
 def options_of(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from acktree import Config, OutputCollector, TaskContext
+from acktree import Config, ConfigError, OutputCollector, TaskContext
 from acktree.pystorm import Bolt
 from acktree.pystorm.hosted import HostedBolt, Program
 from acktree.streamparse.build import load
@@ -108,8 +108,17 @@ def run_bolt(
         tuples: The values of each, as a list; or a dict from field to value, for ``tup.values.word``.
         config: Settings that ``initialize`` gets.
         ticks: How many ticks come after the tuples.
+
+    Raises:
+        ConfigError: A tuple is a text.
     """
     given = list(tuples)
+    for each in given:
+        if isinstance(each, (str, bytes)):
+            raise ConfigError(
+                f"a tuple is {type(each).__name__} {each!r:.40}, and would have a value for each character",
+                f"run_bolt({bolt.__name__}, [...])", f"give a list of its values, [{each!r:.40}], or a dict",
+            )  # fmt: skip
     fields = next((list(each) for each in given if isinstance(each, Mapping)), None)
     declared = getattr(bolt, "outputs", None) or ()
     streams = {getattr(output, "name", "default") for output in declared} | {"default"}

@@ -1,4 +1,5 @@
 # A bolt in Perl: the words of a sentence, with the number of sentences so far. An empty one fails.
+# It reads the task ids that answer its emits. Tuples may come before them, and are kept for later.
 use strict;
 use warnings;
 use JSON::PP;
@@ -6,6 +7,7 @@ use JSON::PP;
 $| = 1;
 my $json = JSON::PP->new->utf8;
 my $sentences = 0;
+my @later;
 
 sub read_message {
     my $text = "";
@@ -18,6 +20,14 @@ sub read_message {
 
 sub send_message { print $json->encode($_[0]), "\nend\n" }
 
+sub read_task_ids {
+    while (1) {
+        my $message = read_message();
+        return $message if ref $message eq "ARRAY";
+        push @later, $message;
+    }
+}
+
 sub split_sentence {
     my ($id, $sentence) = @_;
     my @words = split(" ", $sentence);
@@ -27,10 +37,8 @@ sub split_sentence {
     }
     $sentences++;
     for my $word (@words) {
-        send_message({
-            command => "emit", anchors => [$id], tuple => [ $word, $sentences ],
-            need_task_ids => JSON::PP::false,
-        });
+        send_message({ command => "emit", anchors => [$id], tuple => [ $word, $sentences ] });
+        read_task_ids();
     }
     send_message({ command => "ack", id => $id });
 }
@@ -41,7 +49,7 @@ close $file;
 send_message({ pid => $$ });
 
 while (1) {
-    my $message = read_message();
+    my $message = @later ? shift @later : read_message();
     if ($message->{stream} eq "__heartbeat") {
         send_message({ command => "sync" });
     } elsif ($message->{stream} eq "__tick") {

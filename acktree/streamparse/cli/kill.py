@@ -6,7 +6,7 @@ from argparse import Namespace
 from typing import Any
 
 from acktree.streamparse.cli.common import add_command, add_options
-from acktree.streamparse.cli.orders import run_acktree, topology_name
+from acktree.streamparse.cli.orders import run_acktree, topology_here
 
 __all__ = ["main", "subparser_hook"]
 
@@ -22,4 +22,4 @@ def subparser_hook(subparsers: Any) -> None:
 
 def main(args: Namespace) -> None:
     """Stop a topology."""
-    run_acktree("kill", topology_name(args), "--wait", str(args.wait))
+    run_acktree("kill", topology_here(args), "--wait", str(args.wait))

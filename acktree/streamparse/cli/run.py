@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import tempfile
+import threading
+import time as clock
 from argparse import Namespace
-from collections.abc import Mapping
-from typing import Any, TextIO
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, Final, NoReturn, TextIO
 
+from acktree.logs import print_by_default
 from acktree.multilang.loaded import LoadedTopology
 from acktree.streamparse import build, project
 from acktree.streamparse.cli.common import add_command, add_options, resolve_options
 
 __all__ = ["main", "run_local_topology", "subparser_hook"]
+
+_GRACE_SECS: Final = 1.0
+"""How long a round may go on when the time is over."""
+
+
+class _TimeIsOverError(BaseException):
+    """The time is over while a round runs. Components do not catch it as an error of theirs."""
 
 
 def subparser_hook(subparsers: Any) -> None:
@@ -68,20 +81,48 @@ def _loaded(
     name, file = project.topology_file(config, name)
     environment, settings = project.environment_of(config, env_name)
     kind = project.topology_in(file)
-    return build.build(kind, name, resolve_options(options, settings, kind, name), environment, {})
+    loaded = build.build(kind, name, resolve_options(options, settings, kind, name), environment, {})
+    given = project.options_of(options, settings, kind, name)  # without what streamparse adds to each
+    for key in loaded.ignored.keys() & given.keys():
+        _say(f"setting {key} has no effect: {loaded.ignored[key]}")
+    return loaded
 
 
 def _run_local(loaded: LoadedTopology, secs: int) -> None:
     from acktree.testing import LocalCluster  # noqa: PLC0415  # it imports PyArrow
 
+    print_by_default(loaded.config.log_format)
     with LocalCluster() as cluster:
+        cluster.now_ms = round(clock.time() * 1000)
         running = cluster.submit(loaded.topology, config=loaded.config)
         _say(f"{loaded.name} runs without Spark, and nothing is durable")
         try:
-            cluster.run(secs or None)
+            with _ending(secs):
+                cluster.run(secs or None)
         except KeyboardInterrupt:
             _say("stopped")
+        except _TimeIsOverError:
+            _say(f"stopped after {secs} s, within a round: what it had not ended is not in the numbers")
         print(running.stats().table())
+
+
+@contextmanager
+def _ending(secs: int) -> Iterator[None]:
+    """End the block when the time is over, also within the call of a component. 0: never."""
+    if not secs or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, _end)
+    signal.setitimer(signal.ITIMER_REAL, secs + _GRACE_SECS, _GRACE_SECS)  # again: a component may swallow it
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _end(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001  # of the contract
+    raise _TimeIsOverError
 
 
 def _run_on_spark(loaded: LoadedTopology, secs: int, checkpoint: str | None) -> None:

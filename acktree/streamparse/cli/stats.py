@@ -6,7 +6,7 @@ from argparse import Namespace
 from typing import Any
 
 from acktree.streamparse.cli.common import add_command, add_options
-from acktree.streamparse.cli.orders import run_acktree, topology_name
+from acktree.streamparse.cli.orders import run_acktree, topology_here
 
 __all__ = ["main", "subparser_hook"]
 
@@ -20,4 +20,4 @@ def subparser_hook(subparsers: Any) -> None:
 
 def main(args: Namespace) -> None:
     """Show the numbers of a topology."""
-    run_acktree("stats", topology_name(args))
+    run_acktree("stats", topology_here(args))

@@ -318,3 +318,44 @@ def test_a_shell_component_of_storm_is_a_child_process(load):
         cluster.advance(0)
         assert cluster.tuples("split") == [["a", 1], ["b", 1], ["c", 2]]
     assert loaded.topology.components["split"].user_object.settings == {"my.key": 3}
+
+
+INCLUDING = """
+name: x
+includes: [{file: other.yaml}]
+components:
+- {id: own, className: "builtins:list", constructorArgs: [[{ref: theirs}]]}
+"""
+
+
+def test_a_reference_to_a_component_of_an_included_file_says_that_those_come_later(load, tmp_path):
+    (tmp_path / "other.yaml").write_text(
+        'components:\n- {id: theirs, className: "builtins:int", constructorArgs: [1]}\n'
+    )
+    text = INCLUDING.replace("[[{ref: theirs}]]", "{iterable: {ref: theirs}}")
+    with pytest.raises(FluxError, match="is of an included file") as refused:
+        load(text)
+    assert "come after the file's own" in refused.value.what
+    assert "other.yaml:2" in refused.value.what
+    assert "spouts and bolts may refer to it" in refused.value.fix
+    below = text.replace("includes: [{file: other.yaml}]\n", "")
+    with pytest.raises(FluxError, match="'theirs' is defined below, in line 5"):
+        load(below + '- {id: theirs, className: "builtins:int", constructorArgs: [1]}\n')
+
+
+@pytest.mark.parametrize("is_set", [True, False])
+def test_check_says_what_has_no_effect_and_fails_for_a_value_that_is_a_placeholder_alone(
+    is_set, tmp_path, capsys, caplog
+):
+    text = WORDS.replace("[6]", '["${longest}"]').replace('"a b"', '"a ${b}"')
+    (tmp_path / "x.yaml").write_text(text.replace("builtins:int", "builtins:str"))
+    (tmp_path / "x.properties").write_text("longest = 6\n" if is_set else "")
+    code = main(["flux", "check", str(tmp_path / "x.yaml"), "--filter", str(tmp_path / "x.properties")])
+    said = capsys.readouterr().out
+    assert code == (0 if is_set else 1)
+    assert ("x.yaml:5: ${longest} has no value" in said) is not is_set
+    assert "${b}" not in said, "it is a part of a text, which may be meant so"
+    assert "topology.workers has no effect: " in said
+    assert "my.key has no effect: components are not given it" in said
+    warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert any(line.startswith("my.key has no effect") for line in warned)

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from acktree import Config, ExecuteTimeoutError, FailureCause, MisuseError, Verdict
+from acktree import Config, ConfigError, ExecuteTimeoutError, FailureCause, MisuseError, Verdict
 from acktree.core.data import context as contexts
 from acktree.pystorm.hosted import HostedBolt
 from acktree.streamparse import (
@@ -200,6 +200,8 @@ def test_each_tuple_gets_the_verdict_that_its_bolt_gave_and_the_component_lives_
     assert isinstance(failures["raise"].exception, ValueError)
     assert 'raise ValueError("no such word")' in (failures["raise"].traceback or "")
     assert "stream 'nowhere'" in failures["undeclared"].reason
+    undeclared = failures["undeclared"].exception
+    assert 'declare Stream(fields=[...], name="nowhere") in its outputs' in undeclared.fix
     assert "never given" in failures["unknown"].reason
 
 
@@ -611,6 +613,12 @@ def test_a_component_that_reads_messages_itself_is_told_that_there_are_none():
     ran = run_bolt(Reading, [["a"]])
     assert ran.failed == [["a"]]
     assert isinstance(ran.errors[0], MisuseError)
+
+
+def test_a_text_in_the_place_of_a_tuple_is_refused_with_what_to_write():
+    with pytest.raises(ConfigError, match="a value for each character") as refused:
+        run_bolt(Picky, ["abc"])
+    assert "give a list of its values, ['abc']" in refused.value.fix
 
 
 def test_a_bolt_alone_shows_what_it_emitted_acked_failed_and_logged():

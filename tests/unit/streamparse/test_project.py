@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,17 +13,19 @@ from pathlib import Path
 import pytest
 
 from acktree import ConfigError
+from acktree.private_files import Disk, make_private_folder
 from acktree.streamparse import project
 from acktree.streamparse.bootstrap import quickstart
 from acktree.streamparse.cli import common
+from acktree.ui.places import POINTER, Entry, key_of, write_entry
 
 ROOT = Path(__file__).parents[3]
 
 
-def python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def python(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=120, check=False,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
     )  # fmt: skip
 
 
@@ -86,6 +89,7 @@ COMMANDS = [
     (["help", "run"], 0, ""),
     (["--version"], 0, ""),
     (["run", "--local", "-t", "1", "-o", "my.key=[a, 1]", "-a", "1"], 0, "nothing is durable"),
+    (["run", "--local", "-t", "1", "-w", "3"], 0, "setting topology.workers has no effect"),
 ]
 EACH = """
 import contextlib, io, json, sys
@@ -219,3 +223,102 @@ def test_several_environments_and_topologies_must_be_named(tmp_path):
     with pytest.raises(ConfigError, match="2 topologies"):
         project.topology_file(json.loads("{}"), None, tmp_path)
     assert project.topology_file({}, "one", tmp_path)[0] == "one"
+
+
+# --- what a user's own code does ---------------------------------------------------------------------------
+
+
+def project_of(folder: Path, parts: str, topology: str) -> Path:
+    for name, text in (("src/parts.py", parts), ("topologies/own.py", topology)):
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).write_text(text)
+    (folder / "config.json").write_text('{"envs": {"prod": {}}}')
+    return folder
+
+
+PARTS = """
+import time
+from streamparse import Bolt, Spout
+
+class Words(Spout):
+    outputs = ["word"]
+    def initialize(self, conf, context):
+        self.logger.info("begins")
+    def next_tuple(self):
+        self.emit(["a"], tup_id=1)
+
+class Slow(Bolt):
+    outputs = ["word"]
+    def process(self, tup):
+        try:
+            while True:
+                time.sleep(0.01)
+        except Exception:
+            pass
+
+class Broken(Slow):
+    def initialize(self, conf, context):
+        raise NameError("Conter")
+"""
+PENDING = "topology.max.spout.pending"
+TOPOLOGY = """
+from streamparse import Topology
+from parts import Broken, Slow, Words
+
+class Own(Topology):
+    words = Words.spec()
+    count = BOLT.spec(inputs=[words])
+"""
+
+
+def test_the_time_ends_a_round_that_runs_and_lines_of_components_are_shown(tmp_path):
+    folder = project_of(tmp_path, PARTS, TOPOLOGY.replace("BOLT", "Slow"))
+    done = python(folder, "-m", "acktree", "sparse", "run", "--local", "-t", "1")
+    assert done.returncode == 0, done.stderr
+    assert "stopped after 1 s, within a round" in done.stderr
+    assert "INFO pystorm.component.words" in done.stderr
+    assert "begins" in done.stderr
+    assert "words" in done.stdout
+
+
+def test_an_initialize_that_raises_is_named_by_a_line_and_no_time_is_of_1970(tmp_path):
+    folder = project_of(tmp_path, PARTS, TOPOLOGY.replace("BOLT", "Broken"))
+    done = python(folder, "-m", "acktree", "sparse", "run", "--local", "-t", "4", "-o", f"{PENDING}=9")
+    assert "component 'count', task 1 cannot begin, so its tuples fail: NameError: Conter" in done.stderr
+    assert "error component=count" in done.stdout
+    assert "1970" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("parts", "shown"), [("import no_such_module\n", "No module named"), ("def f(:\n", "invalid syntax")]
+)
+def test_an_error_of_the_projects_code_shows_its_own_frames_and_what_to_do(tmp_path, parts, shown):
+    folder = project_of(tmp_path, parts, TOPOLOGY)
+    done = python(folder, "-m", "acktree", "sparse", "run", "--local")
+    assert done.returncode == 1
+    assert done.stderr.startswith("sparse: own.py cannot be imported:\n")
+    assert shown in done.stderr
+    assert 'topologies/own.py", line 3' in done.stderr
+    assert "acktree/" not in done.stderr
+    assert "fix:   correct what the traceback shows" in done.stderr
+
+
+def test_kill_and_stats_mean_the_topology_of_this_folder(tmp_path):
+    home = tmp_path / "home"
+    disk, folders = Disk(), [tmp_path / "one", tmp_path / "two"]
+    for number, folder in enumerate(folders):
+        project_of(folder, PARTS, TOPOLOGY)
+        place = folder / "cp"
+        place.mkdir()
+        (place / "acktree.json").write_text("{}")
+        name, host = f"own-1-{number}", socket.gethostname()
+        entry = Entry("own", name, str(place), str(folder / "socket"), 1, host, 1)
+        make_private_folder(home / "acktree")
+        for file in (place / POINTER, home / "acktree" / f"{key_of(str(place))}.json"):
+            write_entry(entry, file, disk)
+    for command in ("kill", "stats"):
+        done = python(folders[0], "-m", "acktree", "sparse", command, XDG_STATE_HOME=str(home))
+        assert str(folders[0] / "cp") in done.stderr
+        assert "topologies are called" not in done.stderr
+    done = python(tmp_path, "-m", "acktree", "sparse", "kill", "-n", "own", XDG_STATE_HOME=str(home))
+    assert "2 topologies are called 'own'" in done.stderr, "both are below this folder"

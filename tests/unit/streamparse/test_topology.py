@@ -161,7 +161,10 @@ def test_batches_that_no_tick_reaches_are_refused():
     class Batches(BatchingBolt):
         outputs = ["word"]
 
-    class Timed(TicklessBatchingBolt):
+        def process_batch(self, key, tups):
+            pass
+
+    class Timed(TicklessBatchingBolt, Batches):
         outputs = ["word"]
 
     class Silent(Topology):
@@ -205,3 +208,35 @@ def test_limits_and_ticks_of_one_component_are_its_own():
     assert components["words"].max_spout_pending == 3
     assert components["words"].message_timeout_secs == 9
     assert components["count"].tick_secs == 2
+
+
+def test_a_bolt_that_does_nothing_with_a_tuple_is_refused_with_what_was_meant():
+    class Misspelled(Bolt):
+        outputs = ["word"]
+
+        def proces(self, tup):
+            pass
+
+    class Batchless(BatchingBolt):
+        outputs = ["word"]
+
+    class OfItsOwn(BatchingBolt):
+        outputs = ["word"]
+
+        def process(self, tup):
+            pass
+
+    def topology(kind, **config):
+        class Made(Topology):
+            words = Words.spec()
+            count = kind.spec(inputs=[words], config=config)
+
+        return Made
+
+    with pytest.raises(TopologyError, match=r"class Misspelled has no process\(\)") as refused:
+        load(topology(Misspelled))
+    assert "did you mean that by 'proces'?" in refused.value.fix
+    ticks = {"topology.tick.tuple.freq.secs": 1}
+    with pytest.raises(TopologyError, match=r"class Batchless has no process_batch\(\)"):
+        load(topology(Batchless, **ticks))
+    load(topology(OfItsOwn, **ticks))
