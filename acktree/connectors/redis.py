@@ -435,6 +435,8 @@ class RedisStreamSink(BatchSink[dict[bytes, bytes]]):
 
 
 _WRITE: Final = """
+local outages = {OUTAGES}
+
 local function failed(answer) return type(answer) == 'table' and answer.err or nil end
 
 local function add(key, names, values)
@@ -472,7 +474,10 @@ while at <= #ARGV do
   for field = 1, count do
     names[field], values[field] = ARGV[at + 1 + 2 * field], ARGV[at + 2 + 2 * field]
   end
-  refused[index] = (mode == 'add' and add or put)(key, names, values)
+  local reason = (mode == 'add' and add or put)(key, names, values)
+  -- Nothing was written before: of one script Redis refuses all writes so, or none.
+  if reason and outages[string.match(reason, '^%-?(%u+)')] then return redis.error_reply(reason) end
+  refused[index] = reason
   at = at + 3 + 2 * count
 end
 refused = cjson.encode(refused)
@@ -480,6 +485,8 @@ if mark ~= '' then redis.call('HSET', KEYS[1], 'mark', mark, 'refused', refused,
 return {1, refused, unfit}
 """
 """Writes hashes and a mark. Redis runs no other command in between, and logs all of it as one transaction."""
+_OUTAGES: Final = sorted(code for code, cause in ERRORS.items() if cause is _BUSY and " " not in code)
+_SCRIPT: Final = _WRITE.replace("OUTAGES", ", ".join(f"{code} = true" for code in _OUTAGES))
 
 _Hash = tuple[bytes, dict[bytes, bytes]]
 """The name of a hash, and its fields."""
@@ -541,7 +548,8 @@ class RedisSink(BatchSink[_Hash], Sink):
         if not answer[0]:
             raise otherwise_marked(self._where)
         self._seen = mark
-        return self._refusals(answer[1]) | refusals_of(answer[2])
+        reasons = {index: f"Redis refused the hash: {why}" for index, why in refusals_of(answer[1]).items()}
+        return reasons | refusals_of(answer[2])
 
     def entry(self, tup: Tuple) -> _Hash:
         """The hash as Redis keeps it."""
@@ -550,7 +558,7 @@ class RedisSink(BatchSink[_Hash], Sink):
     def send(self, _: Sequence[Tuple], entries: Sequence[_Hash]) -> Iterator[Outcome]:
         """Write hashes in one script."""
         answer = self._run(self.prefix, ("", "", "{}"), dict(enumerate(entries)))
-        refused = self._refusals(answer[1])
+        refused = refusals_of(answer[1])
         yield [index for index in range(len(entries)) if index not in refused], None
         for index, reason in refused.items():
             fix = "correct the value, or what Redis has under this name"
@@ -584,11 +592,13 @@ class RedisSink(BatchSink[_Hash], Sink):
         for index, (name, fields) in hashes.items():
             arguments += [index, name, len(fields), *chain.from_iterable(fields.items())]
         with self._as_connector_errors():
-            answer: list[Any] = self._client.eval(_WRITE, 1, writer, *arguments)
+            try:
+                answer: list[Any] = self._client.eval(_SCRIPT, 1, writer, *arguments)
+            except redis.exceptions.ResponseError as error:  # an answer: the script has written nothing
+                refused = connector_error(error, self._where)
+                refused.nothing_written = True
+                raise refused from error
         return answer
-
-    def _refusals(self, answer: bytes) -> dict[int, str]:
-        return {index: f"Redis refused the hash: {reason}" for index, reason in refusals_of(answer).items()}
 
     @contextmanager
     def _as_connector_errors(self) -> Iterator[None]:

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from sys import maxsize
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +77,7 @@ from acktree.spark.worker.process import SharedPlan
 from acktree.tasks.broadcast import OperatorOrder
 from acktree.tasks.component_checks import refuse_unusable
 from acktree.tasks.plan import Plan
+from acktree.tasks.waits import forget_waits
 from acktree.topology.model import Topology, refuse_other_than_topology
 from acktree.traces.events import FOLDER, EventFiles, EventLog, EventLogger
 from acktree.traces.of_run import recorder_of_run, refuse_missing_exporter
@@ -369,11 +371,14 @@ def _query(session: SparkSession, topology: Topology, run: Run, commits: CommitL
     scratch = None if folder is None else str(folder)
     if held.files.is_seen:
         shared = SharedPlan.write(plan, held.new_plan_file())
+        forget_waits(held.marks)
         memory = None if held.memory is None else str(held.memory)
         levels = str(held.folder / log_levels.FILE) if plan.config.control else None
         places = Places(
             str(held.inbox), str(held.marks), scratch, memory, log_levels=levels, first_batch=first,
             state=None if held.state is None else str(held.state), state_from=held.state_from or 0,
+            # The micro-batch after the last committed one may have begun; in real time several may have.
+            new_from=maxsize if plan.config.real_time else held.last_committed() + 2 - first,
         )  # fmt: skip
     else:
         shared = SharedPlan.send(plan, held.new_plan_file().name, session.sparkContext)
