@@ -45,9 +45,9 @@ class Sink(ABC):
         """The mark of the last batch that this writer has written; None for none.
 
         Raises:
-            ConnectorError: The server cannot be used. If this is the first attempt of the micro-batch, the rows
-                wait, as where ``write`` raises ``Unavailable``. Else they may be written, and the task asks
-                until it gets an answer; without ``can_retry`` it fails.
+            ConnectorError: The server cannot be used. In the first attempt of a micro-batch its rows wait, as
+                where ``write`` raises ``Unavailable``. Else they may be written, and the task asks until it
+                gets an answer; without ``can_retry`` it fails.
         """
 
     @abstractmethod

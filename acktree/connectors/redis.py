@@ -151,6 +151,15 @@ class RedisStreamSpout(Spout):
         self._removed = 0  # undelivered entries whose removal is reported
         self._must_recover = True
 
+    def check(self, config: Config, context: TaskContext) -> None:  # noqa: ARG002
+        """See whether the stream and its group are there.
+
+        Raises:
+            ConnectorError: One is not, or the server cannot be used.
+        """
+        with self._as_connector_errors(), client_of(self._url) as looks:
+            looks.xpending(self.stream, self.group)
+
     def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:  # noqa: ARG002
         """Connect, and check that stream and group exist."""
         self._collector = collector
@@ -382,6 +391,14 @@ class RedisStreamSink(BatchSink[dict[bytes, bytes]]):
         self._where = f"stream {stream!r} at {host_of(url, 'RedisStreamSink(...)')}"
         self._url, self.stream, self.maxlen = url, stream, maxlen
 
+    def check(self, config: Config, context: TaskContext) -> None:  # noqa: ARG002
+        """See whether the server answers. Raises ConnectorError."""
+        try:
+            with client_of(self._url) as looks:
+                looks.exists(self.stream)
+        except (redis.exceptions.RedisError, OSError) as error:
+            raise connector_error(error, self._where) from error
+
     def prepare(self, config: Config, context: TaskContext, collector: Any) -> None:  # noqa: ANN401  # as Bolt's
         """Connect at the first page; the connections stay with the process."""
         super().prepare(config, context, collector)
@@ -520,6 +537,21 @@ class RedisSink(BatchSink[_Hash], Sink):
         """Connect at the first page; the connections stay with the process."""
         super().prepare(config, context, collector)
         self._connect(context)
+
+    def check(self, config: Config, context: TaskContext) -> None:  # noqa: ARG002
+        """See whether the key is a field of each stream, not the only one, and whether the server answers.
+
+        Raises:
+            ConfigError: The key cannot be that of the hashes.
+            ConnectorError: The server cannot be used.
+        """
+        for (source, stream), fields in context.input_fields.items():
+            if self.key not in fields or len(fields) == 1:
+                what = f"stream {stream!r} of {source!r} has no field {self.key!r}, or no other"
+                fix = f"name the field of the key and emit another: key=..., one of {', '.join(fields)}"
+                raise ConfigError(what, f"RedisSink(..., {self.prefix!r})", fix)
+        with self._as_connector_errors(), client_of(self._url) as looks:
+            looks.hget(f"{self.prefix}acktree:", "mark")
 
     def open(self, config: Config, context: TaskContext) -> None:  # noqa: ARG002
         """Connect at the first command; the connections stay with the process."""

@@ -185,7 +185,7 @@ class Isolation:
         )
 
     def _may_have_run(self) -> bool:
-        """Whether another process may have executed the level in this micro-batch. Asked before a mark is made.
+        """Whether another process may have executed the level in this micro-batch; before a mark is made.
 
         An attempt makes its mark before it executes anything, and the mark stays until the micro-batch is
         over. Spark begins to count attempts anew when it runs a stage again.

@@ -17,6 +17,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from itertools import pairwise
 from time import perf_counter
 from typing import Final
@@ -50,6 +51,40 @@ _WRITES: Final = 7
 """How often rows are written that the server does not have after it, before they wait."""
 _MS: Final = 1000.0
 _Part = tuple[Frame, "pa.RecordBatch | MisuseError"]
+
+
+@dataclass
+class _Tried:
+    """What was tried to write the rows of a micro-batch.
+
+    Attributes:
+        is_first: Whether no other attempt of the micro-batch may have written them.
+        is_sure: Whether it is certain that nothing of them is written.
+        failure: What the last write has raised.
+        writes: How many have raised.
+    """
+
+    is_first: bool
+    failure: Exception | None = None
+    writes: int = 0
+
+    def __post_init__(self) -> None:
+        self.is_sure = self.is_first
+
+    def note(self, error: Exception) -> None:
+        """A write has raised."""
+        self.failure, self.writes = error, self.writes + 1
+        self.is_sure = self.is_sure and _is_nothing_written(error)
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether rows without a mark fail, or wait outside the task."""
+        return not _can_retry(self.failure) or (self.is_first and self.writes >= _WRITES)
+
+    @property
+    def must_wait(self) -> bool:
+        """Whether the task waits before it writes again: the attempt before may write them yet."""
+        return self.writes >= _WRITES or (not self.is_first and _can_retry(self.failure))
 
 
 class SinkTask(ArrowBoltTask):
@@ -147,37 +182,31 @@ class SinkTask(ArrowBoltTask):
 
     def _settle(self, batch: pa.RecordBatch, mark: bytes) -> Mapping[int, str] | Exception:
         """Write rows; returns why some are refused, or why none is written."""
-        is_first = not self.outputs.monitor.may_have_run
-        is_sure, failure, writes = is_first, None, 0  # sure: that nothing of them is written
+        tried = _Tried(is_first=not self.outputs.monitor.may_have_run)
         with self._waiting() as wait:
             while True:
                 try:
                     last = self._last_mark()
                 except Exception as error:
                     self._leave()
-                    if is_sure and isinstance(error, ConnectorError):
+                    if tried.is_sure and isinstance(error, ConnectorError):
                         return error
                     if not _can_retry(error):
                         raise
                     wait(error)
                     continue
                 self._refuse_other(last, mark)
-                if failure is not None:
-                    are_enough = writes >= _WRITES
-                    if last != mark and (not _can_retry(failure) or (is_first and are_enough)):
-                        return failure
-                    if are_enough and not _can_retry(failure):
-                        raise failure
-                    if are_enough or not is_first:  # the attempt before may write them yet
-                        wait(failure)
+                if tried.failure is not None and last != mark and tried.is_refused:
+                    return tried.failure
+                if tried.failure is not None and tried.must_wait:
+                    wait(tried.failure)
                 try:
                     written: Mapping[int, str] = self.bolt.write(batch, mark)
                 except Exception as error:  # noqa: BLE001  # a sink of a user
                     self._leave()
-                    is_sure = is_sure and _is_nothing_written(error)
-                    if is_sure:
+                    tried.note(error)
+                    if tried.is_sure:
                         return error
-                    failure, writes = error, writes + 1
                 else:
                     return written
 
@@ -188,7 +217,8 @@ class SinkTask(ArrowBoltTask):
 
         def wait(error: Exception) -> None:
             nonlocal tries
-            assert isinstance(error, ConnectorError), "others do not pass by themselves"
+            if not (isinstance(error, ConnectorError) and error.can_retry):
+                raise error
             tries += 1
             is_seen = monitor.waits(self.component.id, self.task, error, tries)
             pause_secs = next(pauses, _LONGEST_PAUSE_SECS if is_seen else None)
@@ -196,8 +226,8 @@ class SinkTask(ArrowBoltTask):
                 raise error
             if tries == 1:
                 log.warning(
-                    "component=%s task=%s micro_batch=%s waits: it is not known whether its rows are written, "
-                    "until the server answers; %s (%s; %s)",
+                    "component=%s task=%s micro_batch=%s waits until the server says if it has its rows: "
+                    "%s (%s; %s)",
                     self.component.id, self.task, self.outputs.batch_id, error.what, error.where, error.fix,
                 )  # fmt: skip
             time.sleep(pause_secs)
@@ -273,7 +303,7 @@ def _is_nothing_written(error: Exception) -> bool:
     return isinstance(error, Unavailable) or (isinstance(error, ConnectorError) and error.nothing_written)
 
 
-def _can_retry(error: Exception) -> bool:
+def _can_retry(error: Exception | None) -> bool:
     return isinstance(error, ConnectorError) and error.can_retry
 
 

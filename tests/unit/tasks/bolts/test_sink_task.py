@@ -11,7 +11,16 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from acktree import CheckpointError, Config, ConnectorError, MisuseError, Retry, Sink, TopologyBuilder, Unavailable
+from acktree import (
+    CheckpointError,
+    Config,
+    ConnectorError,
+    MisuseError,
+    Retry,
+    Sink,
+    TopologyBuilder,
+    Unavailable,
+)
 from acktree.tasks.bolts import sink_task
 from acktree.tasks.bolts.bolt_tasks import bolt_task
 from acktree.tasks.bolts.monitor import ExecutionMonitor
