@@ -109,6 +109,7 @@ def topic(kafka):
 
 
 def test_a_check_sees_whether_the_topic_is_there(topic: Topic) -> None:
+    topic.clear()
     topic.make_spout().check(Config(), None)
     with pytest.raises(ConnectorError, match="no such topic"):
         topic.make_spout(topics="nowhere").check(Config(), None)

@@ -152,6 +152,7 @@ def queue(sqs):
 
 
 def test_a_check_sees_whether_the_queue_is_there(queue: Queue) -> None:
+    queue.clear()
     queue.make_spout().check(Config(), None)
     with pytest.raises(ConnectorError) as raised:
         queue.make_spout("nowhere").check(Config(), None)
