@@ -162,7 +162,13 @@ class ConnectorError(AcktreeError):
         fix: See :class:`AcktreeError`.
         can_retry: Whether the same call may succeed later without any action: True for a lost connection,
             False for a wrong password.
+
+    Attributes:
+        nothing_written: Of what ``Sink.write`` raises: whether it is certain that nothing was written. Its
+            rows then wait at once; else the task asks for the mark first.
     """
+
+    nothing_written = False
 
     def __init__(self, what: str, where: str, fix: str, *, can_retry: bool = False) -> None:
         super().__init__(what, where, fix)

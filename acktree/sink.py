@@ -45,7 +45,9 @@ class Sink(ABC):
         """The mark of the last batch that this writer has written; None for none.
 
         Raises:
-            ConnectorError: The server cannot be used.
+            ConnectorError: The server cannot be used. In the first attempt of a micro-batch its rows wait, as
+                where ``write`` raises ``Unavailable``. Else they may be written, and the task asks until it
+                gets an answer; without ``can_retry`` it fails.
         """
 
     @abstractmethod
@@ -67,8 +69,11 @@ class Sink(ABC):
             Why rows are refused, by their index in the batch.
 
         Raises:
-            ConnectorError: The server cannot be used, and nothing was written; or it is not known whether it
-                was. The task runs again, and asks for the last mark first.
+            Unavailable: The server cannot be used, and it is certain that nothing was written: no transaction
+                could be begun, or it was rolled back. The rows wait, without using up attempts. The same for
+                a ConnectorError whose ``nothing_written`` is True.
+            ConnectorError: The server cannot be used, and it is not known whether the rows were written, as
+                where a connection is lost in a commit. The task asks for the last mark before it goes on.
         """
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from acktree.config import Config
 from acktree.errors import ConnectorError
-from acktree.tasks.component_checks import checks_of
+from acktree.tasks.component_checks import checks_of, unchecked
 from acktree.topology.model import Topology
 
 __all__ = ["Check", "component_checks", "data_of", "free_space", "line_of"]
@@ -52,7 +52,7 @@ def _shown_fix(check: Check) -> str:
 
 
 def component_checks(topology: Topology, config: Config, *, may_be_away: bool) -> Iterator[Check]:
-    """What the components of a topology say of what they need; nothing of those without a ``check``.
+    """What the components of a topology say of what they need, and which of those that need something cannot.
 
     Args:
         may_be_away: Whether something that does not answer for now is only a note.
@@ -64,6 +64,9 @@ def component_checks(topology: Topology, config: Config, *, may_be_away: bool) -
         is_note = may_be_away and isinstance(error, ConnectorError) and error.can_retry
         found = f"{error.what} ({error.where})"
         yield Check(name, is_ok=is_note, found=found, fix=error.fix, is_note=is_note)
+    for name in unchecked(topology):
+        fix = "see yourself that what it needs is there, or give it a method check(self, config, context)"
+        yield Check("not checked", is_ok=True, found=name, fix=fix, is_note=True)
 
 
 def free_space(name: str, folder: Path) -> Check:

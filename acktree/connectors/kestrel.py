@@ -90,6 +90,14 @@ class KestrelSpout(Spout):
         self._open: dict[int, _Connection] = {}
         self._opened = 0
 
+    def check(self, config: Config, context: TaskContext) -> None:  # noqa: ARG002
+        """See whether at least one of the servers answers, and is Kestrel. Raises ConnectorError."""
+        errors = [error for server in self._servers if (error := self._greet(server)) is not None]
+        for server in self._servers:
+            server.close()
+        if len(errors) == len(self._servers):
+            raise errors[0]
+
     def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:  # noqa: ARG002
         """Check that at least one of the servers answers, and is Kestrel."""
         self._collector = collector

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any, Final, Literal, NamedTuple
 
@@ -120,6 +121,16 @@ class JetStreamSpout(Spout):
             self._nak += b' {"delay": %d}' % round(nak_delay_secs * 1e9)
         self._replies: dict[int, str] = {}  # open sequence -> reply subject of the latest delivery
         self._answered: set[int] = set()  # sequences of which a second delivery waits in the receiver
+
+    def check(self, config: Config, context: TaskContext) -> None:  # noqa: ARG002
+        """See whether the consumer is there and can be read. Nothing is received, and nothing is changed.
+
+        Raises:
+            ConnectorError: It is not, or the server cannot be used.
+        """
+        self._session = Session(self._url, self.stream, self.consumer, None, 1)
+        with self._as_connector_errors():
+            _looked(_connects(self._session))
 
     def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:  # noqa: ARG002
         """Connect, and check that the consumer exists and can be read."""
@@ -323,6 +334,19 @@ class JetStreamSink(BatchSink[_Row]):
                 yield [index], None
         if silent is not None:
             raise connector_error(silent, self._hosts) from silent
+
+
+async def _connects(session: Session) -> None:
+    try:
+        await session.connect()
+    finally:
+        await session.disconnect()
+
+
+def _looked(look: Coroutine[Any, Any, None]) -> None:
+    """Run it on a thread of its own: the caller's may have an event loop that runs, as in a notebook."""
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, look).result()
 
 
 def _header(name: str, value: object, where: str) -> str:

@@ -71,6 +71,18 @@ class ParquetSink(BatchSink[dict[str, Any]], Sink):
             raise ConfigError(what, f"ParquetSink({os.fspath(path).partition('://')[0]}://...)", fix)
         self.path, self.schema = Path(path), schema
 
+    def check(self, config: Config, context: TaskContext) -> None:  # noqa: ARG002
+        """See whether this user may write the folder or, where it is not there yet, make it.
+
+        Raises:
+            ConfigError: The folder cannot be written from here.
+        """
+        path = self.path.absolute()
+        there = next(each for each in (path, *path.parents) if each.exists())
+        if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
+            what = f"{there} {'may not be written' if there.is_dir() else 'is no folder'}"
+            raise ConfigError(what, f"ParquetSink({str(path)!r})", f"name another folder, or correct {there}")
+
     def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
         """Begin without tuples; ``flush`` opens the file."""
         super().prepare(config, context, collector)

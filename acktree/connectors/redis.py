@@ -166,6 +166,15 @@ class RedisStreamSpout(Spout):
         self._removed = 0  # undelivered entries whose removal is reported
         self._must_recover = True
 
+    def check(self, config: Config, context: TaskContext) -> None:  # noqa: ARG002
+        """See whether the stream and its group are there.
+
+        Raises:
+            ConnectorError: One is not, or the server cannot be used.
+        """
+        with self._as_connector_errors(), client_of(self._url) as looks:
+            looks.xpending(self.stream, self.group)
+
     def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:  # noqa: ARG002
         """Connect, and check that stream and group exist."""
         self._collector = collector
@@ -402,6 +411,14 @@ class RedisStreamSink(BatchSink[dict[bytes, bytes]]):
         self._where = f"stream {stream!r} at {host_of(url, 'RedisStreamSink(...)')}"
         self._url, self.stream, self.maxlen = url, stream, maxlen
 
+    def check(self, config: Config, context: TaskContext) -> None:  # noqa: ARG002
+        """See whether the server answers. Raises ConnectorError."""
+        try:
+            with client_of(self._url) as looks:
+                looks.exists(self.stream)
+        except (redis.exceptions.RedisError, OSError) as error:
+            raise connector_error(error, self._where) from error
+
     def prepare(self, config: Config, context: TaskContext, collector: Any) -> None:  # noqa: ANN401  # as Bolt's
         """Connect at the first page; the connections stay with the process."""
         super().prepare(config, context, collector)
@@ -455,6 +472,8 @@ class RedisStreamSink(BatchSink[dict[bytes, bytes]]):
 
 
 _WRITE: Final = """
+local outages = {OUTAGES}
+
 local function failed(answer) return type(answer) == 'table' and answer.err or nil end
 
 local function add(key, names, values)
@@ -492,7 +511,10 @@ while at <= #ARGV do
   for field = 1, count do
     names[field], values[field] = ARGV[at + 1 + 2 * field], ARGV[at + 2 + 2 * field]
   end
-  refused[index] = (mode == 'add' and add or put)(key, names, values)
+  local reason = (mode == 'add' and add or put)(key, names, values)
+  -- Nothing was written before: of one script Redis refuses all writes so, or none.
+  if reason and outages[string.match(reason, '^%-?(%u+)')] then return redis.error_reply(reason) end
+  refused[index] = reason
   at = at + 3 + 2 * count
 end
 refused = cjson.encode(refused)
@@ -500,6 +522,8 @@ if mark ~= '' then redis.call('HSET', KEYS[1], 'mark', mark, 'refused', refused,
 return {1, refused, unfit}
 """
 """Writes hashes and a mark. Redis runs no other command in between, and logs all of it as one transaction."""
+_OUTAGES: Final = sorted(code for code, cause in ERRORS.items() if cause is _BUSY and " " not in code)
+_SCRIPT: Final = _WRITE.replace("OUTAGES", ", ".join(f"{code} = true" for code in _OUTAGES))
 
 _Hash = tuple[bytes, dict[bytes, bytes]]
 """The name of a hash, and its fields."""
@@ -534,6 +558,21 @@ class RedisSink(BatchSink[_Hash], Sink):
         super().prepare(config, context, collector)
         self._connect(context)
 
+    def check(self, config: Config, context: TaskContext) -> None:  # noqa: ARG002
+        """See whether the key is a field of each stream, not the only one, and whether the server answers.
+
+        Raises:
+            ConfigError: The key cannot be that of the hashes.
+            ConnectorError: The server cannot be used.
+        """
+        for (source, stream), fields in context.input_fields.items():
+            if self.key not in fields or len(fields) == 1:
+                what = f"stream {stream!r} of {source!r} has no field {self.key!r}, or no other"
+                fix = f"name the field of the key and emit another: key=..., one of {', '.join(fields)}"
+                raise ConfigError(what, f"RedisSink(..., {self.prefix!r})", fix)
+        with self._as_connector_errors(), client_of(self._url) as looks:
+            looks.hget(f"{self.prefix}acktree:", "mark")
+
     def open(self, config: Config, context: TaskContext) -> None:  # noqa: ARG002
         """Connect at the first command; the connections stay with the process."""
         self._connect(context)
@@ -561,7 +600,8 @@ class RedisSink(BatchSink[_Hash], Sink):
         if not answer[0]:
             raise otherwise_marked(self._where)
         self._seen = mark
-        return self._refusals(answer[1]) | refusals_of(answer[2])
+        reasons = {index: f"Redis refused the hash: {why}" for index, why in refusals_of(answer[1]).items()}
+        return reasons | refusals_of(answer[2])
 
     def entry(self, tup: Tuple) -> _Hash:
         """The hash as Redis keeps it."""
@@ -570,7 +610,7 @@ class RedisSink(BatchSink[_Hash], Sink):
     def send(self, _: Sequence[Tuple], entries: Sequence[_Hash]) -> Iterator[Outcome]:
         """Write hashes in one script."""
         answer = self._run(self.prefix, ("", "", "{}"), dict(enumerate(entries)))
-        refused = self._refusals(answer[1])
+        refused = refusals_of(answer[1])
         yield [index for index in range(len(entries)) if index not in refused], None
         for index, reason in refused.items():
             fix = "correct the value, or what Redis has under this name"
@@ -604,11 +644,13 @@ class RedisSink(BatchSink[_Hash], Sink):
         for index, (name, fields) in hashes.items():
             arguments += [index, name, len(fields), *chain.from_iterable(fields.items())]
         with self._as_connector_errors():
-            answer: list[Any] = self._client.eval(_WRITE, 1, writer, *arguments)
+            try:
+                answer: list[Any] = self._client.eval(_SCRIPT, 1, writer, *arguments)
+            except redis.exceptions.ResponseError as error:  # an answer: the script has written nothing
+                refused = connector_error(error, self._where)
+                refused.nothing_written = True
+                raise refused from error
         return answer
-
-    def _refusals(self, answer: bytes) -> dict[int, str]:
-        return {index: f"Redis refused the hash: {reason}" for index, reason in refusals_of(answer).items()}
 
     @contextmanager
     def _as_connector_errors(self) -> Iterator[None]:

@@ -186,7 +186,12 @@ class SqlSink(BatchSink[dict[str, Any]], Sink):
     def write(self, batch: pa.RecordBatch, mark: bytes) -> Mapping[int, str]:
         """Write rows and the mark in one transaction."""
         rows, unreadable = rows_of(batch)
-        refused = self._asked(lambda: self._written(rows, unreadable, mark))
+        self._kept.may_be_written = False
+        try:
+            refused = self._asked(lambda: self._written(rows, unreadable, mark))
+        except ConnectorError as error:
+            error.nothing_written = not self._kept.may_be_written
+            raise
         self._seen = mark
         return refused
 

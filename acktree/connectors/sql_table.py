@@ -66,6 +66,7 @@ class SqlTable:
         self._takes: Mapping[str, Takes] = {}
         self._statements: dict[frozenset[str], sa.Executable] = {}
         self._marks: sa.Table | None = None
+        self.may_be_written = False
 
     def commit(self, rows: Sequence[dict[str, Any]]) -> None:
         """Write rows of the same fields in one transaction. Raises UnfitError, or what the driver does."""
@@ -107,6 +108,7 @@ class SqlTable:
             refused = {**unreadable, **self._insert(connection, rows, explain)}
             told = sa.update(table).where(table.c.writer == marks[0]).values(refused=json.dumps(refused))
             connection.execute(told)
+            self.may_be_written = True  # what is raised from here on, the commit raises
         return refused
 
     def _marks_table(self) -> sa.Table:

@@ -133,6 +133,12 @@ class SqsSpout(Spout):
         self._asked_lag = -_LAG_SECS
         self._lag: int | None = None
 
+    def check(self, config: Config, context: TaskContext) -> None:  # noqa: ARG002
+        """See whether the queue is there. Raises ConnectorError."""
+        with self._as_connector_errors():
+            looks = client(session_of(self.queue_url), self.endpoint_url, 1)
+            looks.get_queue_attributes(QueueUrl=self.queue_url, AttributeNames=["QueueArn"])
+
     def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:  # noqa: ARG002
         """Check that the queue exists, and begin to receive."""
         self._collector = collector

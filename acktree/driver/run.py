@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from threading import Event
@@ -15,7 +15,7 @@ from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.journal import Journal
 from acktree.checkpoint.key_log import KeyLog
 from acktree.core.stats.counters import Counters
-from acktree.core.stats.numbers import KeyNumbers, SpoutNumbers
+from acktree.core.stats.numbers import KeyNumbers, SpoutNumbers, outages_together
 from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.dead_letters.store import DeadLetters
 from acktree.driver.batch import BatchResults
@@ -28,6 +28,7 @@ from acktree.driver.spout_threads import Threads, now_ms
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.open_listing import OpenMessage
 from acktree.tasks.spouts.watched_ids import WatchedIds
+from acktree.tasks.waits import waits_in
 from acktree.topology.describe import Description
 from acktree.traces.events import EventLog
 from acktree.traces.recorder import TraceRecorder
@@ -135,7 +136,14 @@ class Run:
     def open_messages(self) -> dict[str, SpoutNumbers]:
         """The open messages of each spout."""
         spouts = self.plan.topology.spouts
-        return {spout.id: self.threads.open_messages(spout.task_ids, self.rows_open) for spout in spouts}
+        found = {spout.id: self.threads.open_messages(spout.task_ids, self.rows_open) for spout in spouts}
+        if self.gates is not None and self.checkpoint.files.is_seen:
+            for wait in waits_in(self.checkpoint.marks):
+                for edge in self.plan.topology.components[wait.component].inputs:
+                    gate = found[edge.source]
+                    outages = outages_together((*gate.outages, wait.outage()))
+                    found[edge.source] = replace(gate, outages=outages)
+        return found
 
     def key_numbers(self) -> KeyNumbers:
         """The keys of messages, of all spouts together."""

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from sys import maxsize
 from threading import Thread
 from typing import TYPE_CHECKING
 
@@ -63,6 +64,7 @@ from acktree.spark.session.settings import (
 from acktree.spark.session.shipping import ship_code
 from acktree.spark.worker.process import SharedPlan
 from acktree.tasks.component_checks import refuse_unusable
+from acktree.tasks.waits import forget_waits
 from acktree.topology.model import Topology, refuse_other_than_topology
 from acktree.traces.events import EventLogger
 from acktree.traces.of_run import refuse_missing_exporter
@@ -307,11 +309,14 @@ def _query(session: SparkSession, topology: Topology, run: Run, commits: CommitL
     scratch = None if folder is None else str(folder)
     if held.files.is_seen:
         shared = SharedPlan.write(plan, held.new_plan_file())
+        forget_waits(held.marks)
         memory = None if held.memory is None else str(held.memory)
         levels = str(held.folder / log_levels.FILE) if plan.config.control else None
         places = Places(
             str(held.inbox), str(held.marks), scratch, memory, log_levels=levels, first_batch=first,
             state=None if held.state is None else str(held.state), state_from=held.state_from or 0,
+            # The micro-batch after the last committed one may have begun; in real time several may have.
+            new_from=maxsize if plan.config.real_time else held.last_committed() + 2 - first,
         )  # fmt: skip
     else:
         shared = SharedPlan.send(plan, held.new_plan_file().name, session.sparkContext)

@@ -14,12 +14,13 @@ from collections.abc import Iterator
 from acktree.config import Config
 from acktree.core.data.context import Clock, TaskContext
 from acktree.errors import AcktreeError, ConfigError, ConnectorError
+from acktree.iterable_spout import IterableSpout
 from acktree.logs import logger
 from acktree.tasks.plan import Plan
 from acktree.texts import error_text
 from acktree.topology.model import Component, Topology
 
-__all__ = ["checks_of", "refuse_unusable"]
+__all__ = ["checks_of", "refuse_unusable", "unchecked"]
 
 log = logger("acktree")
 
@@ -32,6 +33,26 @@ def checks_of(topology: Topology, config: Config) -> Iterator[tuple[str, Acktree
             plan = plan or Plan.of(topology, config.without_secrets(), config.partitions or 1, 0)
             context = plan.context(component, component.task_ids[0], Clock())
             yield component.id, _raised(component, config, context)
+
+
+def unchecked(topology: Topology) -> list[str]:
+    """The spouts, sinks and connectors without a ``check``: nobody knows whether what they need is there."""
+    return [
+        component.id
+        for component in topology.components.values()
+        if _reaches_out(component) and not _has_check(component)
+    ]
+
+
+def _reaches_out(component: Component) -> bool:
+    if (
+        component.gated is not None
+        or component.is_dataframe
+        or isinstance(component.user_object, IterableSpout)
+    ):
+        return False
+    is_connector = type(component.user_object).__module__.startswith("acktree.connectors.")
+    return component.kind == "spout" or component.is_sink or is_connector
 
 
 def refuse_unusable(topology: Topology, config: Config) -> None:

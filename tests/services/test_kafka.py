@@ -12,7 +12,7 @@ confluent = pytest.importorskip("confluent_kafka")
 from confluent_kafka import TopicPartition  # noqa: E402
 from confluent_kafka.admin import AdminClient, NewTopic  # noqa: E402
 
-from acktree import ConfigError, TopologyBuilder  # noqa: E402
+from acktree import Config, ConfigError, ConnectorError, TopologyBuilder  # noqa: E402
 from acktree.connectors.kafka import KafkaSink, KafkaSpout  # noqa: E402
 from acktree.connectors.kafka.progress import decode_done  # noqa: E402
 from acktree.testing import SPOUT_CHECKS, FeederSpout, LocalCluster, SpoutHarness, check_spout  # noqa: E402
@@ -107,6 +107,13 @@ class Topic(ProxiedBroker):
 @pytest.fixture(scope="module")
 def topic(kafka):
     return Topic(kafka)
+
+
+def test_a_check_sees_whether_the_topic_is_there(topic: Topic) -> None:
+    topic.clear()
+    topic.make_spout().check(Config(), None)
+    with pytest.raises(ConnectorError, match="no such topic"):
+        topic.make_spout(topics="nowhere").check(Config(), None)
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from acktree import ConfigError, ConnectorError
+from acktree import Config, ConfigError, ConnectorError
 from acktree.connectors import kestrel as connector
 from acktree.connectors.kestrel import KestrelSpout
 from acktree.testing import SPOUT_CHECKS, SpoutHarness, check_spout
@@ -110,6 +110,15 @@ def test_each_open_message_has_a_connection_and_no_more_than_are_allowed(queue: 
         harness.rest(0.3)
         assert len(harness.arrived) == 2
         assert harness.spout.lag() == 3
+
+
+def test_a_check_asks_the_servers_and_keeps_no_connection(queue: Queue) -> None:
+    spout = queue.make_spout()
+    spout.check(Config(), None)
+    assert not any(server.idle for server in spout._servers)
+    with pytest.raises(ConnectorError) as raised:
+        KestrelSpout("127.0.0.1:1", QUEUE).check(Config(), None)
+    assert raised.value.can_retry
 
 
 def test_a_server_that_is_not_kestrel_is_reported() -> None:

@@ -16,7 +16,7 @@ nats = pytest.importorskip("nats")
 
 from nats.js.api import AckPolicy, ConsumerConfig  # noqa: E402
 
-from acktree import ConfigError, ConnectorError, TopologyBuilder  # noqa: E402
+from acktree import Config, ConfigError, ConnectorError, TopologyBuilder  # noqa: E402
 from acktree.connectors import nats_client as connector  # noqa: E402
 from acktree.connectors.nats import JetStreamSink, JetStreamSpout  # noqa: E402
 from acktree.testing import SPOUT_CHECKS, FeederSpout, LocalCluster, SpoutHarness, check_spout  # noqa: E402
@@ -141,6 +141,19 @@ def stream(nats_server):
 @pytest.mark.parametrize("check", SPOUT_CHECKS)
 def test_the_spout_keeps_the_contract(stream: Stream, check: str) -> None:
     check_spout(stream.make_spout, stream, only=[check])
+
+
+def test_a_check_sees_what_is_missing_and_takes_no_message(stream: Stream) -> None:
+    stream.clear()
+    stream.put([b"one"])
+    stream.make_spout().check(Config(), None)
+    assert (stream.info().num_pending, stream.info().num_ack_pending) == (1, 0)
+    with pytest.raises(ConnectorError) as raised:
+        stream.make_spout(consumer="nobody").check(Config(), None)
+    assert not raised.value.can_retry
+    with pytest.raises(ConnectorError) as raised:
+        stream.make_spout("nats://127.0.0.1:1").check(Config(), None)
+    assert raised.value.can_retry
 
 
 def test_a_rejected_message_is_terminated_and_only_jetstream_reports_it(nats_server) -> None:

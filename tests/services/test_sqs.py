@@ -13,7 +13,7 @@ import pytest
 
 boto3 = pytest.importorskip("boto3")
 
-from acktree import ConfigError, ConnectorError, Retry, TopologyBuilder  # noqa: E402
+from acktree import Config, ConfigError, ConnectorError, Retry, TopologyBuilder  # noqa: E402
 from acktree.connectors import sqs_client as connector  # noqa: E402
 from acktree.connectors.sqs import SqsSink, SqsSpout  # noqa: E402
 from acktree.testing import SPOUT_CHECKS, FeederSpout, LocalCluster, SpoutHarness, check_spout  # noqa: E402
@@ -150,6 +150,14 @@ def queue(sqs):
     made = Queue(sqs)
     yield made
     made.remove()
+
+
+def test_a_check_sees_whether_the_queue_is_there(queue: Queue) -> None:
+    queue.clear()
+    queue.make_spout().check(Config(), None)
+    with pytest.raises(ConnectorError) as raised:
+        queue.make_spout("nowhere").check(Config(), None)
+    assert not raised.value.can_retry
 
 
 @pytest.mark.slow

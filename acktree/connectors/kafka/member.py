@@ -64,8 +64,10 @@ class Member:
         topics: Sequence[str],
         start: Start,
         where: str,
-        on_lost: Callable[[list[int]], None],
-        report: Callable[[ConnectorError], None],
+        on_lost: Callable[[list[int]], object],
+        report: Callable[[ConnectorError], object],
+        *,
+        joins: bool = True,
     ) -> None:
         """Connect, check that the topics exist, and join the group.
 
@@ -76,6 +78,7 @@ class Member:
             where: The ``where`` of errors.
             on_lost: Called with the ids of open messages whose partition is gone.
             report: Called with an error after which reading goes on.
+            joins: False: only to look, and to be closed.
 
         Raises:
             ConnectorError: The servers cannot be reached, or refuse; or a topic does not exist.
@@ -109,9 +112,10 @@ class Member:
         except ConnectorError:
             self.close()
             raise
-        self._consumer.subscribe(
-            list(topics), on_assign=self._assign, on_revoke=self._revoke, on_lost=self._forget
-        )
+        if joins:
+            self._consumer.subscribe(
+                list(topics), on_assign=self._assign, on_revoke=self._revoke, on_lost=self._forget
+            )
 
     def lag(self) -> dict[str, int] | None:
         """By ``topic-partition`` how many records were not read yet, as far as the client knows."""

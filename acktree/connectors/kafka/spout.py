@@ -144,6 +144,15 @@ class KafkaSpout(Spout):
         self._where = f"topics {', '.join(self.topics)}, group {group_id!r} at {bootstrap_servers}"
         self._member: Member | None = None
 
+    def check(self, config: Config, context: TaskContext) -> None:  # noqa: ARG002
+        """See whether the topics are there. The group is not joined.
+
+        Raises:
+            ConnectorError: The servers cannot be reached, or refuse; or a topic does not exist.
+        """
+        start = Start(self.first_poll, self.start_timestamp_ms, lambda _: False, "")
+        Member(self._settings, self.topics, start, self._where, list, repr, joins=False).close()
+
     def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:  # noqa: ARG002
         """Connect, check that the topics exist, and join the group."""
         self._collector = collector

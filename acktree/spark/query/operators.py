@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from sys import maxsize
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -73,6 +74,7 @@ class Places:
         first_batch: The number of Spark's first micro-batch in the checkpoint.
         state: The folder of the files in which bolts remember; None where that is Spark's state.
         state_from: The first micro-batch in which something could be remembered there.
+        new_from: Spark's number of the first micro-batch that no earlier run can have begun.
     """
 
     inbox: str
@@ -84,6 +86,7 @@ class Places:
     first_batch: int = 0
     state: str | None = None
     state_from: int = 0
+    new_from: int = maxsize
 
 
 def isolation(shared: SharedPlan, places: Places, level: int, partition: int) -> Isolation:
@@ -99,6 +102,7 @@ def isolation(shared: SharedPlan, places: Places, level: int, partition: int) ->
         context.attemptNumber(),
         shared.plan().config.execute_timeout_secs,
         shared.run_number,
+        places.new_from if places.is_seen else None,
     )
 
 

@@ -135,6 +135,7 @@ class ResidentLevel:
         alone = Isolation(
             Path(self._places.marks), epoch - self._places.first_batch, self._level, self._partition, 0,
             self._plan.config.execute_timeout_secs, self._shared.run_number,
+            self._places.new_from,
         ).resumed()  # fmt: skip
         with alone.noting_errors():
             yield from self._remembered(alone.run, run_it)

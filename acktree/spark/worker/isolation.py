@@ -104,6 +104,8 @@ class Isolation:
         attempt: The attempt of the Spark task, from 0.
         timeout_secs: ``execute_timeout_secs``.
         run_number: A number of the topology's run; not 0.
+        new_from: The first micro-batch that no earlier run can have begun; None where the driver does not see
+            the folder.
     """
 
     folder: Path
@@ -113,6 +115,7 @@ class Isolation:
     attempt: int
     timeout_secs: float | None
     run_number: int = 1
+    new_from: int | None = None
 
     def resumed(self) -> Isolation:
         """Where Spark tries no task again: the second attempt, if a process of this run died in the first."""
@@ -155,12 +158,15 @@ class Isolation:
             ProtocolError: A child died without a mark.
         """
         if UNGUARDED in os.environ:
-            return level(ExecutionMonitor(), store)
+            unguarded = ExecutionMonitor()
+            unguarded.may_have_run = True  # nothing is known
+            return level(unguarded, store)
+        may_have_run = self._may_have_run()
         suspects = Suspects.read(self._file("suspects"))
         if self._has_lost_a_worker():
             suspects.note_lost()
         if not self.attempt and not suspects:
-            return self._here(level, store, suspects)
+            return self._here(level, store, suspects, may_have_run=may_have_run)
         self._read_mark(suspects, "its worker was lost")
         in_vain = 0
         while in_vain < IN_VAIN:
@@ -178,12 +184,28 @@ class Isolation:
             "correct the bolt that dies, or let the first bolt join the same messages in each run",
         )
 
+    def _may_have_run(self) -> bool:
+        """Whether another process may have executed the level in this micro-batch; before a mark is made.
+
+        An attempt makes its mark before it executes anything, and the mark stays until the micro-batch is
+        over. Spark begins to count attempts anew when it runs a stage again.
+        """
+        is_new = self.new_from is not None and self.batch_id >= self.new_from
+        return not is_new or bool(self.attempt) or self._file("mark").exists()
+
     def _here(
-        self, level: Run, store: StateStore | None, suspects: Suspects, *, in_child: bool = False
+        self,
+        level: Run,
+        store: StateStore | None,
+        suspects: Suspects,
+        *,
+        in_child: bool = False,
+        may_have_run: bool = True,
     ) -> Iterator[WireRow]:
         monitor = MarkingMonitor(
-            self._file("mark"), suspects, self.timeout_secs, in_child=in_child, run=self.run_number
-        )
+            self._file("mark"), suspects, self.timeout_secs, in_child=in_child, run=self.run_number,
+            may_have_run=may_have_run, is_seen=self.new_from is not None,
+        )  # fmt: skip
         try:
             with monitor.on_watch():
                 yield from list(level(monitor, store))

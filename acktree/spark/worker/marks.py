@@ -8,6 +8,7 @@ The files are in ``marks/`` of the checkpoint; with a checkpoint at a URL, in a 
     <batch>.<level>.<partition>.raised      the attempt of the Spark task that ended with an exception
     stays.<level>.<partition>.mark          of a task that stays: the mark, of whatever micro-batch it runs
     stays.<level>.<partition>.hung
+    <batch>.<level>.<partition>.waits       what a sink's task waits for: see ``tasks/waits.py``
 
 A mark costs one write to memory for each tuple. After a process died, the next attempt reads its mark and
 counts the death against the marked row. These counts are in a second file, one for each micro-batch, level
@@ -22,9 +23,10 @@ import json
 import mmap
 import os
 import struct
+import time
 from array import array
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -32,11 +34,14 @@ from typing import Final
 
 from acktree.core.data.frames import Frame
 from acktree.core.tracking.verdicts import FailureCause
+from acktree.errors import ConnectorError
 from acktree.private_files import DISK
 from acktree.spark.worker.printing import finish_lines, label
 from acktree.spark.worker.watchdog import Watchdog
 from acktree.tasks.bolts.monitor import ExecutionMonitor, LeftOut
 from acktree.tasks.bolts.row_names import NOWHERE, MessageNames, Names, place_of
+from acktree.tasks.waits import SUFFIX, Wait
+from acktree.texts import printable
 from acktree.topology.model import Component
 
 DEATHS: Final = 2
@@ -134,6 +139,8 @@ class MarkingMonitor(ExecutionMonitor):
         in_child: bool = False,
         run: int = NO_RUN,
         stays: bool = False,
+        may_have_run: bool = True,
+        is_seen: bool = False,
     ) -> None:
         """Make the file, with an empty mark.
 
@@ -144,8 +151,14 @@ class MarkingMonitor(ExecutionMonitor):
             in_child: Whether this is a run after a death: rows then get names by message.
             run: The run of the topology.
             stays: Whether it is used for one micro-batch after the other: see :meth:`begin_batch`.
+            may_have_run: Whether another process may have executed the level in this micro-batch before.
+            is_seen: Whether the driver sees the files.
         """
         super().__init__()
+        self.may_have_run = may_have_run
+        self._waits_file = file.with_suffix(SUFFIX) if is_seen else None
+        self._waits_since_ms = 0
+        self.waits_no_more()  # of an attempt that was ended while it waited
         self._suspects = suspects
         self._message_names = MessageNames() if in_child else None
         self._usual_secs = timeout_secs
@@ -234,6 +247,20 @@ class MarkingMonitor(ExecutionMonitor):
         self._fields[0] = NO_ROW
         label("")
         self.watchdog.allow(self._usual_secs)  # engine code follows, no bolt's
+
+    def waits(self, component: str, task: int, error: ConnectorError, tries: int) -> bool:
+        if self._waits_file is None:
+            return False
+        self._waits_since_ms = self._waits_since_ms or time.time_ns() // 1_000_000
+        wait = Wait(component, task, printable(error.what), error.fix, self._waits_since_ms, tries)
+        with suppress(OSError):  # no room: the log has it
+            wait.write(self._waits_file)
+        return True
+
+    def waits_no_more(self) -> None:
+        self._waits_since_ms = 0
+        if self._waits_file is not None:
+            self._waits_file.unlink(missing_ok=True)
 
     def enter(self, component: Component, hook: str) -> None:
         self._fields[0] = NO_ROW

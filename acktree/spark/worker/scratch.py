@@ -35,7 +35,7 @@ _POPULATE: Final = getattr(mmap, "MAP_POPULATE", 0)
 """Loads the pages of a file that is read as a whole; Linux alone has it."""
 LARGE: Final = 16 << 10
 """Rows of fewer bytes carry them themselves."""
-_OURS: Final = re.compile(r"(?:new-)?(\d+)\.\d+\.\d+\.(?:\d+|mark|suspects|hung|raised)", re.ASCII)
+_OURS: Final = re.compile(r"(?:new-)?(\d+)\.\d+\.\d+\.(?:\d+|mark|suspects|hung|raised|waits)", re.ASCII)
 """A name that begins with a micro-batch: of a scratch file, or of a file of ``marks.py``."""
 
 

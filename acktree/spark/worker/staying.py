@@ -48,7 +48,11 @@ class StayingMonitor:
             return [*level(ExecutionMonitor(), store)]
         if self._monitor is None:
             self._monitor = MarkingMonitor(
-                self._file("mark"), Suspects(self._file("suspects")), self._timeout_secs, stays=True
+                self._file("mark"),
+                Suspects(self._file("suspects")),
+                self._timeout_secs,
+                stays=True,
+                is_seen=True,
             )
         self._monitor.begin_batch(batch_id, self._run_number)
         try:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from acktree.core.data.frames import Frame
 from acktree.core.tracking.verdicts import FailureCause
+from acktree.errors import ConnectorError
 from acktree.tasks.bolts.row_names import Names
 from acktree.topology.model import Component
 
@@ -41,9 +42,11 @@ class ExecutionMonitor:
             executes the row.
         searches: Whether a worker has died over this level: frames whose rows are executed at once are then
             executed one after another, so that the row can be found.
+        may_have_run: Whether another process may have executed this level in this micro-batch before.
     """
 
     searches = False
+    may_have_run = False
 
     def __init__(self) -> None:
         self.mark: MutableSequence[int] | memoryview = [-1]
@@ -99,6 +102,20 @@ class ExecutionMonitor:
 
     def end(self) -> None:
         """Called when the emitted tuples were routed, or when a hook has returned."""
+
+    def waits(self, component: str, task: int, error: ConnectorError, tries: int) -> bool:  # noqa: ARG002
+        """Called while a sink's task waits for a server, before each pause. Returns whether operators see it.
+
+        Args:
+            component: The sink.
+            task: Its task.
+            error: Why it waits.
+            tries: How often it has asked.
+        """
+        return False
+
+    def waits_no_more(self) -> None:
+        """Called when it has an answer, or gives up."""
 
     def enter(self, component: Component, hook: str) -> None:
         """Called before a hook that works on no tuple: ``prepare``, ``tick``, ``flush`` or ``cleanup``."""

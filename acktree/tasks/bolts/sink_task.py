@@ -2,8 +2,9 @@
 
 Rules of this file
 ------------------
-1. Rows fail only when it is known that they are not written: the server has said why it refuses them, or has
-   another mark. Otherwise the level raises, and Spark runs it again.
+1. Rows fail, or wait for a server that is away, only when it is known that they are not written: it has said
+   why it refuses them, it has another mark, or no attempt has begun to write. Otherwise the task waits until
+   the mark can be read, as long as it takes, and the driver is told.
 2. The mark names the micro-batch and its rows. A micro-batch that runs again has the same rows in the same
    order, since they come from a gate; so it finds its mark.
 3. Whether a row kills its process is not looked for: all rows are written in one call.
@@ -14,8 +15,9 @@ from __future__ import annotations
 import hashlib
 import struct
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from itertools import pairwise
 from time import perf_counter
 from typing import Final
@@ -28,20 +30,61 @@ from acktree.core.data.context import TaskContext
 from acktree.core.data.frames import Frame
 from acktree.core.ids import Int64s
 from acktree.core.state.store import StateStore
-from acktree.errors import CheckpointError, ConnectorError, MisuseError
+from acktree.errors import CheckpointError, ConnectorError, MisuseError, Unavailable
 from acktree.log_lines import standing
+from acktree.logs import logger
 from acktree.sink import Sink
 from acktree.tasks.bolts.kinds import ArrowBoltTask
 from acktree.tasks.bolts.rows import FAILED, ack_open
 
 __all__ = ["SinkTask"]
 
+log = logger("acktree")
+
 _MARK: Final = struct.Struct(">cq16s")
 _VERSION: Final = b"1"
-_PAUSES_SECS: Final = (0.2, 1, 5, 10, 15, 30, 0)
-"""How long a task waits between two attempts to reach a server; without any after the last."""
+_PAUSES_SECS: Final = (0.2, 0.5, 1.0, 2.0, *(5.0,) * 12)
+"""How long a task waits before each new attempt to reach a server of which it is not known what it has."""
+_LONGEST_PAUSE_SECS: Final = 5.0
+"""The pauses after these, where operators see that it waits; else the task fails after a minute."""
+_WRITES: Final = 7
+"""How often rows are written that the server does not have after it, before they wait."""
 _MS: Final = 1000.0
 _Part = tuple[Frame, "pa.RecordBatch | MisuseError"]
+
+
+@dataclass
+class _Tried:
+    """What was tried to write the rows of a micro-batch.
+
+    Attributes:
+        is_first: Whether no other attempt of the micro-batch may have written them.
+        is_sure: Whether it is certain that nothing of them is written.
+        failure: What the last write has raised.
+        writes: How many have raised.
+    """
+
+    is_first: bool
+    failure: Exception | None = None
+    writes: int = 0
+
+    def __post_init__(self) -> None:
+        self.is_sure = self.is_first
+
+    def note(self, error: Exception) -> None:
+        """A write has raised."""
+        self.failure, self.writes = error, self.writes + 1
+        self.is_sure = self.is_sure and _is_nothing_written(error)
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether rows without a mark fail, or wait outside the task."""
+        return not _can_retry(self.failure) or (self.is_first and self.writes >= _WRITES)
+
+    @property
+    def must_wait(self) -> bool:
+        """Whether the task waits before it writes again: the attempt before may write them yet."""
+        return self.writes >= _WRITES or (not self.is_first and _can_retry(self.failure))
 
 
 class SinkTask(ArrowBoltTask):
@@ -139,28 +182,66 @@ class SinkTask(ArrowBoltTask):
 
     def _settle(self, batch: pa.RecordBatch, mark: bytes) -> Mapping[int, str] | Exception:
         """Write rows; returns why some are refused, or why none is written."""
-        failure: Exception | None = None
-        for pause_secs in _PAUSES_SECS:
-            try:
-                last = self._last_mark()
-            except Exception as error:
-                self._leave()
-                if not (pause_secs and _can_retry(error)):
-                    raise
-                time.sleep(pause_secs)
-                continue
-            self._refuse_other(last, mark)
-            if failure is not None and last != mark and not (pause_secs and _can_retry(failure)):
-                return failure
-            try:
-                written: Mapping[int, str] = self.bolt.write(batch, mark)
-            except Exception as error:  # noqa: BLE001  # a sink of a user
-                failure = error
-                self._leave()
-            else:
-                return written
-        assert failure is not None, "without one the loop has returned"
-        raise failure
+        tried = _Tried(is_first=not self.outputs.monitor.may_have_run)
+        with self._waiting() as wait:
+            while True:
+                try:
+                    last = self._last_mark()
+                except Exception as error:
+                    self._leave()
+                    if tried.is_sure and isinstance(error, ConnectorError):
+                        return error
+                    if not _can_retry(error):
+                        raise
+                    wait(error)
+                    continue
+                self._refuse_other(last, mark)
+                if tried.failure is not None and last != mark and tried.is_refused:
+                    return tried.failure
+                if tried.failure is not None and tried.must_wait:
+                    wait(tried.failure)
+                try:
+                    written: Mapping[int, str] = self.bolt.write(batch, mark)
+                except Exception as error:  # noqa: BLE001  # a sink of a user
+                    self._leave()
+                    tried.note(error)
+                    if tried.is_sure:
+                        return error
+                else:
+                    return written
+
+    @contextmanager
+    def _waiting(self) -> Iterator[Callable[[Exception], None]]:
+        """What is called before each new attempt to reach the server; it raises where nobody would see it."""
+        monitor, tries, pauses = self.outputs.monitor, 0, iter(_PAUSES_SECS)
+
+        def wait(error: Exception) -> None:
+            nonlocal tries
+            if not (isinstance(error, ConnectorError) and error.can_retry):
+                raise error
+            tries += 1
+            is_seen = monitor.waits(self.component.id, self.task, error, tries)
+            pause_secs = next(pauses, _LONGEST_PAUSE_SECS if is_seen else None)
+            if pause_secs is None:
+                raise error
+            if tries == 1:
+                log.warning(
+                    "component=%s task=%s micro_batch=%s waits until the server says if it has its rows: "
+                    "%s (%s; %s)",
+                    self.component.id, self.task, self.outputs.batch_id, error.what, error.where, error.fix,
+                )  # fmt: skip
+            time.sleep(pause_secs)
+
+        try:
+            yield wait
+        finally:
+            if tries:
+                monitor.waits_no_more()
+        if tries:
+            log.info(
+                "component=%s task=%s micro_batch=%s goes on, tries=%s",
+                self.component.id, self.task, self.outputs.batch_id, tries,
+            )  # fmt: skip
 
     def _last_mark(self) -> bytes | None:
         if not self._is_open:
@@ -226,7 +307,11 @@ def _number_of(mark: bytes | None) -> int | None:
     return int(_MARK.unpack(mark)[1])
 
 
-def _can_retry(error: Exception) -> bool:
+def _is_nothing_written(error: Exception) -> bool:
+    return isinstance(error, Unavailable) or (isinstance(error, ConnectorError) and error.nothing_written)
+
+
+def _can_retry(error: Exception | None) -> bool:
     return isinstance(error, ConnectorError) and error.can_retry
 
 

@@ -4,15 +4,28 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 
 import pyarrow as pa
 import pytest
 
-from acktree import CheckpointError, ConnectorError, MisuseError, Retry, Sink, TopologyBuilder
+from acktree import (
+    CheckpointError,
+    Config,
+    ConnectorError,
+    MisuseError,
+    Retry,
+    Sink,
+    TopologyBuilder,
+    Unavailable,
+)
 from acktree.tasks.bolts import sink_task
+from acktree.tasks.bolts.bolt_tasks import bolt_task
+from acktree.tasks.bolts.monitor import ExecutionMonitor
+from acktree.tasks.bolts.outputs import Outputs
+from acktree.tasks.plan import Plan
 from acktree.testing import FeederSpout, LocalCluster
 
 QUICK = Retry(max_attempts=3, backoff_secs=(0.01, 0.01))
@@ -31,7 +44,10 @@ class Server:
     def call(self, name: str) -> None:
         self.calls[name] += 1
         if self.wrong and self.wrong[0].startswith(name):
-            can_retry = not self.wrong.pop(0).endswith("for good")
+            wrong = self.wrong.pop(0)
+            if wrong.endswith("in vain"):
+                raise Unavailable("server")
+            can_retry = not wrong.endswith("for good")
             raise ConnectorError(f"{name} went wrong", "the server", "wait", can_retry=can_retry)
 
 
@@ -64,7 +80,7 @@ class Rows(Sink):
 @pytest.fixture
 def server(monkeypatch):
     monkeypatch.setattr(_SERVER, "__dict__", vars(Server()))
-    monkeypatch.setattr(sink_task, "_PAUSES_SECS", (1e-9, 1e-9, 1e-9, 0))
+    monkeypatch.setattr(sink_task, "_PAUSES_SECS", (1e-9, 1e-9, 1e-9))
     return _SERVER
 
 
@@ -85,6 +101,19 @@ class Run:
             self.cluster.advance(secs=1)
         self.cluster.__exit__(None, None, None)
         return [letter.reason for letter in self.running.dead_letters]
+
+
+def task_of(monitor):
+    """The task of a sink in a micro-batch."""
+    builder = TopologyBuilder("written")
+    builder.set_spout("rows", FeederSpout(["n"]))
+    builder.set_sink("sink", Rows(), retry=QUICK).shuffle_grouping("rows")
+    topology = builder.create_topology()
+    plan = Plan.of(topology, Config(), 1, 0)
+    [task] = topology.tasks["sink"]
+    level = plan.level_of["sink"]
+    outputs = Outputs(plan, 0, level, 0, monitor=monitor, batch_id=7)
+    return bolt_task(topology.components["sink"], task, outputs, None, are_questions=False)
 
 
 def test_rows_are_written_and_a_refused_one_fails_alone_and_is_tried_again(server):
@@ -119,7 +148,8 @@ def test_a_refused_row_is_given_up_at_once_if_final_says_so_and_the_others_are_w
 
 WRONG = [
     ["open"], ["ask"], ["write"], ["commit"], ["open", "ask", "write"], ["commit", "open", "ask"],
-    ["write", "ask", "open"], ["commit for good"], ["commit", "commit"], ["write"] * 4,
+    ["write", "ask", "open"], ["commit for good"], ["commit", "commit"], ["write"] * 4, ["ask"] * 3,
+    ["open"] * 3, ["write in vain"] * 3, ["write in vain", "ask"], ["commit", "write in vain", "ask"],
 ]  # fmt: skip
 
 
@@ -133,11 +163,81 @@ def test_each_row_is_written_once_whatever_goes_wrong(server, wrong):
     assert run.feeder.acked == [0, 1]
 
 
-@pytest.mark.parametrize("wrong", [["ask"] * 9, ["ask for good"], ["commit", *["ask"] * 9]], ids=str)
+@pytest.mark.parametrize("wrong", [["ask for good"], ["commit", *["ask"] * 9]], ids=str)
 def test_rows_of_which_nothing_is_known_do_not_fail_the_run_ends(server, wrong):
     server.wrong = [*wrong]
     with pytest.raises(ConnectorError, match="ask went wrong"):
         Run().feed((1,))
+
+
+AWAY = [["open"], ["ask"], ["write in vain"]]
+
+
+@pytest.mark.parametrize("away", AWAY, ids=", ".join)
+def test_rows_of_which_it_is_certain_that_they_are_not_written_wait_at_once_and_use_up_no_attempt(
+    server, away
+):
+    server.wrong = away * 1000
+    run = Run()
+    run.feeder.feed([1], message_id=1)
+    for _ in range(9):
+        run.cluster.advance(secs=30)
+    asked = server.calls["open"]
+    assert asked < 30, "once in each micro-batch in which some row is tried again"
+    stats = run.running.stats()["__gate/sink/rows/default"]
+    assert stats.outage.dependency == ("server" if away == ["write in vain"] else "sink")
+    assert stats.outage.tries > QUICK.max_attempts
+    assert not run.running.dead_letters
+    server.wrong = []
+    assert run.feed() == []
+    for _ in range(9):
+        run.cluster.advance(secs=30)
+    assert server.rows == [(1,)]
+
+
+@dataclass
+class Seen(ExecutionMonitor):
+    """A monitor of which operators see that a sink waits; after some tries the server works again."""
+
+    server: Server
+    may_have_run: bool = True
+    tries: int = 0
+    is_over: bool = False
+
+    def __post_init__(self):
+        super().__init__()
+
+    def waits(self, component, task, error, tries):
+        assert component == "sink"
+        assert error.can_retry
+        self.tries = tries
+        if tries == 50:
+            self.server.wrong = []
+        return True
+
+    def waits_no_more(self):
+        self.is_over = True
+
+
+@pytest.mark.parametrize("away", [*AWAY, ["write"]], ids=", ".join)
+@pytest.mark.parametrize("is_written", [True, False], ids=["written", "not written"])
+def test_rows_that_an_earlier_attempt_may_have_written_are_waited_for_as_long_as_it_takes(
+    server, away, is_written, monkeypatch
+):
+    monkeypatch.setattr(sink_task, "_LONGEST_PAUSE_SECS", 1e-9)
+    rows = pa.record_batch({"n": [1, 2]})
+    task = task_of(monitor := Seen(server))
+    mark = b"m"
+    if is_written:
+        sink = Rows()
+        sink.open(None, task.context)
+        sink.write(rows, mark)
+    server.wrong = away * 1000
+    monkeypatch.setattr(task, "_refuse_other", lambda last, mark: None)
+    assert task._settle(rows, mark) == {}
+    assert server.rows == [(1,), (2,)]
+    assert monitor.is_over
+    assert monitor.tries == 50
 
 
 def test_a_sink_that_cannot_work_as_it_is_stops_the_topology_and_makes_no_letter(server):
