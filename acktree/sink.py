@@ -37,8 +37,8 @@ class Sink(ABC):
 
     Attributes:
         latest_by: The fields that are the key of a row, if a row takes the place of an earlier one with its
-            key. Then no row is written after a newer one: one that was refused, or could not be written, waits
-            while a newer row with its key is open, and when that is ACKED it is ACKED too, and never written.
+            key. Then no row is written after a newer one: what was refused, or could not be written, waits
+            while a newer row with its key is open; when that is ACKED it is ACKED too, and never written.
             Newer is what passed the gate later; each input has a gate of its own. None: each row counts.
     """
 

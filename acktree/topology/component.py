@@ -67,8 +67,8 @@ class Component:
             component.
         exactly_once: Whether it is a bolt with gates in front and behind: see ``topology/gates.py``.
         is_sink: Whether it is a ``Sink``, behind gates too, and not a bolt.
-        latest_by: Of a sink, and the gates in front of it: the fields of a row's key, if the latest row with a
-            key counts; else empty.
+        latest_by: Of a sink, and the gates in front of it: the fields of a row's key, if the latest row with
+            a key counts; else empty.
         gated: Of a gate the component whose tuples it lets through. None for any other component.
     """
 

@@ -225,7 +225,7 @@ MEMBERS = """
     Retry: backoff_secs decide final jitter max_age_secs max_attempts pause_ms
     RunningTopology: activate await_idle await_termination deactivate dead_letters debug describe errors
             events is_running kill name stats traces
-    Sink: close last_mark open write
+    Sink: close last_mark latest_by open write
     Spout: ack ack_batch activate close deactivate fail fail_batch keep_alive keep_alive_secs lag
             next_tuple open outputs own_dead_letters redelivers remembers
     SpoutAckInfo: complete_latency_ms message_id spout_task_id

@@ -194,9 +194,7 @@ class _Dependency(Generic[Message]):
             self.allowed = max(FEW, self.allowed)
             self.wait(now_ms, min(LONGEST_PAUSE_MS * self.allowed // FEW, _LONGEST_SILENCE_MS))
 
-    def take_due(
-        self, now_ms: int, is_blocked: Callable[[Message], bool]
-    ) -> Iterator[tuple[Message, int]]:
+    def take_due(self, now_ms: int, is_blocked: Callable[[Message], bool]) -> Iterator[tuple[Message, int]]:
         """Take out the messages that may be sent, each with the time for which it waited."""
         room = self.allowed - len(self.sent)
         while self.waiting and room > 0:
@@ -367,7 +365,8 @@ class Dependencies(Generic[Message]):
         """Called after messages were sent: forget what nobody waits for."""
         if not self._by_name:
             return []
-        over = [name for name, each in self._by_name.items() if not (each.waiting or each.blocked or each.sent)]
+        waits = {name for name, each in self._by_name.items() if each.waiting or each.blocked or each.sent}
+        over = [name for name in self._by_name if name not in waits]
         changes = [self._by_name.pop(name).works() for name in over]
         return [change for change in changes if change is not None]
 

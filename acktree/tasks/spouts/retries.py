@@ -362,9 +362,7 @@ class Retries:
         gone = self.take_out(lambda attempt: is_lost(attempt.message_id), sequences)
         return chunks_of(gone)
 
-    def take_out(
-        self, is_gone: Callable[[Attempt], bool], sequences: Sequence[int] = ()
-    ) -> list[Attempt]:
+    def take_out(self, is_gone: Callable[[Attempt], bool], sequences: Sequence[int] = ()) -> list[Attempt]:
         """Take out attempts of :meth:`between_attempts` that a function names; see :meth:`lose`."""
         self.unblock()
         gone = [attempt for _, _, attempt in self._waiting if is_gone(attempt)]
