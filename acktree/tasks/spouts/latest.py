@@ -127,7 +127,8 @@ class Latest:
         if attempt.letter is None:
             hashed: np.uint64 = self._of_chunk(attempt.chunk)[attempt.row]
             return hashed
-        return self._of_rows(attempt.letter.values)[0]
+        of_letter: np.uint64 = self._of_rows(attempt.letter.values)[0]
+        return of_letter
 
     def _of_chunk(self, number: int) -> UInt64s:
         if number not in self._hashes:
@@ -141,7 +142,7 @@ class Latest:
         chunk = None if attempt.letter is not None else self._read(attempt.chunk)
         older, _ = payload_of(attempt, chunk)
         newer = alone(self._read(closed.chunk).values, int(closed.rows[place]))
-        return _key(older.select(self._fields)) == _key(newer.select(self._fields))
+        return bool(_key(older.select(self._fields)) == _key(newer.select(self._fields)))
 
 
 def _key(row: pa.RecordBatch) -> Any:  # noqa: ANN401  # values of the user

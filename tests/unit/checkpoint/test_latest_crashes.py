@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -63,7 +64,7 @@ class Table(Sink):
         if self.last_mark() != mark:
             database.refuse_if_away()
             rows = list(zip(*(column.to_pylist() for column in batch), strict=True))
-            refused = {row: "later" for row in range(len(rows)) if database.chance.random() < database.bad}
+            refused = {row: "later" for row, each in enumerate(rows) if database.refuses(each)}
             database.written += [each for row, each in enumerate(rows) if row not in refused]
             database.marks[self.writer] = mark, refused
         return database.marks[self.writer][1]
@@ -77,8 +78,9 @@ class Database:
     """What a database has been given, and when it is away."""
 
     def __init__(self, seed: int, bad: float, gone: float) -> None:
-        self.chance, self.bad, self.gone, self.away = random.Random(seed), bad, gone, 0
-        self.outages = 6
+        self.chance, self.gone, self.away = random.Random(seed), gone, 0
+        self.outages, self.retry = 6, LETTERS
+        self.refuses: Callable[[tuple[int, int]], bool] = lambda row: self.chance.random() < bad
         self.written: list[tuple[int, int]] = []
         self.marks: dict[tuple[str, str, int], tuple[bytes, dict[int, str]]] = {}
 
@@ -104,19 +106,27 @@ def topology(name: str, spout: Spout, retry: Retry | None) -> Topology:
     builder = TopologyBuilder("totals")
     builder.set_spout("numbers", spout, retry=retry)
     builder.set_bolt("totals", Totals(), exactly_once=True).global_grouping("numbers")
-    table = builder.set_sink("table", Table(name), parallelism=2, retry=LETTERS)
+    retry = small_spark._worlds[name].database.retry
+    table = builder.set_sink("table", Table(name), parallelism=2, retry=retry)
     table.fields_grouping("totals", ["key"])
     return builder.create_topology()
 
 
-def run(folder: Path, deaths: list[str], seed: int, bad: float, gone: float) -> World:
+def run(folder: Path, deaths: list[str], seed: int, bad: float, gone: float) -> None:
+    finish(made(folder, deaths, Database(seed, bad, gone)))
+
+
+def made(folder: Path, deaths: list[str], database: Database) -> World:
     world = QuickWorld(folder, COUNT, redelivers=False, retry=LETTERS)
-    world.build, world.database = topology, Database(seed, bad, gone)
+    world.build, world.database = topology, database
     world.lives_until(*deaths)
+    return world
+
+
+def finish(world: World) -> None:
     driver = live(world)
     check(world, driver)
     driver.close()
-    return world
 
 
 def check(world: World, driver: Driver) -> None:
@@ -137,6 +147,26 @@ def test_no_older_row_replaces_a_newer_one_whatever_step_the_driver_dies_at(
     tmp_path: Path, point: str, nth: int
 ) -> None:
     run(tmp_path, [f"{point}*{nth}", f"{point}*{nth}"], seed=nth, bad=0.4, gone=0.1)
+
+
+@pytest.mark.parametrize("nth", [10, 16])
+def test_the_verdict_that_superseded_a_row_is_there_at_a_restart_as_long_as_that_row(
+    tmp_path: Path, nth: int
+) -> None:
+    world = made(tmp_path, [f"chunks deleted*{nth}"], Database(0, 0, 0))
+    world.database.retry = Retry(max_attempts=9, backoff_secs=(20, 20))
+    refused = set()
+
+    def refuses(row: tuple[int, int]) -> bool:
+        is_first = row not in refused
+        refused.add(row)
+        # Those of key 0 keep the first chunk, in which (3, 1) waits until (3, 2) in the next supersedes it.
+        return world.run == 1 and (row[0] == 0 or (row == (3, 1) and is_first))
+
+    world.database.refuses = refuses
+    finish(world)
+    assert (3, 1) in refused
+    assert (3, 1) not in world.database.written
 
 
 @settings(max_examples=drawn(60), deadline=None)
