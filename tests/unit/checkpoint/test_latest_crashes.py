@@ -30,6 +30,11 @@ GATE = "__gate/table/totals/default"
 LETTERS = Retry(max_attempts=3, backoff_secs=(0.01, 0.2))
 
 
+def key_of(number: int) -> int:
+    """The key of a number; the first is alone with its key."""
+    return number % KEYS if number else KEYS
+
+
 class Totals(BasicBolt):
     """Counts the numbers of each key, and says how many there are."""
 
@@ -40,7 +45,7 @@ class Totals(BasicBolt):
         self.totals = {}
 
     def execute(self, tup, collector):
-        key = tup["n"] % KEYS
+        key = key_of(tup["n"])
         self.totals = {**self.totals, key: self.totals.get(key, 0) + 1}
         collector.emit([key, self.totals[key]])
 
@@ -133,10 +138,10 @@ def check(world: World, driver: Driver) -> None:
     """See that no row was replaced by an older one, and that none that was ACKED is missing."""
     given_up = {tuple(letter.values) for letter in driver.letters if letter.spout == GATE}
     died = f"died at {world.died_at}"
-    for key in range(KEYS):
+    for key in range(KEYS + 1):
         written = [total for of, total in world.database.written if of == key]
         assert written == sorted(set(written)), f"{key} went back: {written}, {died}"
-        rows = range(1, 1 + len(range(key, COUNT, KEYS)))
+        rows = range(1, 1 + sum(key_of(number) == key for number in range(COUNT)))
         acked = [total for total in rows if (key, total) not in given_up]
         assert written[-1:] == acked[-1:], f"{key} ends with {written}, given up {given_up}, {died}"
 
@@ -160,13 +165,27 @@ def test_the_verdict_that_superseded_a_row_is_there_at_a_restart_as_long_as_that
     def refuses(row: tuple[int, int]) -> bool:
         is_first = row not in refused
         refused.add(row)
-        # Those of key 0 keep the first chunk, in which (3, 1) waits until (3, 2) in the next supersedes it.
-        return world.run == 1 and (row[0] == 0 or (row == (3, 1) and is_first))
+        # The first keeps the first chunk, in which (3, 1) waits until (3, 2) in the next supersedes it.
+        return world.run == 1 and (row == (KEYS, 1) or (row == (3, 1) and is_first))
 
     world.database.refuses = refuses
     finish(world)
     assert (3, 1) in refused
     assert (3, 1) not in world.database.written
+
+
+def test_the_log_warns_of_old_letters_that_are_sent_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = made(tmp_path, [], Database(0, 0, 0))
+    world.database.retry, world.database.refuses = Retry(max_attempts=1), lambda row: row == (3, 1)
+    driver = live(world)
+    [letter] = driver.letters
+    assert letter.id is not None
+    assert driver.letters.redrive([letter.id]) == 1
+    [line] = [each.message for each in caplog.records if "sent again" in each.message]
+    assert f"spout={GATE} letters=1 are sent again to a sink that keeps the latest row" in line
+    driver.close()
 
 
 @settings(max_examples=drawn(60), deadline=None)
