@@ -154,8 +154,8 @@ MEMBERS = """
     ColumnState: add_many batches bind clear contains_many emptied get get_many is_bound put_batch
             remove_many save update update_many
     CompletedTopology: dead_letters failures stats tuples verdicts
-    Component: at_once exactly_once execute_timeout_secs gated id inputs is_concurrent is_dataframe
-            is_sink key_column kind max_concurrency max_spout_pending message_timeout_secs parallelism
+    Component: at_once exactly_once execute_timeout_secs gated id inputs is_concurrent is_dataframe is_sink
+            key_column kind latest_by max_concurrency max_spout_pending message_timeout_secs parallelism
             remembers retry streams task_ids threads tick_secs told_columns user_object
     ComponentStats: awaiting_retry complete_ms execute_spread failed_by held lag lag_by_partition metrics
             not_asked_secs oldest_held_secs oldest_open_secs open outage process_spread streams tasks total
