@@ -12,7 +12,7 @@ Source: the two-phase commit sinks of Flink, without a transaction that stays op
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # for annotations only: `import acktree` must stay fast
@@ -34,7 +34,15 @@ class Sink(ABC):
     The *writer* of a mark is the task: ``context.checkpoint_id``, ``context.component_id`` and
     ``context.task_id``. A writer has one mark. Another writer's marks are its own, also where both write into
     one table.
+
+    Attributes:
+        latest_by: The fields that are the key of a row, if a row takes the place of an earlier one with its
+            key. Then no row is written after a newer one: what was refused, or could not be written, waits
+            while a newer row with its key is open; when that is ACKED it is ACKED too, and never written.
+            Newer is what passed the gate later; each input has a gate of its own. None: each row counts.
     """
+
+    latest_by: Sequence[str] | None = None
 
     @abstractmethod
     def open(self, config: Config, context: TaskContext) -> None:

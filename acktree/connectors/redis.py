@@ -552,6 +552,7 @@ class RedisSink(BatchSink[_Hash], Sink):
         if mode not in ("upsert", "add"):
             raise ConfigError(f"mode is {mode!r}", f"RedisSink(..., {prefix!r})", 'give "upsert" or "add"')
         self._url, self.prefix, self.key, self.mode = url, prefix, key, mode
+        self.latest_by = (key,) if mode == "upsert" else None
 
     def prepare(self, config: Config, context: TaskContext, collector: Any) -> None:  # noqa: ANN401  # as Bolt's
         """Connect at the first page; the connections stay with the process."""

@@ -136,6 +136,7 @@ class SqlSink(BatchSink[dict[str, Any]], Sink):
         where = f"SqlSink(..., {table!r})"
         self.table, self.mode = table, mode
         self.key = (key,) if isinstance(key, str) else tuple(key)
+        self.latest_by = self.key if mode == "upsert" else None
         self.batch_rows, self.patience_secs = batch_rows, patience_secs
         self._url = url
         self._where = f"table {table!r} at {masked_url(url)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from threading import Event
@@ -58,6 +59,13 @@ def add_spouts(topology: Topology, run: Run, recorder: DeadLetterRecorder) -> No
 def send(topology: Topology, threads: Threads, ended: Event, letters: Sequence[DeadLetter]) -> None:
     """Let dead letters go back to the tasks that gave them up."""
     refuse_foreign_letters(letters, topology, is_running=not ended.is_set())
+    old = Counter(letter.spout for letter in letters if topology.components[letter.spout].latest_by)
+    for spout, count in old.items():
+        log.warning(
+            "topology=%s spout=%s letters=%d are sent again to a sink that keeps the latest row of each key: "
+            "where a newer row was written since, they replace it. fix: see that the table is right",
+            topology.name, spout, count,
+        )  # fmt: skip
     if not threads.redrive([(letter.task_id, redriven_letter(letter)) for letter in letters]):
         refuse_foreign_letters(letters, topology, is_running=False)
 

@@ -179,6 +179,14 @@ class RunLog:
             self._say(spout, f"messages={count}", failure)
         self._failures.leave_out(max(0, count - max(said, 1)))
 
+    def superseded(self, spout: str, count: int) -> None:
+        """Say that messages of a gate are ACKED unwritten, within the budget of failures."""
+        if self._failures.allows(spout, time.time_ns() // 1_000_000):
+            log.info(
+                "topology=%s spout=%s superseded=%d: newer rows with their keys are written, these are not",
+                self._topology, spout, count,
+            )  # fmt: skip
+
     def blocked(self, spout: str, task: int, call: Outage, now_ms: int) -> bool:
         """Warn of a ``next_tuple`` that does not return: at most once a minute for each task. True if so."""
         now = time.monotonic()

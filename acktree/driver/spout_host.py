@@ -58,6 +58,10 @@ class DriverHost(SpoutHost):
         """Count acked messages: the limit of dead letters is a share of them."""
         self._recorder.acked(component, count, now_ms)
 
+    def note_superseded(self, component: str, count: int) -> None:
+        """Log it."""
+        self._run.log.superseded(component, count)
+
     def note_failed(
         self,
         component: str,

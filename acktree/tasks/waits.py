@@ -1,8 +1,9 @@
 """What a task of a sink waits for inside a micro-batch, in a small file that the driver looks at.
 
-A worker writes ``<batch>.<level>.<partition>.waits``, in real time ``stays.<level>.<partition>.waits``, beside the execution marks, and deletes it when the
-server answers. While a micro-batch stands still nothing else comes to the driver. Not durable: a run deletes
-the files of the one before, and one that cannot be read is left out.
+A worker writes ``<batch>.<level>.<partition>.waits`` beside the execution marks (in real time
+``stays.<level>.<partition>.waits``), and deletes it when the server answers. While a micro-batch stands still
+nothing else comes to the driver. Not durable: a run deletes the files of the one before, and one that cannot
+be read is left out.
 """
 
 from __future__ import annotations

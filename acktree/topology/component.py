@@ -68,6 +68,8 @@ class Component:
             component.
         exactly_once: Whether it is a bolt with gates in front and behind: see ``topology/gates.py``.
         is_sink: Whether it is a ``Sink``, behind gates too, and not a bolt.
+        latest_by: Of a sink, and the gates in front of it: the fields of a row's key, if the latest row with
+            a key counts; else empty.
         gated: Of a gate the component whose tuples it lets through. None for any other component.
     """
 
@@ -92,6 +94,7 @@ class Component:
     threads: int | None = None
     exactly_once: bool = False
     is_sink: bool = False
+    latest_by: tuple[str, ...] = ()
     gated: str | None = None
 
     def __repr__(self) -> str:

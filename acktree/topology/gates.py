@@ -117,7 +117,7 @@ def with_gates(components: Sequence[Component]) -> list[Component]:
     for reader in components:
         for edge, passed in zip(reader.inputs, read[reader.id].inputs, strict=False):
             if edge.source != passed.source:
-                gates.append(_gate(passed.source, edge, by_id[edge.source], reader.retry, end + len(gates)))
+                gates.append(_gate(passed.source, edge, by_id[edge.source], reader, end + len(gates)))
     return sorted([*read.values(), *gates], key=lambda each: each.id)
 
 
@@ -144,7 +144,7 @@ def _quoted(name: str) -> str:
     return name.replace("%", "%25").replace("/", "%2F")
 
 
-def _gate(name: str, edge: Subscription, source: Component, retry: Retry | None, task: int) -> Component:
+def _gate(name: str, edge: Subscription, source: Component, reader: Component, task: int) -> Component:
     if task > MAX_SPOUT_TASK:
         what = f"a gate of {edge.subscriber!r} would have task {task}, and the highest is {MAX_SPOUT_TASK}"
         raise TopologyError(what, f"set_bolt({edge.subscriber!r}, ...)", "lower the parallelism of bolts")
@@ -159,7 +159,8 @@ def _gate(name: str, edge: Subscription, source: Component, retry: Retry | None,
         remembers=tuple(GateSpout.remembers),
         tick_secs=None,
         execute_timeout_secs=None,
-        retry=retry or _RETRY,
+        retry=reader.retry or _RETRY,
         inputs=(),
+        latest_by=reader.latest_by,
         gated=source.id,
     )

@@ -24,6 +24,7 @@ from acktree.topology.declared import Declared, shown
 
 __all__ = [
     "checked_concurrency",
+    "checked_latest_by",
     "checked_object",
     "checked_remembers",
     "checked_streams",
@@ -131,6 +132,21 @@ def checked_remembers(declared: Declared, user_object: Spout | AnyBolt) -> tuple
             raise declared.mistake(f"{what}, which is a method or a part of the contract", fix)
         checked.append(name)
     return tuple(checked)
+
+
+def checked_latest_by(declared: Declared, user_object: object) -> tuple[str, ...]:
+    """The fields of the key whose latest row counts, of a sink that has such a key."""
+    names: object = user_object.latest_by if isinstance(user_object, Sink) else None
+    if names is None or declared.method != "set_sink":
+        return ()
+    if (
+        not isinstance(names, (list, tuple))
+        or not names
+        or not all(isinstance(name, str) and name for name in names)
+    ):
+        fix = f'name the fields of the key: {type(user_object).__name__}.latest_by = ["id"]; None for no key'
+        raise declared.mistake(f"latest_by of {declared.owner} is {shown(names)}", fix)
+    return tuple(dict.fromkeys(names))
 
 
 def checked_tick_secs(declared: Declared, user_object: Spout | AnyBolt | Sink) -> float | None:

@@ -34,6 +34,7 @@ from acktree.topology.misspelt import refuse_misspelt
 from acktree.topology.travel import check_travels
 from acktree.topology.user_objects import (
     checked_concurrency,
+    checked_latest_by,
     checked_object,
     checked_remembers,
     checked_streams,
@@ -160,6 +161,7 @@ def _component(each_id: str, each: Declared) -> Component:
         threads=threads,
         exactly_once=exactly_once,
         is_sink=each.method == "set_sink",
+        latest_by=checked_latest_by(each, user_object),
     )
 
 
@@ -266,6 +268,10 @@ def _with_inputs(alone: Component, each: Declared, components: Mapping[str, Comp
             what = f"{each.owner} reads {source.id!r} through a gate, and not by a grouping to one task"
             fix = "use shuffle, fields, partial key or global grouping: a tuple has one fate for each reader"
             raise each.mistake(what, fix, written)
+        missing = [name for name in alone.latest_by if name not in source.streams[stream].fields]
+        if missing:
+            what = f"{each.owner} keeps the latest row by {missing[0]!r}, which {source.id!r} does not emit"
+            raise each.mistake(what, "emit a value for each field of the key", written)
         inputs.append(Subscription(alone.id, source.id, stream, grouping, gate))
     fields = {components[edge.source].streams[edge.stream].fields for edge in inputs}
     if alone.is_sink and len(fields) > 1:

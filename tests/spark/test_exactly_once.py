@@ -375,3 +375,60 @@ def test_a_message_that_waits_for_its_key_goes_on_waiting_after_a_restart(
     assert sorted(acked) == [0, 1, 2]
     assert [file.name for file in tmp_path.glob("ran *")] == ["ran 0"]
     assert eval((tmp_path / FILE).read_text()) == {"event": 1}
+
+
+class CountsKeys(BasicBolt):
+    """Counts the numbers of each of three keys."""
+
+    outputs = ["n", "word"]
+    remembers = ["totals"]
+
+    def __init__(self):
+        self.totals = {}
+
+    def execute(self, tup, collector):
+        key = tup["n"] % 3
+        self.totals = {**self.totals, key: self.totals.get(key, 0) + 1}
+        collector.emit([key, f"{self.totals[key]:03}"])
+
+
+class LatestTable(Table):
+    """Refuses each total up to twice; the last one of a key wins."""
+
+    latest_by = ("n",)
+
+    def _write(self, rows, mark):
+        query, refused = "SELECT count(*) FROM words WHERE n = ? AND word = ?", {}
+        for at, row in enumerate(rows):
+            [[times]] = self.database.execute(query, row)
+            if times < int(row[1]) % 3:
+                refused[at] = "later"
+            self.database.execute("INSERT INTO words VALUES (?, ?, ?)", (*row, at in refused))
+        self.database.execute("DELETE FROM marks WHERE writer = ?", (self.writer,))
+        told = json.dumps(refused)
+        self.database.execute("INSERT INTO marks VALUES (?, ?, ?)", (self.writer, mark, told))
+
+
+def test_totals_that_were_refused_are_not_written_over_newer_ones(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    builder = TopologyBuilder("latest")
+    builder.set_spout("numbers", IterableSpout([[n] for n in range(42)], ["n"]), max_spout_pending=6)
+    builder.set_bolt("totals", CountsKeys(), exactly_once=True).global_grouping("numbers")
+    table = builder.set_sink("table", LatestTable(tmp_path / "words.db"), parallelism=2, retry=QUICK)
+    table.fields_grouping("totals", ["n"])
+    with submit(
+        builder.create_topology(),
+        checkpoint=tmp_path / "checkpoint",
+        spark=spark,
+        config=Config(partitions=2),
+    ) as running:
+        assert running.await_termination(timeout_secs=180), running.stats().table()
+        assert len(running.dead_letters) == 0
+        assert running.stats()["__gate/table/totals/default"].total.acked == 42
+    database = sqlite3.connect(tmp_path / "words.db")
+    rows = database.execute("SELECT n, word FROM words WHERE NOT refused ORDER BY rowid").fetchall()
+    database.close()
+    for key in range(3):
+        written = [total for of, total in rows if of == key]
+        assert (written, written[-1]) == (sorted(set(written)), "014")

@@ -154,8 +154,8 @@ MEMBERS = """
     ColumnState: add_many batches bind clear contains_many emptied get get_many is_bound put_batch
             remove_many save update update_many
     CompletedTopology: dead_letters failures stats tuples verdicts
-    Component: at_once exactly_once execute_timeout_secs gated id inputs is_concurrent is_dataframe
-            is_sink key_column kind label_column max_concurrency max_spout_pending message_timeout_secs
+    Component: at_once exactly_once execute_timeout_secs gated id inputs is_concurrent is_dataframe is_sink
+            key_column kind label_column latest_by max_concurrency max_spout_pending message_timeout_secs
             parallelism remembers retry streams task_ids threads tick_secs told_columns user_object
     ComponentStats: awaiting_retry complete_ms execute_spread failed_by held lag lag_by_partition metrics
             not_asked_secs oldest_held_secs oldest_open_secs open outage outages process_spread streams tasks
@@ -228,7 +228,7 @@ MEMBERS = """
     Retry: backoff_secs decide final jitter max_age_secs max_attempts pause_ms
     RunningTopology: activate await_idle await_termination deactivate dead_letters debug describe errors
             events is_running kill name stats traces
-    Sink: close last_mark open write
+    Sink: close last_mark latest_by open write
     Spout: ack ack_batch activate close deactivate fail fail_batch keep_alive keep_alive_secs lag
             next_tuple open outputs own_dead_letters redelivers remembers
     SpoutAckInfo: complete_latency_ms message_id spout_task_id

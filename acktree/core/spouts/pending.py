@@ -83,7 +83,7 @@ class IdArray(Sequence[object]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Closed:
-    """Messages of one segment that a call of :meth:`Pending.close` took out; n of them, n >= 1.
+    """Messages of one segment, such as a call of :meth:`Pending.close` took out; n of them, n >= 1.
 
     Attributes:
         message_ids: The user's ids, by sequence, length n: an array where one was added, else a list.
@@ -287,6 +287,12 @@ class Pending:
                 self._done[segment.chunk] = None
         return [closed]
 
+    def each_open(self) -> Iterator[Closed]:
+        """The open messages, one ``Closed`` for each segment, ascending; they stay open."""
+        for segment in self._segments:
+            positions = np.flatnonzero(segment.is_open)
+            yield Closed(segment.ids_at(positions), segment.chunk, segment, positions)
+
     def open_in_chunk(self, chunk: int) -> Int64s:
         """The rows of a chunk whose messages are open, by sequence; empty for an unknown chunk."""
         segments = self._by_chunk.get(chunk, {}).values()
@@ -396,14 +402,15 @@ class _Segment:
         """Close the messages at these positions: open ones, ascending, at least one."""
         self.is_open[positions] = False
         self.open_count -= len(positions)
-        return Closed(self._ids_at(positions), self.chunk, self, positions)
+        return Closed(self.ids_at(positions), self.chunk, self, positions)
 
     def id_at(self, position: int) -> object:
         """A message id: an integer of Python's where an array holds them, for it is shown and compared."""
         ids = self.message_ids
         return ids[position].item() if isinstance(ids, np.ndarray) else ids[position]
 
-    def _ids_at(self, positions: Int64s) -> list[object] | npt.NDArray[Any]:
+    def ids_at(self, positions: Int64s) -> list[object] | npt.NDArray[Any]:
+        """The message ids at these positions: ascending, at least one."""
         first, last = int(positions[0]), int(positions[-1])
         if last - first == len(positions) - 1:
             return self.message_ids[first : last + 1]

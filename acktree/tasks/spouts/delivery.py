@@ -14,7 +14,7 @@ from acktree.tasks.spouts.given_up import GivenUp
 from acktree.tasks.spouts.labels import Labelled, id_of
 from acktree.tasks.spouts.open_chunks import OpenChunks
 from acktree.tasks.spouts.reporter import Reporter
-from acktree.tasks.spouts.retries import Redriven, Retries
+from acktree.tasks.spouts.retries import Attempt, Redriven, Retries, chunks_of
 from acktree.tasks.spouts.runs import UnfitMessage
 from acktree.tasks.spouts.spout_calls import Hooks
 from acktree.tasks.spouts.task_hooks import SpoutHooks
@@ -87,6 +87,26 @@ class Delivery:
         self._task_hooks.failed(closed, failure, now_ms)
         roots = self._chunks.roots_of(closed.sequences).tolist()
         self._retries.decide(self._chunks.attempts_of(closed), roots, failure, now_ms)
+
+    def superseded(self, attempts: Sequence[Attempt], newer: int, now_ms: int) -> None:
+        """Ack messages that wait though they were not written: newer ones with their keys were.
+
+        Args:
+            attempts: What waited, of one stream; it is taken out.
+            newer: The chunk of the newer messages. At a restart their verdicts supersede these again.
+        """
+        stream, count = attempts[0].stream, len(attempts)
+        self._reporter.count(stream, "acked", count)
+        self._reporter.note_acked(count, now_ms)
+        self._reporter.note_superseded(count)
+        self._given_up.mark_settled((each.message_id for each in attempts), now_ms)
+        ids = [id_of(each.message_id) for each in attempts if not isinstance(each.message_id, Redriven)]
+        if ids:
+            self._hooks.ack(ids)
+        self._task_hooks.acked_untracked(ids)
+        earlier = chunks_of(attempts)
+        self._chunks.must_outlive(newer, earlier - {newer})
+        self._chunks.release_unneeded(earlier)
 
     def note_failed(self, count: int, named: Iterable[tuple[object, int]], failure: Failure) -> None:
         """Let the host log failed attempts.

@@ -90,6 +90,7 @@ class _Dependency(Generic[Message]):
     Attributes:
         mark: The first sequence after messages waited for it, or after the spout was held back.
         waiting: What waits, in the order in which it is sent.
+        blocked: What waits for a verdict as well; it came before all that waits.
         sent: Sequences of messages that waited and were sent again.
         allowed: How many of ``sent`` may be open, and how many new messages may be sent; 0 during a pause.
         news: How many new messages the spout had sent when the pause began.
@@ -104,6 +105,7 @@ class _Dependency(Generic[Message]):
 
     mark: int = 0
     waiting: deque[_Waiting[Message]] = field(default_factory=deque)
+    blocked: list[_Waiting[Message]] = field(default_factory=list)
     sent: set[int] = field(default_factory=set)
     allowed: int = 0
     news: int = 0
@@ -192,14 +194,24 @@ class _Dependency(Generic[Message]):
             self.allowed = max(FEW, self.allowed)
             self.wait(now_ms, min(LONGEST_PAUSE_MS * self.allowed // FEW, _LONGEST_SILENCE_MS))
 
-    def take_due(self, now_ms: int) -> Iterator[tuple[Message, int]]:
+    def take_due(self, now_ms: int, is_blocked: Callable[[Message], bool]) -> Iterator[tuple[Message, int]]:
         """Take out the messages that may be sent, each with the time for which it waited."""
-        for _ in range(min(len(self.waiting), self.allowed - len(self.sent))):
+        room = self.allowed - len(self.sent)
+        while self.waiting and room > 0:
             first = self.waiting[0]
             if 0 < first.due_ms - now_ms <= first.due_ms - first.since_ms:
                 return
             self.waiting.popleft()
-            yield first.message, max(0, now_ms - first.since_ms)
+            if is_blocked(first.message):
+                self.blocked.append(first)
+            else:
+                room -= 1
+                yield first.message, max(0, now_ms - first.since_ms)
+
+    def unblock(self) -> None:
+        """Let what was blocked wait as before."""
+        self.waiting.extendleft(reversed(self.blocked))
+        self.blocked = []
 
 
 class Dependencies(Generic[Message]):
@@ -212,11 +224,11 @@ class Dependencies(Generic[Message]):
         self._waited_ms: dict[int, int] = {}  # by the sequence of a message that was sent again
 
     def __len__(self) -> int:
-        return sum(len(each.waiting) for each in tuple(self._by_name.values()))
+        return sum(len(each.waiting) + len(each.blocked) for each in tuple(self._by_name.values()))
 
     def __iter__(self) -> Iterator[Message]:
         for each in tuple(self._by_name.values()):
-            yield from (one.message for one in tuple(each.waiting))
+            yield from (one.message for one in (*each.blocked, *each.waiting))
 
     @property
     def outages(self) -> list[Outage]:
@@ -303,10 +315,13 @@ class Dependencies(Generic[Message]):
         """For how long a message that was sent again had waited before."""
         return self._waited_ms.pop(sequence, 0) if self._waited_ms else 0
 
-    def take_due(self, now_ms: int) -> list[tuple[Message, int]]:
+    def take_due(
+        self, now_ms: int, is_blocked: Callable[[Message], bool] = lambda _: False
+    ) -> list[tuple[Message, int]]:
         """Take out what is to be sent now, each message with the time for which it waited.
 
-        While one dependency holds the spout back and pauses, nothing that waits for another is sent.
+        While one dependency holds the spout back and pauses, nothing that waits for another is sent. What is
+        blocked is passed over until :meth:`unblock`.
         """
         if not self._by_name:
             return []
@@ -315,8 +330,13 @@ class Dependencies(Generic[Message]):
         for name, each in self._by_name.items():
             if not pausing - {name}:
                 each.begin_if_over(now_ms)
-                due += each.take_due(now_ms)
+                due += each.take_due(now_ms, is_blocked)
         return due
+
+    def unblock(self) -> None:
+        """Verdicts came: look again at what was blocked."""
+        for each in self._by_name.values():
+            each.unblock()
 
     def _pausing(self) -> list[tuple[str, _Dependency[Message]]]:
         return [(name, each) for name, each in self._by_name.items() if each.holds and each.is_pausing]
@@ -332,6 +352,7 @@ class Dependencies(Generic[Message]):
     def discard(self, is_gone: Callable[[Message], bool], sequences: Sequence[int]) -> list[Message]:
         """Take out the messages that a function names, and forget those that were sent again."""
         gone = []
+        self.unblock()
         for each in self._by_name.values():
             gone += [one.message for one in each.waiting if is_gone(one.message)]
             each.waiting = deque(one for one in each.waiting if not is_gone(one.message))
@@ -344,7 +365,8 @@ class Dependencies(Generic[Message]):
         """Called after messages were sent: forget what nobody waits for."""
         if not self._by_name:
             return []
-        over = [name for name, each in self._by_name.items() if not (each.waiting or each.sent)]
+        waits = {name for name, each in self._by_name.items() if each.waiting or each.blocked or each.sent}
+        over = [name for name in self._by_name if name not in waits]
         changes = [self._by_name.pop(name).works() for name in over]
         return [change for change in changes if change is not None]
 

@@ -20,6 +20,7 @@ from acktree.spout import Spout
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.keyed_messages import KeyedMessages
+from acktree.tasks.spouts.latest import Latest
 from acktree.tasks.spouts.open_chunks import OpenChunks
 from acktree.tasks.spouts.reporter import Reporter
 from acktree.tasks.spouts.retries import Payloads, Retries
@@ -45,6 +46,7 @@ class HandOver:
         chunks: OpenChunks,
         retries: Retries,
         keyed: KeyedMessages,
+        latest: Latest,
         reporter: Reporter,
         task_hooks: SpoutHooks,
         first_sequence: int,
@@ -58,12 +60,14 @@ class HandOver:
             chunks: Where they are open from then on.
             retries: Where next attempts come from.
             keyed: The messages that wait for their keys.
+            latest: Says which of them wait for newer messages.
             reporter: Counts next attempts.
             task_hooks: Are called with what was handed over.
             first_sequence: The first sequence of this run.
         """
         self._spout, self._remembers, self._host = spout, remembers, host
-        self._chunks, self._retries, self._keyed = chunks, retries, keyed
+        self._chunks, self._retries = chunks, retries
+        self._keyed, self._latest = keyed, latest
         self._reporter, self._task_hooks = reporter, task_hooks
         self._position = b""  # the last one that was handed over
         self._next_sequence = first_sequence
@@ -129,8 +133,9 @@ class HandOver:
 
     def due_attempts(self, now_ms: int) -> bool:
         """Emit again what is due, as new attempts with roots of their own. True if anything was."""
-        due = self._retries.take_due(now_ms)
-        for stream, attempts in due.items():
+        due = self._retries.take_due(now_ms, self._latest.blocks())
+        for stream, found in due.items():
+            attempts = self._latest.in_order(found)
             parts = list(self._retries.payloads_of(attempts, self._host.inbox.read))
             chunks = [self._next_attempts(stream, part, now_ms) for part in parts]
             self._announce([(chunk, part.message_ids) for chunk, part in zip(chunks, parts, strict=True)])

@@ -104,6 +104,9 @@ class SpoutHost(ABC):
     def note_acked(self, component: str, count: int, now_ms: int) -> None:
         """So many messages of a spout were acked."""
 
+    def note_superseded(self, component: str, count: int) -> None:
+        """So many messages of a gate are ACKED unwritten, since newer rows with their keys were written."""
+
     def note_failed(
         self,
         component: str,

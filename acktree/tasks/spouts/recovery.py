@@ -12,7 +12,7 @@ Source: ours. Storm's spouts start without their earlier messages and rely on th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -21,8 +21,9 @@ from acktree.core.spouts.pending import Closed
 from acktree.core.tracking.verdicts import Failure
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.spouts.keys import Keys
+from acktree.tasks.spouts.latest import Latest
 from acktree.tasks.spouts.open_chunks import OpenChunks
-from acktree.tasks.spouts.retries import Retries, redriven_ids
+from acktree.tasks.spouts.retries import Retries, chunks_of, redriven_ids
 from acktree.tasks.spouts.stored_ids import ids_from_bytes
 from acktree.tasks.spouts.verdict_batch import Mail, VerdictBatch
 
@@ -35,6 +36,7 @@ class Recovery:
         chunks: OpenChunks,
         retries: Retries,
         keys: Keys,
+        latest: Latest,
         letters_among: Callable[[Sequence[int]], frozenset[int]],
         dispatch: Callable[[Mail], None],
     ) -> None:
@@ -44,11 +46,12 @@ class Recovery:
             chunks: Where recovered messages are opened.
             retries: Where failed messages wait for their next attempt, and what was decided is noted.
             keys: Where recovered messages claim their keys.
+            latest: Finds what newer messages supersede.
             letters_among: Returns those of the given roots that are dead letters.
             dispatch: Queues mail for the task's next step.
         """
         self._chunks, self._retries, self._keys = chunks, retries, keys
-        self._letters_among, self._dispatch = letters_among, dispatch
+        self._latest, self._letters_among, self._dispatch = latest, letters_among, dispatch
         self._earlier = retries.earlier
 
     def reopen(self, number: int, chunk: Chunk) -> None:
@@ -92,11 +95,18 @@ class Recovery:
         if not were_delivered:
             self._dispatch(replace(verdict_batch, is_journalled=True))
             return
-        for acked in self._chunks.pending.close(verdict_batch.acked):
-            self._retries.open_letters.difference_update(redriven_ids(acked.message_sequence()))
         for sequences, failure in verdict_batch.failed:
             for closed in self._chunks.pending.close(sequences):
                 self._decide(closed, failure, now_ms)
+        acked = self._chunks.pending.close(verdict_batch.acked)
+        for closed in acked:
+            self._settle(closed.message_sequence())
+        for newer, attempts in self._latest.superseded(acked):
+            self._settle(each.message_id for each in attempts)
+            self._chunks.must_outlive(newer, chunks_of(attempts) - {newer})
+
+    def _settle(self, message_ids: Iterable[object]) -> None:
+        self._retries.open_letters.difference_update(redriven_ids(message_ids))
 
     def _decide(self, closed: Closed, failure: Failure, now_ms: int) -> None:
         """A message that waited for a retry may be too old now, so it is decided again.
@@ -108,7 +118,7 @@ class Recovery:
             if root not in self._earlier.dead_letters:
                 self._retries.decide([attempt], [root], failure, now_ms)
             elif attempt.sequence not in self._earlier.tried_again:
-                self._retries.open_letters.difference_update(redriven_ids([attempt.message_id]))
+                self._settle([attempt.message_id])
                 self._keys.give_up([attempt.message_id])
 
     def run_again(self, lost_through: int, now_ms: int) -> None:

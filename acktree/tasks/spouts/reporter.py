@@ -71,6 +71,10 @@ class Reporter:
         """Let the host know that messages were acked."""
         self._host.note_acked(self.component, count, now_ms)
 
+    def note_superseded(self, count: int) -> None:
+        """Let the host know that messages were ACKED unwritten, since newer ones were written."""
+        self._host.note_superseded(self.component, count)
+
     def note_failed(
         self, count: int, named: Iterable[tuple[object, int]], failure: Failure, most_attempts: int | None
     ) -> None:

@@ -163,6 +163,7 @@ class Retries:
         self.records: list[tuple[Attempt, Failure, int]] = []
         self._waiting: list[tuple[int, int, Attempt]] = []
         self._with_open_key: list[Attempt] = []
+        self._blocked: list[tuple[int, int, Attempt]] = []  # due, but for a newer message that is open
         self._needed: Counter[int] = Counter()
         self._made = 0
         self._clock_ms = 0
@@ -174,7 +175,8 @@ class Retries:
     @property
     def awaiting_count(self) -> int:
         """How many attempts wait until they are due. Any thread may ask."""
-        return len(self._waiting) + len(self.dependencies) + len(self._with_open_key)
+        waiting = len(self._waiting) + len(self._blocked)
+        return waiting + len(self.dependencies) + len(self._with_open_key)
 
     @property
     def waiting_for_keys(self) -> int:
@@ -183,7 +185,7 @@ class Retries:
 
     def _awaiting(self) -> Iterator[Attempt]:
         """Those attempts, in no order."""
-        yield from (attempt for _, _, attempt in tuple(self._waiting))
+        yield from (attempt for _, _, attempt in (*self._waiting, *self._blocked))
         yield from self.dependencies
         yield from tuple(self._with_open_key)
 
@@ -196,6 +198,7 @@ class Retries:
         """Called before anything is added: a clock that was set back makes no retry wait longer."""
         if now_ms < self._clock_ms:
             back_ms = self._clock_ms - now_ms
+            self.unblock()
             self._waiting = [(due_ms - back_ms, made, attempt) for due_ms, made, attempt in self._waiting]
         self._clock_ms = now_ms
 
@@ -226,7 +229,7 @@ class Retries:
 
     def between_attempts(self) -> Iterator[Attempt]:
         """The attempts that are over, and are neither recorded nor tried again yet."""
-        yield from (attempt for _, _, attempt in self._waiting)
+        yield from (attempt for _, _, attempt in (*self._waiting, *self._blocked))
         yield from self.dependencies
         yield from (attempt for attempt, _, _ in self.records)
 
@@ -320,13 +323,21 @@ class Retries:
         self.records = []
         return chunks
 
-    def take_due(self, now_ms: int) -> dict[str, list[Attempt]]:
-        """Take out what is due, by stream: of what waits for a dependency that is away only a few."""
+    def take_due(
+        self, now_ms: int, is_blocked: Callable[[Attempt], bool] = lambda _: False
+    ) -> dict[str, list[Attempt]]:
+        """Take out what is due, by stream: of what waits for a dependency that is away only a few.
+
+        What is blocked is passed over until :meth:`unblock`.
+        """
         due: dict[str, list[Attempt]] = {}
-        waited = self.dependencies.take_due(now_ms)
+        waited = self.dependencies.take_due(now_ms, is_blocked)
         taken = [replace(attempt, waited_ms=attempt.waited_ms + ms) for attempt, ms in waited]
         while not self.dependencies.holds and self._waiting and self._waiting[0][0] <= now_ms:
-            due_ms, _, attempt = heapq.heappop(self._waiting)
+            first = due_ms, _, attempt = heapq.heappop(self._waiting)
+            if is_blocked(attempt):
+                self._blocked.append(first)
+                continue
             if now_ms - due_ms > _LATE_MS:  # it waited while the spout was held back
                 attempt = replace(attempt, waited_ms=attempt.waited_ms + now_ms - due_ms)
             taken.append(attempt)
@@ -335,6 +346,13 @@ class Retries:
             if attempt.letter is None:
                 self._forget(attempt.chunk)
         return due
+
+    def unblock(self) -> None:
+        """Verdicts came: look again at what was blocked."""
+        for each in self._blocked:
+            heapq.heappush(self._waiting, each)
+        self._blocked = []
+        self.dependencies.unblock()
 
     def payloads_of(self, attempts: list[Attempt], read: Callable[[int], Chunk]) -> Iterator[Payloads]:
         """What these attempts of one stream carry, in order, in parts of about ``CHUNK_BYTES``."""
@@ -349,18 +367,26 @@ class Retries:
         Args:
             sequences: Those of the lost messages that are open.
         """
-        waiting = [attempt for _, _, attempt in self._waiting if is_lost(attempt.message_id)]
-        waiting += self.dependencies.discard(lambda attempt: is_lost(attempt.message_id), sequences)
-        waiting += [attempt for attempt in self._with_open_key if is_lost(attempt.message_id)]
-        gone = [attempt for attempt in waiting if attempt.letter is None]
-        gone += [attempt for attempt, _, _ in self.records if is_lost(attempt.message_id)]
-        self._waiting = [each for each in self._waiting if not is_lost(each[2].message_id)]
+        keyed = [attempt for attempt in self._with_open_key if is_lost(attempt.message_id)]
+        for attempt in keyed:
+            if attempt.letter is None:
+                self._forget(attempt.chunk)
         self._with_open_key = [each for each in self._with_open_key if not is_lost(each.message_id)]
+        gone = self.take_out(lambda attempt: is_lost(attempt.message_id), sequences)
+        return chunks_of([*keyed, *gone])
+
+    def take_out(self, is_gone: Callable[[Attempt], bool], sequences: Sequence[int] = ()) -> list[Attempt]:
+        """Take out attempts of :meth:`between_attempts` that a function names; see :meth:`lose`."""
+        self.unblock()
+        gone = [attempt for _, _, attempt in self._waiting if is_gone(attempt)]
+        gone += self.dependencies.discard(is_gone, sequences)
+        given_up = [attempt for attempt, _, _ in self.records if is_gone(attempt)]
+        self._waiting = [each for each in self._waiting if not is_gone(each[2])]
         heapq.heapify(self._waiting)
-        self.records = [each for each in self.records if not is_lost(each[0].message_id)]
-        for attempt in gone:
+        self.records = [each for each in self.records if not is_gone(each[0])]
+        for attempt in (*(each for each in gone if each.letter is None), *given_up):
             self._forget(attempt.chunk)
-        return {attempt.chunk for attempt in gone} - {NO_CHUNK}
+        return gone + given_up
 
     def emitted_by(self, moment_ms: int) -> Iterator[object]:
         """The ids of what waits and was first emitted at a moment or before it."""
@@ -400,6 +426,11 @@ def attempts_in(closed: Closed, stream: str) -> Iterator[Attempt]:
     each = zip(closed.message_list(), *(column.tolist() for column in columns), strict=True)
     for message_id, row, sequence, attempt, first_ms in each:
         yield Attempt(message_id, closed.chunk, row, sequence, attempt, first_ms, stream)
+
+
+def chunks_of(attempts: Iterable[Attempt]) -> set[int]:
+    """The chunks that attempts lie in; a letter that was not sent again yet is in none."""
+    return {attempt.chunk for attempt in attempts} - {NO_CHUNK}
 
 
 def redriven_ids(message_ids: Iterable[object]) -> list[int]:

@@ -48,6 +48,7 @@ from acktree.tasks.spouts.hand_over import HandOver
 from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.keyed_messages import KeyedMessages
 from acktree.tasks.spouts.labels import id_of
+from acktree.tasks.spouts.latest import Latest
 from acktree.tasks.spouts.open_chunks import OpenChunks
 from acktree.tasks.spouts.open_listing import OpenListing, OpenMessage
 from acktree.tasks.spouts.opening import Opening, opening_error
@@ -111,7 +112,8 @@ class SpoutTask:
         roots_of = partial(root_ids, plan.run_salt, task)
         chunks = self._chunks = OpenChunks(spout_host.inbox, retries.needs, roots_of)
         self.sent, self._pending = chunks.sent, chunks.pending
-        self.recovery = Recovery(chunks, retries, keys, spout_host.letters_among, self.dispatch)
+        latest = self._latest = Latest(component.latest_by, chunks, retries, spout_host.inbox.read)
+        self.recovery = Recovery(chunks, retries, keys, latest, spout_host.letters_among, self.dispatch)
         hooks = self._hooks = Hooks(spout, reporter.error, reporter.note_recovered)
         task_hooks = self._task_hooks = SpoutHooks(plan, task, reporter.error)
         self._clock_ms = self._pause_ms = self._asked_again_ms = 0
@@ -126,6 +128,7 @@ class SpoutTask:
         self._opening = Opening(spout, self._context, hooks=hooks, task_hooks=task_hooks, reporter=reporter)
         self._hand_over = HandOver(
             spout, component.remembers, host=spout_host, chunks=chunks, retries=retries, keyed=self._keyed,
+            latest=latest,
             reporter=reporter, task_hooks=task_hooks, first_sequence=first_sequence,
         )  # fmt: skip
         self._given_up = GivenUp(
@@ -514,6 +517,8 @@ class SpoutTask:
                     self._retries.add_redriven(letter, now_ms)
             else:
                 self.recovery.run_again(mail.lost_through, now_ms)
+        if moved and self._latest.is_used:
+            self._retries.unblock()
         if self._retries.may_record(now_ms):
             self._given_up.record(now_ms)
         self._chunks.release_done()
@@ -521,14 +526,35 @@ class SpoutTask:
 
     def _take_verdicts(self, verdict_batch: VerdictBatch, now_ms: int) -> None:
         self._judge_dependencies(verdict_batch, now_ms)
-        # One segment at a time: a hook may say that the others are lost.
+        if self._latest.is_used:
+            self._take_of_gate(verdict_batch, now_ms)
+        else:
+            self._take_acked(verdict_batch, now_ms)
+            self._take_failed(verdict_batch, now_ms)
+        self._take_rows(verdict_batch, now_ms)
+        self._refuse_configuration(verdict_batch)
+
+    # One segment at a time: a hook may say that the others are lost.
+
+    def _take_acked(self, verdict_batch: VerdictBatch, now_ms: int) -> None:
         for closed in self._pending.closing(verdict_batch.acked):
             self._delivery.acked(closed, now_ms)
+
+    def _take_failed(self, verdict_batch: VerdictBatch, now_ms: int) -> None:
         for sequences, failure in verdict_batch.failed:
             for closed in self._pending.closing(sequences):
                 self._delivery.failed(closed, failure, now_ms)
-        self._take_rows(verdict_batch, now_ms)
-        self._refuse_configuration(verdict_batch)
+
+    def _take_of_gate(self, verdict_batch: VerdictBatch, now_ms: int) -> None:
+        """What was ACKED supersedes what failed in the same micro-batch, but no dead letter."""
+        self._take_failed(verdict_batch, now_ms)
+        if self._retries.may_record(now_ms):
+            self._given_up.record(now_ms)
+        acked = self._pending.close(verdict_batch.acked)
+        for closed in acked:
+            self._delivery.acked(closed, now_ms)
+        for newer, attempts in self._latest.superseded(acked):
+            self._delivery.superseded(attempts, newer, now_ms)
 
     def _judge_dependencies(self, verdict_batch: VerdictBatch, now_ms: int) -> None:
         """Learn what bolts cannot reach, and what works again."""

@@ -19,7 +19,7 @@ from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from sqlalchemy.dialects import mysql, postgresql, sqlite  # noqa: E402
 
-from acktree import ConfigError, ConnectorError, TopologyBuilder  # noqa: E402
+from acktree import BasicBolt, ConfigError, ConnectorError, KeyValueState, TopologyBuilder  # noqa: E402
 from acktree.connectors.sql import SqlSink  # noqa: E402
 from acktree.connectors.sql_columns import changes, takes_of  # noqa: E402
 from acktree.connectors.sql_table import upsert  # noqa: E402
@@ -286,3 +286,42 @@ def test_what_mysql_would_change_is_known_by_the_type_of_the_column(kind, kept, 
     rows = [{"n": kept}, {"n": changed}, {"n": None}]
     assert [number for number, _ in changes(rows, "n", takes_of(kind, "mysql"))] == [1]
     assert [*changes(rows, "n", takes_of(kind, "oracle"))] == []
+
+
+class Total(BasicBolt):
+    """Counts the events of each customer."""
+
+    outputs = ["customer", "events"]
+    remembers = ["totals"]
+
+    def prepare(self, config, context):
+        self.totals = KeyValueState()
+
+    def execute(self, tup, collector):
+        self.totals[tup["customer"]] = events = self.totals.get(tup["customer"], 0) + 1
+        collector.emit([tup["customer"], events])
+
+
+def test_totals_that_waited_for_a_locked_database_are_not_written_over_newer_ones(tmp_path: Path) -> None:
+    file = tmp_path / "totals.sqlite"
+    execute(file, "CREATE TABLE totals (customer TEXT PRIMARY KEY, events INTEGER)")
+    sink = SqlSink(f"sqlite:///{file}?timeout=0.01", "totals", key="customer", patience_secs=0)
+    feeder, builder = FeederSpout(["customer"]), TopologyBuilder("totals")
+    builder.set_spout("events", feeder)
+    builder.set_bolt("total", Total(), exactly_once=True).fields_grouping("events", ["customer"])
+    builder.set_sink("store", sink, parallelism=2).fields_grouping("total", ["customer"])
+    customers = [f"c{n}" for n in range(10)]
+    with closing(sqlite3.connect(file, isolation_level=None)) as other, LocalCluster() as cluster:
+        running = cluster.submit(builder.create_topology())
+        for n in range(14):
+            if n == 2:
+                other.execute("BEGIN IMMEDIATE")  # another program holds the database
+            if n == 13:
+                other.execute("COMMIT")
+            for customer in customers:
+                feeder.feed([customer], message_id=(n, customer))
+            cluster.advance(secs=2)
+        cluster.advance(secs=900)
+        acked = running.stats()["__gate/store/total/default"].total.acked
+        assert (len(feeder.acked), acked, len(running.dead_letters)) == (140, 140, 0)
+    assert execute(file, "SELECT * FROM totals ORDER BY customer") == [(each, 14) for each in customers]
