@@ -25,7 +25,7 @@ FOUND_AT = {
     "uncommitted-log": 5,
     "memory-of-no-commit": 0,
     "memory-forgotten-early": 0,
-    "forget-retry": 0,
+    "forget-retry": 94,
     "forget-next-attempt": 166,
     "letter-not-stored": 0,
     "sequence-reuse": 1,
