@@ -129,7 +129,7 @@ def made(folder: Path, deaths: list[str], database: Database) -> World:
 
 
 def finish(world: World) -> None:
-    driver = live(world)
+    driver = live(world, turns=4_000)  # a pause of a dependency is up to 30 s
     check(world, driver)
     driver.close()
 
@@ -179,7 +179,7 @@ def test_the_log_warns_of_old_letters_that_are_sent_again(
 ) -> None:
     world = made(tmp_path, [], Database(0, 0, 0))
     world.database.retry, world.database.refuses = Retry(max_attempts=1), lambda row: row == (3, 1)
-    driver = live(world)
+    driver = live(world, turns=4_000)  # a pause of a dependency is up to 30 s
     [letter] = driver.letters
     assert letter.id is not None
     assert driver.letters.redrive([letter.id]) == 1

@@ -7,6 +7,7 @@ from typing import ClassVar
 import pytest
 
 from acktree import ConnectorError, Retry, Sink, TopologyBuilder, TopologyError
+from acktree.tasks.spouts import latest
 from acktree.testing import FeederSpout, LocalCluster
 
 GATE = "__gate/table/rows/default"
@@ -138,6 +139,17 @@ def test_a_letter_that_is_sent_again_and_has_to_wait_is_superseded_and_settled()
         assert Table.written[-1] == ("a", 2)
         [letter] = rows.running.dead_letters.find(settled=True, redriven=True)
         assert letter.values == ["a", 1]
+
+
+def test_no_key_is_hashed_while_no_row_waits(monkeypatch):
+    hashed = []
+    monkeypatch.setattr(latest, "hash_rows_anyhow", lambda *_: hashed.append(1))
+    with LocalCluster() as cluster:
+        rows = Rows(cluster, Table())
+        for n in range(3):
+            rows.write(("a", n), ("b", n))
+        assert rows.counts() == (6, 0, 0)
+    assert not hashed
 
 
 @pytest.mark.parametrize("latest_by", ["key", [], [1], 7])
