@@ -83,7 +83,8 @@ _PLACES: Final[Mapping[str, str]] = {
     "acktree.core.state.key_value_state": "KeyValueState",
     "acktree.core.stats.histograms": "Histogram",
     "acktree.core.stats.numbers": (
-        "AckerNumbers ComponentStats Numbers Outage ReportedError SpoutNumbers TaskStats TraceNumbers"
+        "AckerNumbers ComponentStats KeyNumbers Numbers Outage ReportedError SpoutNumbers TaskStats "
+        "TraceNumbers"
     ),
     "acktree.core.stats.statistics": "Stats",
     "acktree.core.stats.user_metrics": "UserMetric",

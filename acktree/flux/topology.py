@@ -9,7 +9,6 @@ import inspect
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any, Final
 
@@ -162,7 +161,8 @@ class _Assembly:
 
     def _ignore(self, setting: str, reason: str) -> None:
         self.ignored[setting] = reason
-        log.log(WARNING if reason == _OF_USER else INFO, "%s has no effect: %s", setting, reason)
+        tell = log.warning if reason == _OF_USER else log.info
+        tell("%s has no effect: %s", setting, reason)
 
     def _add_stream(self, node: Node, bolts: Mapping[str, BoltDeclarer]) -> None:
         entries = node.entries("a stream", ("name", "from", "to", "grouping"))

@@ -271,7 +271,8 @@ def _with_inputs(alone: Component, each: Declared, components: Mapping[str, Comp
         missing = [name for name in alone.latest_by if name not in source.streams[stream].fields]
         if missing:
             what = f"{each.owner} keeps the latest row by {missing[0]!r}, which {source.id!r} does not emit"
-            raise each.mistake(what, "emit a value for each field of the key", written)
+            emitted = ", ".join(source.streams[stream].fields)
+            raise each.mistake(what, f"name fields of the stream: {emitted}; or emit the key, too", written)
         inputs.append(Subscription(alone.id, source.id, stream, grouping, gate))
     fields = {components[edge.source].streams[edge.stream].fields for edge in inputs}
     if alone.is_sink and len(fields) > 1:

@@ -296,10 +296,10 @@ def test_where_a_hand_over_takes_long_more_messages_are_handed_over_at_once(rig,
     run = rig(spout)
     append, handed_over = run.inbox.append, []
 
-    def slow(chunks):
+    def slow(chunks, parked=()):
         pass_by(0.1)
         handed_over.append(chunks)
-        return append(chunks)
+        return append(chunks, parked)
 
     monkeypatch.setattr(run.inbox, "append", slow)
     run.is_busy = True

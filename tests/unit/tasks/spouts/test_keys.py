@@ -335,7 +335,7 @@ class Runs:
             for each in repeated:
                 del self.open[each]
         [sequence] = [s for s, each in self.run.task.open_ids_by_sequence() if id_of(each) == number]
-        keys, roots = self.run.task._host.keys, self.run.task.recovery.roots_of(np.array([sequence]))
+        keys, roots = self.run.task._host.keys, self.run.task._chunks.roots_of(np.array([sequence]))
         none = roots[:0]
         keys.judge(*((roots, none) if verdict == "acked" else (none, roots)), 0)
         keys.publish(0)
