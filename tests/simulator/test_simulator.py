@@ -39,7 +39,7 @@ FOUND_AT = {
     "dropped-never": 0,
     "passage-not-logged": 3,
     "passes-before-commit": 113,
-    "passage-forgotten-early": 11,
+    "passage-forgotten-early": 14,
     "passage-twice": 3,
     "keys-not-logged": 5,
     "keys-before-commit": 56,
