@@ -26,7 +26,6 @@ from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.driver.spout_threads import SpoutThread, Threads
 from acktree.driver.supervisor import Supervisor
 from acktree.spark.query.sink import Sink
-from acktree.tasks.spouts.keys import Keys
 from acktree.tasks.spouts.open_chunks import OpenChunks
 from acktree.tasks.spouts.recovery import Recovery
 from acktree.topology.gates import GateSpout
@@ -230,13 +229,6 @@ def _without_position(open_: Any) -> Any:
     return open_at_the_start
 
 
-def _nothing_repeated(judge: Any) -> Any:
-    def judged(self: Keys, *arguments: Any) -> Any:
-        return judge(self, *arguments)._replace(repeated=np.zeros(0, dtype=np.int64))
-
-    return judged
-
-
 def _keys_before_commit(write: Any) -> Any:
     def write_and_publish(self: KeyLog, *arguments: Any) -> Any:
         section = write(self, *arguments)
@@ -402,13 +394,6 @@ BREAKS: Final[Mapping[str, Break]] = {
     ),
     "keys-before-commit": Break(
         "a key is kept after the commit that ACKED it", KeyLog, "write", _keys_before_commit, needs_gates=True
-    ),
-    "repeated-passes": Break(
-        "of two messages with one key the first that is ACKED passes gates",
-        Keys,
-        "judge",
-        _nothing_repeated,
-        needs_gates=True,
     ),
     "begun-anew": Break(
         "with gates a micro-batch that has begun runs again over the same messages, also after a power cut",

@@ -80,7 +80,7 @@ EDGE = 5
 MEMORY = "task/1/state"
 ONCE = "once"
 ONCE_GATE, TABLE_GATE = "__gate/once/bolt/default", "__gate/table/bolt/default"
-MOST_STEPS = 4000
+MOST_STEPS = 10_000
 KEPT_STATES = 6
 
 _REASON = Failure(

@@ -43,7 +43,6 @@ FOUND_AT = {
     "passage-twice": 3,
     "keys-not-logged": 5,
     "keys-before-commit": 56,
-    "repeated-passes": 0,
     "begun-anew": 48,
     "no-roll-back": 1,
 }
