@@ -10,6 +10,7 @@ from random import Random
 from acktree import Config, IterableSpout, Retry, Sink, Spout, Topology, TopologyBuilder
 from acktree.core.tracking.verdicts import Failure
 from acktree.dead_letters.store import IN_MEMORY, DeadLetters
+from acktree.errors import CheckpointError
 from acktree.tasks.plan import Plan
 from acktree.testing import FeederSpout
 from tests.simulator.damage import Damage
@@ -117,12 +118,20 @@ class Database:
     def write(
         self, batch_id: int, roots: list[int], rows: list[str], refuses: Callable[[str], bool]
     ) -> frozenset[int]:
-        """Write rows and a mark at once, or find the mark; returns which rows are refused."""
+        """Write rows and a mark at once, or find the mark; returns which rows are refused.
+
+        Raises:
+            CheckpointError: The mark is of other rows, after a power cut that need not be survived.
+        """
         number, held, refused = self.mark
         if (number, held) == (batch_id, repr(roots)):
             return refused
         if number >= batch_id:
-            raise BrokenPromiseError(f"micro-batch {batch_id} has other rows than its mark says")
+            raise CheckpointError(  # as a task of a sink raises
+                f"micro-batch {batch_id} has other rows than its mark says",
+                "the sink",
+                "bring the newest copy back",
+            )
         refused = frozenset(at for at, row in enumerate(rows) if row not in self.came and refuses(row))
         self.came.update(rows)
         self.rows.update(row for at, row in enumerate(rows) if at not in refused)
