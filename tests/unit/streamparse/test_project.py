@@ -273,9 +273,9 @@ class Own(Topology):
 
 def test_the_time_ends_a_round_that_runs_and_lines_of_components_are_shown(tmp_path):
     folder = project_of(tmp_path, PARTS, TOPOLOGY.replace("BOLT", "Slow"))
-    done = python(folder, "-m", "acktree", "sparse", "run", "--local", "-t", "1")
+    done = python(folder, "-m", "acktree", "sparse", "run", "--local", "-t", "3")
     assert done.returncode == 0, done.stderr
-    assert "stopped after 1 s, within a round" in done.stderr
+    assert "stopped after 3 s, within a round" in done.stderr
     assert "INFO pystorm.component.words" in done.stderr
     assert "begins" in done.stderr
     assert "words" in done.stdout
@@ -283,10 +283,10 @@ def test_the_time_ends_a_round_that_runs_and_lines_of_components_are_shown(tmp_p
 
 def test_an_initialize_that_raises_is_named_by_a_line_and_no_time_is_of_1970(tmp_path):
     folder = project_of(tmp_path, PARTS, TOPOLOGY.replace("BOLT", "Broken"))
-    done = python(folder, "-m", "acktree", "sparse", "run", "--local", "-t", "4", "-o", f"{PENDING}=9")
+    done = python(folder, "-m", "acktree", "sparse", "run", "--local", "-t", "8", "-o", f"{PENDING}=9")
     assert "component 'count', task 1 cannot begin, so its tuples fail: NameError: Conter" in done.stderr
     assert "error component=count" in done.stdout
-    assert "1970" not in done.stdout + done.stderr
+    assert "1970-" not in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(
