@@ -17,7 +17,6 @@ Source: Redis's pages on streams, XREADGROUP, XAUTOCLAIM and XCLAIM.
 from __future__ import annotations
 
 import json
-import ssl
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,18 +42,13 @@ from acktree.connectors.batch_sink import (
     rows_of,
     writer_of,
 )
-from acktree.connectors.client_errors import Cause
 from acktree.connectors.message_names import KeyFrom, LabelFrom, MessageNames
+from acktree.connectors.redis_client import BUSY, ERRORS, client_of, connector_error, host_of
 
-try:
-    import redis
-    import redis.exceptions
-except ModuleNotFoundError as missing:
-    raise client_errors.missing_client(missing, "redis") from missing
+import redis.exceptions  # isort: skip  # redis_client names the extra
 
 __all__ = ["RedisSink", "RedisStreamSink", "RedisStreamSpout"]
 
-_CONNECT_SECS: Final = 5.0
 _PAGE: Final = 1000
 _IDLE_SECS: Final = 0.05
 """The shortest time between two reads of an empty stream."""
@@ -66,46 +60,6 @@ _RESTS_AFTER: Final = 40
 _LOOK_SECS: Final = 5.0
 """The time between two looks for entries that were removed; shorter while the group is behind."""
 _LOOK_BEHIND_SECS: Final = 0.5
-
-_ACCESS: Final = Cause(
-    "Redis refused access", "give the user the commands of streams on this key (ACL SETUSER)"
-)
-_ABSENT: Final = Cause(
-    "there is no such stream, or it has no such group",
-    "create it: XGROUP CREATE stream group 0 MKSTREAM; or correct its name, and submit again",
-)
-_BUSY: Final = Cause(
-    "Redis cannot serve this now", "see what it says; it is tried again until then", passes=True
-)
-_ELSEWHERE: Final = Cause(
-    "another server of the cluster has this stream",
-    "give the URL of the server that has it: CLUSTER KEYSLOT, CLUSTER SLOTS",
-)
-_WRONG: Final = Cause("Redis does not answer as it should", "see what the server says, and submit again")
-_UNSENDABLE: Final = Cause(
-    "redis-py cannot send this value", "give a dict of bytes, texts and numbers, with a field at least"
-)
-ERRORS: Final = {
-    "LOADING": _BUSY, "BUSY": _BUSY, "NOREPLICAS": _BUSY, "MISCONF": _BUSY, "OOM": _BUSY, "READONLY": _BUSY,
-    "MASTERDOWN": _BUSY, "CLUSTERDOWN": _BUSY, "TRYAGAIN": _BUSY, "ASK": _BUSY, "UNBLOCKED": _BUSY,
-    "ERR max number of clients": _BUSY,
-    "NOAUTH": None, "WRONGPASS": None, "ERR invalid password": None, "ERR AUTH": None,
-    "ERR wrong number of arguments for 'auth' command": None,
-    "NOPERM": _ACCESS, "DENIED": _ACCESS, "NOGROUP": _ABSENT, "MOVED": _ELSEWHERE, "CROSSSLOT": _ELSEWHERE,
-    "WRONGTYPE": _WRONG, "EXECABORT": _WRONG, "NOSCRIPT": _WRONG, "NOPROTO": _WRONG, "ERR": _WRONG,
-}  # fmt: skip
-"""By what Redis's answer begins with, the longest first. None: it refused the login."""
-_CODES: Final = {
-    redis.exceptions.BusyLoadingError: "LOADING", redis.exceptions.ReadOnlyError: "READONLY",
-    redis.exceptions.OutOfMemoryError: "OOM", redis.exceptions.NoPermissionError: "NOPERM",
-    redis.exceptions.MasterDownError: "MASTERDOWN", redis.exceptions.ClusterDownError: "CLUSTERDOWN",
-    redis.exceptions.TryAgainError: "TRYAGAIN", redis.exceptions.MovedError: "MOVED",
-    redis.exceptions.AskError: "ASK", redis.exceptions.ClusterCrossSlotError: "CROSSSLOT",
-    redis.exceptions.ExecAbortError: "EXECABORT", redis.exceptions.NoScriptError: "NOSCRIPT",
-    redis.exceptions.AuthenticationError: "NOAUTH",
-    redis.exceptions.AuthenticationWrongNumberOfArgsError: "NOAUTH",
-}  # fmt: skip
-"""What redis-py cuts from the beginning of an answer, by the type of its exception."""
 
 _Entry = tuple[str, dict[bytes, bytes], int]
 """(entry id, fields, attempt)"""
@@ -351,24 +305,6 @@ class RedisStreamSpout(Spout):
             raise connector_error(error, self._where) from error
 
 
-def client_of(url: str) -> Any:  # noqa: ANN401  # on purpose: RESP2 and RESP3 answer differently
-    """A client that waits for five seconds. It connects at the first command."""
-    return redis.Redis.from_url(
-        url, socket_connect_timeout=_CONNECT_SECS, socket_timeout=_CONNECT_SECS, health_check_interval=0
-    )
-
-
-def host_of(url: str, where: str) -> str:
-    """The host and port of a URL, or its socket. Raises a ConfigError that does not show the URL."""
-    try:
-        options: dict[str, Any] = redis.connection.parse_url(url)  # type: ignore[no-untyped-call]
-    except Exception as error:  # noqa: BLE001  # no error may show the URL
-        raise client_errors.unreadable_url(
-            "Redis", error, where, "redis://user:password@host:6379/0"
-        ) from None
-    return str(options.get("path") or f"{options.get('host', 'localhost')}:{options.get('port', 6379)}")
-
-
 def _entries(answer: Any) -> list[tuple[bytes, dict[bytes, bytes]]]:  # noqa: ANN401  # a list, or RESP3's dict
     if not answer:
         return []
@@ -376,22 +312,6 @@ def _entries(answer: Any) -> list[tuple[bytes, dict[bytes, bytes]]]:  # noqa: AN
     if given and isinstance(given[0], list) and given[0] and isinstance(given[0][0], (list, tuple)):
         given = given[0]
     return [(entry_id, fields or {}) for entry_id, fields in given]
-
-
-def connector_error(error: BaseException, where: str) -> ConnectorError:
-    """What the client raised, as a ConnectorError: what it means, whether to try again, and the fix."""
-    words = str(error)
-    if any(isinstance(each, ssl.SSLError) for each in client_errors.causes_of(error)):
-        return client_errors.tls_mismatch("Redis", where, "rediss://", "redis://")
-    if isinstance(error, redis.exceptions.DataError):
-        return _UNSENDABLE.error(words, where)
-    code = getattr(error, "status_code", None) or _CODES.get(type(error), "")
-    answer = words if words.startswith(code) else f"{code} {words}"
-    known = [each for each in ERRORS if f"{answer} ".startswith(f"{each} ")]
-    if not known:
-        return client_errors.gone("Redis", words, where)
-    cause = ERRORS[max(known, key=len)]
-    return client_errors.login_refused("Redis", where) if cause is None else cause.error(answer, where)
 
 
 class RedisStreamSink(BatchSink[dict[bytes, bytes]]):
@@ -522,7 +442,7 @@ if mark ~= '' then redis.call('HSET', KEYS[1], 'mark', mark, 'refused', refused,
 return {1, refused, unfit}
 """
 """Writes hashes and a mark. Redis runs no other command in between, and logs all of it as one transaction."""
-_OUTAGES: Final = sorted(code for code, cause in ERRORS.items() if cause is _BUSY and " " not in code)
+_OUTAGES: Final = sorted(code for code, cause in ERRORS.items() if cause is BUSY and " " not in code)
 _SCRIPT: Final = _WRITE.replace("OUTAGES", ", ".join(f"{code} = true" for code in _OUTAGES))
 
 _Hash = tuple[bytes, dict[bytes, bytes]]

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
-from acktree.connectors.redis import client_of, connector_error, host_of  # isort: skip  # names the extra
+from acktree.connectors.redis_client import client_of, connector_error, host_of  # isort: skip  # names the extra
 
 import redis.exceptions
 

@@ -63,7 +63,7 @@ class KeyedRun:
             self._cluster.advance(0.1)
 
     def until_acked(self, total: int) -> None:
-        """Let it run until so many messages are acked, and the queue has none."""
+        """Let it run until ``total`` messages are acked and the queue is empty."""
         stats = self._running.stats
         self.until(
             lambda: stats()["spout"].total.acked >= total and not self._count(),

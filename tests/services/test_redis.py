@@ -10,6 +10,7 @@ client = pytest.importorskip("redis")
 
 from acktree import ConfigError, TopologyBuilder  # noqa: E402
 from acktree.connectors import redis as connector  # noqa: E402
+from acktree.connectors import redis_client  # noqa: E402
 from acktree.connectors.redis import RedisStreamSink, RedisStreamSpout  # noqa: E402
 from acktree.testing import SPOUT_CHECKS, FeederSpout, LocalCluster, SpoutHarness, check_spout  # noqa: E402
 from tests.services.named import check_that_a_key_runs_once, digest, names_of  # noqa: E402
@@ -150,7 +151,7 @@ def test_an_idle_time_is_seconds(secs) -> None:
 
 
 def test_a_server_that_answers_no_more_is_an_outage(stream: Stream, monkeypatch) -> None:
-    monkeypatch.setattr(connector, "_CONNECT_SECS", 0.5)
+    monkeypatch.setattr(redis_client, "_CONNECT_SECS", 0.5)
     check_that_a_hang_is_reported(stream)
 
 

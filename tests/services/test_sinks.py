@@ -38,7 +38,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # noqa: E402
 from acktree import Bolt, ConnectorError, TopologyBuilder, connectors  # noqa: E402
 from acktree.arrow_arrays import is_same  # noqa: E402
 from acktree.connectors import rabbitmq as rabbitmq_connector  # noqa: E402
-from acktree.connectors import redis as redis_connector  # noqa: E402
+from acktree.connectors import redis_client as redis_connector  # noqa: E402
 from acktree.connectors.batch_sink import as_id  # noqa: E402
 from acktree.connectors.files import ParquetSink  # noqa: E402
 from acktree.connectors.kafka import KafkaSink  # noqa: E402

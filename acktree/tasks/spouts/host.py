@@ -102,10 +102,10 @@ class SpoutHost(ABC):
         """Let ``next_tuple`` of a spout task be called again at once. Any thread may call it."""
 
     def note_acked(self, component: str, count: int, now_ms: int) -> None:
-        """So many messages of a spout were acked."""
+        """Messages of a spout were acked: ``count`` of them."""
 
     def note_superseded(self, component: str, count: int) -> None:
-        """So many messages of a gate are ACKED unwritten, since newer rows with their keys were written."""
+        """``count`` messages of a gate are ACKED unwritten: newer rows with their keys were written."""
 
     def note_failed(
         self,
