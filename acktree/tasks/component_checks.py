@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from acktree.config import Config
 from acktree.core.data.context import Clock, TaskContext
@@ -20,7 +20,7 @@ from acktree.tasks.plan import Plan
 from acktree.texts import error_text
 from acktree.topology.model import Component, Topology
 
-__all__ = ["checks_of", "refuse_unusable", "unchecked"]
+__all__ = ["checks_of", "optional_hook", "refuse_unusable", "unchecked"]
 
 log = logger("acktree")
 
@@ -79,13 +79,26 @@ def _may_pass(error: AcktreeError) -> bool:
 
 
 def _has_check(component: Component) -> bool:
-    """Whether it has the method: one of this name with other arguments than these is the user's own."""
-    check = getattr(component.user_object, "check", None)
+    return (
+        optional_hook(component.user_object, "check", ["config", "context"], ["conf", "context"]) is not None
+    )
+
+
+def optional_hook(user_object: object, name: str, *arguments: Sequence[str]) -> Callable[..., object] | None:
+    """A method that a component may have; None if it has none.
+
+    Args:
+        user_object: The spout, bolt or sink.
+        name: Of the method.
+        arguments: The names of its arguments, in one or more forms. A method of this name with other
+            arguments is the user's own.
+    """
     try:
-        names = [*inspect.signature(check).parameters]  # type: ignore[arg-type]  # what is no callable raises
-    except (TypeError, ValueError):
-        return False
-    return names in (["config", "context"], ["conf", "context"])
+        method = getattr(user_object, name, None)
+        parameters = [*inspect.signature(method).parameters]  # type: ignore[arg-type]  # None is no callable
+    except Exception:  # noqa: BLE001  # also what an attribute of the user raises
+        return None
+    return method if parameters in map(list, arguments) else None
 
 
 def _raised(component: Component, config: Config, context: TaskContext) -> AcktreeError | None:
