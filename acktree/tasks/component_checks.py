@@ -79,9 +79,8 @@ def _may_pass(error: AcktreeError) -> bool:
 
 
 def _has_check(component: Component) -> bool:
-    return (
-        optional_hook(component.user_object, "check", ["config", "context"], ["conf", "context"]) is not None
-    )
+    forms = ["config", "context"], ["conf", "context"]
+    return optional_hook(component.user_object, "check", *forms) is not None
 
 
 def optional_hook(user_object: object, name: str, *arguments: Sequence[str]) -> Callable[..., object] | None:

@@ -1,4 +1,4 @@
-"""Components are told that their run is over; none keeps another from it, and a method of the user's stays his."""
+"""Each component is told that its run is over, whatever another one raises."""
 
 from __future__ import annotations
 
