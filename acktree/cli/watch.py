@@ -73,7 +73,7 @@ def _list(given: Namespace) -> Answer:
     away = [
         f"{line['topology']}: {_how(spout, outage)}: {outage['reason']}"
         for line in lines
-        for spout, outages in line["outages"].items()
+        for spout, outages in line["all_outages"].items()
         for outage in outages
     ]
     text = table(head, rows) if rows else "no topology is running"
@@ -95,6 +95,7 @@ def _line_of(found: Found) -> dict[str, Any] | None:
         snapshot = found.snapshot()
     status = status_of(entry, snapshot, is_running=found.is_running)
     components = {} if snapshot is None else snapshot.graph["components"]
+    outages = snapshot.outages if snapshot and found.is_running else {}
     return {
         "topology": entry.topology,
         "id": entry.id,
@@ -104,7 +105,8 @@ def _line_of(found: Found) -> dict[str, Any] | None:
         "uptime_secs": snapshot.uptime_secs if snapshot and found.is_running else None,
         "checkpoint": entry.checkpoint,
         "pid": entry.pid,
-        "outages": plain(snapshot.outages) if snapshot and found.is_running else {},
+        "outages": {spout: plain(each[0]) for spout, each in outages.items()},
+        "all_outages": plain(outages),
         "is_listed": found.is_running or status in BADLY_ENDED,
     }
 

@@ -102,6 +102,7 @@ def _now(seen: Seen, name: str) -> Row:
         "oldest_open_secs": total.oldest_open_secs,
         "lag": total.lag,
         "lag_by_partition": dict(total.lag_by_partition),
+        "outage": plain(total.outage) if seen.is_running else None,
         "outages": plain(total.outages) if seen.is_running else [],
         "errors": sum(error.component == name for error in snapshot.errors),
     }

@@ -54,7 +54,8 @@ def test_a_spout_whose_queue_is_away_is_not_healthy_until_it_works_again(
         checks = json.loads(capsys.readouterr().out)["topologies"].popitem()[1]
         assert [check["name"] for check in checks if not check["is_ok"]] == ["calls of spout source"]
         (listed,) = said(capsys, "list")["topologies"]
-        assert listed["outages"]["source"][0]["tries"] >= 2
+        assert listed["outages"]["source"]["tries"] >= 2
+        assert listed["all_outages"]["source"] == [listed["outages"]["source"]]
         assert main(["list"]) == 0
         assert (
             "numbers: calls of spout source fail and are tried again: ConnectorError"
