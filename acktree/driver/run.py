@@ -139,7 +139,8 @@ class Run:
         found = {spout.id: self.threads.open_messages(spout.task_ids, self.rows_open) for spout in spouts}
         if self.gates is not None and self.checkpoint.files.is_seen:
             for wait in waits_in(self.checkpoint.marks):
-                for edge in self.plan.topology.components[wait.component].inputs:
+                sink = self.plan.topology.components.get(wait.component)
+                for edge in () if sink is None else sink.inputs:
                     gate = found[edge.source]
                     outages = outages_together((*gate.outages, wait.outage()))
                     found[edge.source] = replace(gate, outages=outages)

@@ -21,6 +21,7 @@ from acktree.private_files import DISK, UNPUBLISHED
 __all__ = ["SUFFIX", "Wait", "forget_waits", "waits_in"]
 
 SUFFIX: Final = ".waits"
+_MOST_BYTES: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,21 @@ class Wait:
         """Write the file, or replace it."""
         DISK.replace(file, json.dumps(asdict(self)).encode())
 
+    @classmethod
+    def read(cls, file: Path) -> Wait:
+        """Read a file that :meth:`write` has written.
+
+        Raises:
+            Exception: It is gone, or was not written by it.
+        """
+        if not file.is_file() or file.stat().st_size > _MOST_BYTES:
+            raise ValueError(f"{file} is not a note of what a task waits for")
+        given = json.loads(DISK.read(file))
+        texts = (str(given[name]) for name in ("component", "reason", "fix"))
+        numbers = (int(given[name]) for name in ("task", "since_ms", "tries"))
+        (component, reason, fix), (task, since_ms, tries) = texts, numbers
+        return cls(component, task, reason, fix, since_ms, tries)
+
     def outage(self) -> Outage:
         """The same, as operators see it."""
         reason = f"{self.reason} (sink {self.component!r}, task {self.task}: its micro-batch waits)"
@@ -56,14 +72,18 @@ class Wait:
 def waits_in(folder: Path) -> Iterator[Wait]:
     """What the tasks of the run wait for."""
     for file in _files(folder):
-        with suppress(OSError, ValueError, TypeError):  # it works again, or is not one of ours
-            yield Wait(**json.loads(DISK.read(file)))
+        wait = None
+        with suppress(Exception):  # it works again, or the file is not one of ours
+            wait = Wait.read(file)
+        if wait is not None:
+            yield wait
 
 
 def forget_waits(folder: Path) -> None:
     """Delete what an earlier run has left."""
     for file in _files(folder):
-        file.unlink(missing_ok=True)
+        with suppress(OSError):  # a folder is not one of ours
+            file.unlink()
 
 
 def _files(folder: Path) -> list[Path]:

@@ -15,7 +15,7 @@ Rules of this file
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -142,15 +142,18 @@ class Latest:
         chunk = None if attempt.letter is not None else self._read(attempt.chunk)
         older, _ = payload_of(attempt, chunk)
         newer = alone(self._read(closed.chunk).values, int(closed.rows[place]))
-        return bool(_key(older.select(self._fields)) == _key(newer.select(self._fields)))
+        return _are_equal(older.select(self._fields), newer.select(self._fields))
 
 
-def _key(row: pa.RecordBatch) -> Any:  # noqa: ANN401  # values of the user
+def _are_equal(one: pa.RecordBatch, other: pa.RecordBatch) -> bool:
+    """Whether two rows have one key: NaN equals itself, as for a fields grouping, and 1 equals 1.0."""
+    if batch_to_bytes(one) == batch_to_bytes(other):
+        return True
     try:
-        return decode_rows(row)
-    except BaseException as error:  # noqa: BLE001  # what no process can unpickle
+        return bool(decode_rows(one) == decode_rows(other))
+    except BaseException as error:  # noqa: BLE001  # what no process can unpickle, or a `==` of the user's
         pass_on(error)
-        return batch_to_bytes(row)
+        return False
 
 
 def _number(message_id: object) -> int:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
+import numpy as np
 import pytest
 
 from acktree import ConnectorError, Retry, Sink, TopologyBuilder, TopologyError
+from acktree.core.data.values import encode_rows
 from acktree.tasks.spouts import latest
 from acktree.testing import FeederSpout, LocalCluster
 
@@ -115,6 +118,64 @@ def test_rows_that_waited_for_a_database_are_written_in_their_order_and_each_key
             written = [n for of, n in Table.written if of == key]
             assert (written, written[-1]) == (sorted(set(written)), 11)
         assert rows.counts() == (36, 0, 0)
+
+
+class RefusesFirst(Table):
+    """Refuses the row of number 1 once; keys may be of any kind."""
+
+    came: ClassVar[set[int]] = set()
+
+    def write(self, batch, mark):
+        refused = {}
+        for at, number in enumerate(batch.column("n").to_pylist()):
+            if number == 1 and number not in self.came:
+                refused[at] = "refused"
+            else:
+                self.written.append(("", number))
+            self.came.add(number)
+        return refused
+
+
+class NeverEqual:
+    """Compares itself with nothing."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def __eq__(self, other):
+        raise SystemExit(3)
+
+    __hash__ = None
+
+
+@pytest.mark.parametrize(
+    "key",
+    [math.nan, (math.nan, 1), None, np.arange(3), [np.zeros(2)], {"a": math.nan}],
+    ids=repr,
+)
+def test_a_row_of_any_key_is_superseded_and_no_key_ends_the_topology(key):
+    RefusesFirst.came = set()
+    with LocalCluster() as cluster:
+        rows = Rows(cluster, RefusesFirst())
+        rows.feeder.feed([key, 1], message_id=1)
+        rows.feeder.feed([key, 2], message_id=2)
+        cluster.advance(secs=60)
+        assert rows.running.stats()[GATE].open == 0
+        assert rows.counts()[0] == 2
+    assert [number for _, number in Table.written] == [2]
+
+
+def test_rows_have_one_key_as_a_fields_grouping_sees_it():
+    def row(value):
+        return encode_rows(["key"], [[value]])
+
+    for one, other in ((1, 1.0), (math.nan, math.nan), (np.arange(3), np.arange(3)), ("a", "a")):
+        assert latest._are_equal(row(one), row(other))
+    of_no_equal = NeverEqual(1), NeverEqual(2)
+    for one, other in (
+        (1, 2), (np.arange(3), np.arange(4)), (np.arange(3), np.ones(3)), (None, math.nan), of_no_equal,
+    ):  # fmt: skip
+        assert not latest._are_equal(row(one), row(other))
 
 
 def test_without_the_declaration_each_row_is_written_however_late():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from acktree.errors import ConnectorError
 from acktree.spark.worker import scratch
 from acktree.spark.worker.isolation import UNGUARDED, Isolation
-from acktree.tasks.waits import forget_waits, waits_in
+from acktree.tasks.waits import Wait, forget_waits, waits_in
 
 AWAY = ConnectorError("no\nanswer", "the server", "start it", can_retry=True)
 FIRST = Isolation(Path(), batch_id=7, level=1, partition=0, attempt=0, timeout_secs=None, new_from=7)
@@ -87,6 +88,29 @@ def test_what_an_earlier_run_waited_for_is_forgotten_and_so_is_that_of_an_earlie
     (tmp_path / "7.1.0.waits").write_text("{")
     assert not [*waits_in(tmp_path)]
     assert not [*waits_in(tmp_path / "nowhere")]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{}",
+        "[" * 100_000,
+        '{"component": [], "task": "x"}',
+        "\udcff",
+        '{"component": "store"}',
+        " " * 2_000_000,
+    ],
+    ids=["empty", "no fields", "deep", "types", "no text", "few fields", "large"],
+)
+def test_a_file_that_is_not_ours_is_passed_over(tmp_path, content):
+    (tmp_path / "9.0.0.waits").write_bytes(content.encode(errors="surrogateescape"))
+    (tmp_path / "8.0.0.waits").mkdir()
+    os.mkfifo(tmp_path / "7.0.0.waits")
+    Wait("store", 4, "no answer", "start it", 1, 2).write(tmp_path / "6.0.0.waits")
+    assert [each.component for each in waits_in(tmp_path)] == ["store"]
+    forget_waits(tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["8.0.0.waits"]
 
 
 def test_where_the_driver_does_not_see_the_folder_the_task_is_told_so(first, tmp_path):
