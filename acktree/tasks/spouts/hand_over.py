@@ -106,8 +106,7 @@ class HandOver:
         """
         runs = [part for run in runs_together(taken) for part in run.cut(self._host.inbox.chunk_rows)]
         waiting = self._keyed.take_to_park()
-        has_moved = position != self._position and (waiting or self._keyed.has_repeated)
-        if not (runs or waiting or has_moved):
+        if not (runs or waiting):
             return False
         parked = [self._chunk_of(run, b"", now_ms, is_marked=False) for run in waiting]
         chunks = [self._chunk_of(run, position, now_ms) for run in runs]
@@ -116,7 +115,8 @@ class HandOver:
         ]
         self._announce(tracked)
         # In one group: else a crash would find some of them here, and the position of before.
-        alone = [self._position_alone(position, now_ms)] if has_moved and not runs else []
+        is_alone = not runs and position != self._position
+        alone = [self._position_alone(position, now_ms)] if is_alone else []
         number = self._host.inbox.append(chunks + alone, parked)
         self._position = position
         for of_parked, chunk in enumerate(parked, number + len(chunks + alone)):

@@ -1,7 +1,8 @@
 """The messages of a spout task that came with a key: which go on, which wait, which are ACKED already.
 
-A message that waits is kept where it is safe: its queue delivers it again after a crash, so its values are in
-memory; those of a spout with ``redelivers = False`` are parked in the inbox, with what is handed over.
+A message that does not go on is kept where it is safe until it does, or is acked: its queue delivers it again
+after a crash, so its values are in memory; those of a spout with ``redelivers = False`` are parked in the
+inbox, in one group with what is handed over and with the position.
 """
 
 from __future__ import annotations
@@ -46,8 +47,9 @@ class KeyedMessages:
 
     @property
     def has_repeated(self) -> bool:
-        """Whether messages are to be acked by the next step. Any thread may ask."""
-        return bool(self._repeated)
+        """Whether messages may be acked by the next step. Any thread may ask."""
+        must_look = self._seen != self._keys.changes and self._retries.waiting_for_keys > 0
+        return must_look or bool(self._repeated)
 
     def admitted(self, runs: Iterable[Run], now_ms: int) -> list[Run]:
         """The messages that go on now. Others wait for the verdict on their key, or will be acked."""
@@ -58,23 +60,23 @@ class KeyedMessages:
             if all(fate is Fate.RUNS for fate in fates):
                 admitted.append(run)
                 continue
-            waiting: dict[bytes, list[int]] = {}
+            parked: dict[bytes, list[int]] = {}
             for row, fate in enumerate(fates):
-                if fate is Fate.ACKED:
+                if fate is not Fate.RUNS and not self._redelivers:
+                    parked.setdefault(keys[row], []).append(row)
+                elif fate is Fate.ACKED:
                     self._repeated.append((run.stream, run.message_ids[row], NO_CHUNK))
-                elif fate is Fate.WAITS and self._redelivers:
-                    self._retries.wait_for_key(_waiting(run, row, now_ms))
                 elif fate is Fate.WAITS:
-                    waiting.setdefault(keys[row], []).append(row)
+                    self._retries.wait_for_key(_waiting(run, row, now_ms))
             # One for each key: its messages are acked together, so what is there after a crash is not acked.
-            self._to_park += [run.those(_mask(rows, len(run))) for rows in waiting.values()]
+            self._to_park += [run.those(_mask(rows, len(run))) for rows in parked.values()]
             does_run = [row for row, fate in enumerate(fates) if fate is Fate.RUNS]
             if does_run:
                 admitted.append(run.those(_mask(does_run, len(run))))
         return admitted
 
     def take_to_park(self) -> list[Run]:
-        """What waits and is to be handed over for :meth:`wait_in`, a run for each key."""
+        """What is to be parked for :meth:`wait_in`, a run for each key."""
         taken, self._to_park = self._to_park, []
         return taken
 
@@ -89,7 +91,7 @@ class KeyedMessages:
                 at = (number, row, sequence, attempts[row] - 1, chunk.emitted_ms, chunk.stream)
                 retries.wait_for_key(Attempt(ids[row], *at))
         chunks.release_unneeded({number})
-        self._seen = _UNSEEN  # an earlier run's key may be decided by now
+        self._seen = _UNSEEN  # its key may be decided already
 
     def look_again(self, now_ms: int) -> dict[str, list[object]]:
         """Let the messages go on whose keys are free now.

@@ -312,7 +312,8 @@ class SpoutTask:
         moved = self._hooks.try_again() | self._take_mail(now_ms)
         repeated = self._keyed.look_again(now_ms)
         self._delivery.ack_repeated(repeated, now_ms)
-        self._keyed.release_acked()
+        if not self._hooks.has_undelivered:
+            self._keyed.release_acked()
         moved |= bool(repeated) | self._hand_over.due_attempts(now_ms)
         self._note_changes(self._retries.dependencies.settle(), now_ms)
         if self.may_emit():
