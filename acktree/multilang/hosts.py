@@ -34,6 +34,7 @@ class _Host:
 
     Attributes:
         raised: What the component raised, while it is handled: the cause of errors and failures.
+        has_reported: Whether an error was reported since this was set to False.
         metrics: The kinds of its metrics by name; those that are not named are counters.
     """
 
@@ -45,6 +46,7 @@ class _Host:
         deliver: Callable[[Any], None],
     ) -> None:
         self.raised: Exception | None = None
+        self.has_reported = False
         self.metrics: Mapping[str, str] = {}
         self._collector, self._context, self._deliver = collector, context, deliver
         self._streams: Collection[str] = setting["streams"]
@@ -87,6 +89,7 @@ class _Host:
 
     def report(self, text: str, cause: BaseException | None = None) -> None:
         """Report an error of the component: its exception, or its text."""
+        self.has_reported = True
         self._collector.report_error(cause or self._misuse(text, "see the text"))
 
     def broken(self, instruction: Broken) -> None:
@@ -148,6 +151,10 @@ class BoltHost(_Host):
     def take(self, message: object) -> None:
         """Take a message of the component."""
         self.carry_out(self.protocol.receive(message))
+
+    def is_closed(self, name: object) -> bool:
+        """Whether a tuple was given to the component, and is acked or failed."""
+        return self.protocol.is_closed(name)
 
     def broken(self, instruction: Broken) -> None:
         self.protocol = protocol.BoltProtocol(self.unclosed, self.protocol.given, State.READY)

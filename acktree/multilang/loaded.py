@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -61,10 +61,14 @@ class LoadedTopology:
         return self.topology.describe(self.config.partitions or 2)
 
 
-def config_of(settings: Mapping[str, Any]) -> tuple[Config, dict[str, str]]:
+def config_of(settings: Mapping[str, Any], *, used: Collection[str] = ()) -> tuple[Config, dict[str, str]]:
     """The settings that acktree has, and the reason for each of Storm's that it does not have.
 
     Settings that are not Storm's are the user's: streamparse gives them to its components, Flux does not.
+
+    Args:
+        settings: All settings.
+        used: Those that have an effect on components, though acktree's ``Config`` does not have them.
 
     Raises:
         ConfigError: A setting has a value that it cannot have.
@@ -72,7 +76,7 @@ def config_of(settings: Mapping[str, Any]) -> tuple[Config, dict[str, str]]:
     known = Config().to_mapping().keys()
     ignored: dict[str, str] = {}
     for key in settings:
-        if key not in known and key not in _SILENT and key.partition(".")[0] in _OF_STORM:
+        if key not in {*known, *used, *_SILENT} and key.partition(".")[0] in _OF_STORM:
             try:
                 Config.from_mapping({key: settings[key]})
             except ConfigError as error:

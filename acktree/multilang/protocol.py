@@ -276,6 +276,10 @@ class BoltProtocol(_Protocol, Generic[T]):
         self.given += 1
         return str(self.given)
 
+    def is_closed(self, name: object) -> bool:
+        """Whether a tuple was given to the bolt, and is acked or failed."""
+        return name not in self._open and self._was_given(name)
+
     def _obey(self, command: object, message: Mapping[str, Any]) -> Instructions:
         if command == "emit":
             return self._emit(message)

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
-from acktree.pystorm.component import Component, Tuple
+from acktree.pystorm.component import Component, Tuple, handle_exception, is_hosted
 
 __all__ = ["BatchingBolt", "Bolt", "TicklessBatchingBolt"]
 
@@ -36,7 +36,6 @@ class Bolt(Component):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._source_tuple_types: defaultdict[str, dict[str, type]] = defaultdict(dict)
-        self._closed: set[Any] = set()  # ids acked or failed during this _run
 
     def _setup_component(self, storm_conf: dict[str, Any], context: dict[str, Any]) -> None:
         super()._setup_component(storm_conf, context)
@@ -90,47 +89,21 @@ class Bolt(Component):
 
     def ack(self, tup: Any) -> None:
         """Ack a tuple, or the tuple of an id."""
-        self._close("ack", tup)
+        self.send_message({"command": "ack", "id": tup.id if isinstance(tup, Tuple) else tup})
 
     def fail(self, tup: Any) -> None:
         """Fail a tuple, or the tuple of an id."""
-        self._close("fail", tup)
-
-    def _close(self, command: str, tup: Any) -> None:
-        name = tup.id if isinstance(tup, Tuple) else tup
-        self._closed.add(name)
-        self.send_message({"command": command, "id": name})
-
-    def _ack_unclosed(self, tup: Tuple) -> None:
-        """The automatic ack, of a tuple that ``process`` neither acked nor failed."""
-        if self.auto_ack and tup.id not in self._closed:
-            self.ack(tup)
+        self.send_message({"command": "fail", "id": tup.id if isinstance(tup, Tuple) else tup})
 
     def _run(self) -> None:
-        self._take(self.read_tuple())
-
-    def _take(self, tup: Tuple) -> None:
-        self._closed.clear()
-        self._current_tups = [tup]
-        if self.is_heartbeat(tup):
-            self.send_message({"command": "sync"})
-        else:
-            self._process_any(tup)
-        self._current_tups = []  # not in a `finally`: what raised is about these tuples
-
-    def _process_any(self, tup: Tuple) -> None:
-        if self.is_tick(tup):
-            self.process_tick(tup)
-        else:
-            self.process(tup)
-        self._ack_unclosed(tup)
+        _take(self, self.read_tuple(), acks=True)
 
     def _handle_run_exception(self, exc: Exception) -> None:
-        if len(self._current_tups) == 1:
-            (tup,) = self._current_tups
-            self.raise_exception(exc, tup)
-            if self.auto_fail and tup.id not in self._closed:
-                self.fail(tup)
+        """Report an exception, and fail the current tuples: one, or none at the end of ``_run``."""
+        tups = self._current_tups
+        self.raise_exception(exc, tups[0] if len(tups) == 1 else tups)
+        if self.auto_fail:
+            _fail_unclosed(self, tups)
 
 
 class BatchingBolt(Bolt):
@@ -177,7 +150,7 @@ class BatchingBolt(Bolt):
         """Add a tuple to its batch."""
         self._batches[self.group_key(tup)].append(tup)
         most = self.tuples_between_batches
-        if most is not None and sum(map(len, self._batches.values())) >= most:
+        if isinstance(most, int) and sum(map(len, self._batches.values())) >= most:
             self.process_batches()
 
     def process_batches(self) -> None:
@@ -187,15 +160,12 @@ class BatchingBolt(Bolt):
             self._current_key = key
             self.process_batch(key, batch)
             for tup in batch:
-                self._ack_unclosed(tup)
+                _ack_unclosed(self, tup)
             del self._batches[key]
             self._current_key = None
 
-    def _process_any(self, tup: Tuple) -> None:
-        if self.is_tick(tup):
-            self.process_tick(tup)
-        else:
-            self.process(tup)
+    def _run(self) -> None:
+        _take(self, self.read_tuple(), acks=False)
 
     def _handle_run_exception(self, exc: Exception) -> None:
         self.raise_exception(exc, self._current_tups)
@@ -203,12 +173,10 @@ class BatchingBolt(Bolt):
             return
         is_batch = self._current_tups is self._batches.get(self._current_key)
         lost = [self._current_key] if is_batch else []
-        if self.exit_on_exception and not self._is_hosted:  # the process ends, and all batches with it
+        if self.exit_on_exception and not is_hosted(self):  # the process ends, and all batches with it
             lost = list(self._batches)
         tups = [tup for key in lost for tup in self._batches.pop(key, ())]
-        for tup in {tup.id: tup for tup in (*tups, *self._current_tups)}.values():
-            if tup.id not in self._closed:
-                self.fail(tup)
+        _fail_unclosed(self, (*tups, *self._current_tups))
         self._current_key = None
 
 
@@ -229,14 +197,12 @@ class TicklessBatchingBolt(BatchingBolt):
         self._batch_lock = threading.RLock()
 
     def process_tick(self, tick_tup: Tuple) -> None:
-        """Ack the tick. Hosted by acktree it is the time of the batches."""
+        """Ack the tick."""
         self.ack(tick_tup)
-        if self._is_hosted:
-            self.process_batches()
 
     def _setup_component(self, storm_conf: dict[str, Any], context: dict[str, Any]) -> None:
         super()._setup_component(storm_conf, context)
-        if not self._is_hosted:
+        if not is_hosted(self):
             threading.Thread(target=self._batch_entry, name="batches", daemon=True).start()
 
     def _batch_entry(self) -> None:
@@ -245,7 +211,7 @@ class TicklessBatchingBolt(BatchingBolt):
                 self._batch_entry_run()
             except Exception as error:  # noqa: BLE001  # user code
                 with self._batch_lock:
-                    self._report(error)
+                    handle_exception(self, error)
                 if self.exit_on_exception:
                     sys.stdout.flush()
                     os._exit(1)
@@ -258,7 +224,40 @@ class TicklessBatchingBolt(BatchingBolt):
     def _run(self) -> None:
         tup = self.read_tuple()  # not within the lock: it waits
         with self._batch_lock:
-            self._take(tup)
+            if is_hosted(self) and self.is_tick(
+                tup
+            ):  # it is the time of the batches, whatever process_tick does
+                self.process_batches()
+            _take(self, tup, acks=False)
+
+
+def _take(bolt: Bolt, tup: Tuple, *, acks: bool) -> None:
+    """Do what the tuple, tick or heartbeat asks for; ``acks``: then ack it, if it is still open."""
+    bolt.serializer.take(tup.id)
+    bolt._current_tups = [tup]  # noqa: SLF001  # pystorm's name
+    if bolt.is_heartbeat(tup):
+        bolt.send_message({"command": "sync"})
+    else:
+        if bolt.is_tick(tup):
+            bolt.process_tick(tup)
+        else:
+            bolt.process(tup)
+        if acks:
+            _ack_unclosed(bolt, tup)
+    bolt._current_tups = []  # noqa: SLF001  # not in a `finally`: what raised is about these tuples
+
+
+def _ack_unclosed(bolt: Bolt, tup: Tuple) -> None:
+    """The automatic ack, of a tuple that the bolt neither acked nor failed."""
+    if bolt.auto_ack and not bolt.serializer.is_closed(tup.id):
+        bolt.ack(tup)
+
+
+def _fail_unclosed(bolt: Bolt, tups: Iterable[Tuple]) -> None:
+    """Fail each tuple once that the bolt neither acked nor failed."""
+    for tup in {tup.id: tup for tup in tups}.values():
+        if not bolt.serializer.is_closed(tup.id):
+            bolt.fail(tup)
 
 
 @lru_cache(maxsize=4096)

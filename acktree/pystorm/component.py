@@ -3,7 +3,8 @@
 Rules of this file
 ------------------
 1. The names, defaults and messages are pystorm's, also of the attributes that begin with an underscore: its
-   programs and its tests use them.
+   programs and its tests use them. The classes have no others, since a program may use any other name for its
+   own: what acktree adds is a function, or belongs to the serializer, or its name begins with ``_acktree_``.
 2. Making a component does nothing to the process. Only :meth:`Component.run`, which is the main loop of a
    child process, sets a signal handler, adds a handler to the root logger, and moves stdout.
 3. A component that acktree hosts has a serializer whose messages are function calls. ``hosts_component`` is
@@ -82,6 +83,9 @@ class StormHandler(logging.Handler):
         self.serializer = serializer
 
     def emit(self, record: logging.LogRecord) -> None:
+        is_hosted_here = getattr(self.serializer, "hosts_component", False) is True
+        if is_hosted_here and record.name.partition(".")[0] in {"acktree", "pystorm"}:
+            return  # it is in acktree's log, where a message of the component becomes a record of such a name
         try:
             level = _STORM_LOG_LEVELS.get(record.levelname.lower(), _STORM_LOG_INFO)
             self.serializer.send_message({"command": "log", "msg": self.format(record), "level": level})
@@ -145,7 +149,7 @@ class Component:
         self.context: Any = None
         self.pid = os.getpid()
         self.logger: Any = None
-        self._rdb_signal = rdb_signal
+        self._acktree_rdb_signal = rdb_signal
         self._pending_commands: deque[Any] = deque()
         self._pending_task_ids: deque[Any] = deque()
         self._reader_lock, self._writer_lock = threading.RLock(), threading.RLock()
@@ -159,11 +163,6 @@ class Component:
                 f"unknown serializer: {serializer!r}", f"{type(self).__name__}(serializer=...)",
                 "it is 'json' or 'msgpack'",
             )  # fmt: skip
-
-    @property
-    def _is_hosted(self) -> bool:
-        """Whether acktree hosts the component in its own process."""
-        return getattr(self.serializer, "hosts_component", False) is True
 
     @staticmethod
     def is_heartbeat(tup: Tuple) -> bool:
@@ -188,29 +187,10 @@ class Component:
         level = logging.DEBUG if self.debug else _PYTHON_LOG_LEVELS.get(named, logging.INFO)
         self.logger.setLevel(level)
         logging.getLogger("pystorm").setLevel(level)
-        if not self._is_hosted:
-            handler = self._log_handler(storm_conf, named)
+        if not is_hosted(self):
+            handler = _log_handler(self, storm_conf, named)
             handler.setLevel(level)
             logging.getLogger().addHandler(handler)
-
-    def _log_handler(self, conf: Mapping[str, Any], level: str) -> logging.Handler:
-        path = conf.get("pystorm.log.path")
-        if path:
-            name = str(conf.get("pystorm.log.file", _LOG_FILE)).format(
-                topology_name=self.topology_name, component_name=self.component_name,
-                task_id=self.task_id, pid=self.pid,
-            )  # fmt: skip
-            handler: logging.Handler = RotatingFileHandler(
-                Path(path) / name,
-                maxBytes=conf.get("pystorm.log.max_bytes", 1_000_000),
-                backupCount=conf.get("pystorm.log.backup_count", 10),
-            )
-            form = "%(asctime)s - %(name)s - %(levelname)s - %(message)s"
-        else:
-            self.log(f"records of level {level} (pystorm.log.level) and above are sent to Storm")
-            handler, form = StormHandler(self.serializer), "%(asctime)s - %(name)s - %(message)s"
-        handler.setFormatter(logging.Formatter(conf.get("pystorm.log.format", form)))
-        return handler
 
     def read_message(self) -> Any:
         """The next message, of either kind."""
@@ -258,7 +238,7 @@ class Component:
         """Report an exception; call it where it is handled. It does not fail the tuple."""
         during = f" while processing Tuple {tup!r}" if tup else ""
         text = f"Python {type(exception).__name__} raised{during}\n{format_exc()}"
-        about = {"exception": exception} if self._is_hosted else {}
+        about = {"exception": exception} if is_hosted(self) else {}
         self.send_message({"command": "error", "msg": text, **about})
         self.send_message({"command": "sync"})
 
@@ -332,7 +312,7 @@ class Component:
 
     def run(self) -> NoReturn:
         """The main loop of a child process, until its parent goes away or something is raised."""
-        self._take_process()
+        _take_process(self)
         conf, context = self.read_handshake()
         self._setup_component(conf, context)
         self.initialize(conf, context)
@@ -340,44 +320,11 @@ class Component:
             try:
                 self._run()
             except StormWentAwayError:
-                self._leave()
+                _leave(self)
             except Exception as error:  # noqa: BLE001  # user code
-                self._report(error)
+                handle_exception(self, error)
                 if self.exit_on_exception:
                     self._exit(1)
-
-    def _report(self, error: Exception) -> None:
-        """Do with an exception what a subclass says; what that raises is logged."""
-        told, raised = f"Exception in {type(self).__name__}.run()", sys.exc_info()
-        try:
-            self.logger.error(told, exc_info=raised)
-            self._handle_run_exception(error)
-        except StormWentAwayError:
-            log.error(told, exc_info=raised)  # noqa: TRY400  # the exception before this one
-            self._leave()
-        except Exception:
-            log.error(told, exc_info=raised)  # noqa: TRY400  # the exception before this one
-            log.error("While trying to handle previous exception...", exc_info=True)  # noqa: G201  # pystorm's
-
-    def _leave(self) -> None:
-        log.info("Exiting because parent Storm process went away.")
-        self._exit(2)
-
-    def _take_process(self) -> None:
-        """Set the signal of the debugger, and let stdout be stderr: ``print`` must not break messages."""
-        number = self._rdb_signal
-        if isinstance(number, str):
-            number = getattr(signal, number, None)
-        if number is not None:
-            with suppress(ValueError):  # not on the main thread
-                signal.signal(number, _debug)
-        output = self.serializer.output_stream
-        with suppress(OSError, ValueError, AttributeError):  # a stream in memory has no descriptor
-            if output.fileno() == sys.__stdout__.fileno():  # type: ignore[union-attr]  # a closed one raises
-                moved = os.fdopen(os.dup(output.fileno()), "wb")
-                os.dup2(sys.__stderr__.fileno(), output.fileno())  # type: ignore[union-attr]  # the same
-                self._printed = output  # else it is collected, and closes the stdout that it wraps
-                self.serializer.output_stream = self.serializer.wrapped(moved)
 
     def _exit(self, status_code: int) -> None:
         """End the process, whatever other threads do."""
@@ -388,6 +335,68 @@ class Component:
     def _handle_run_exception(self, exc: Exception) -> None:
         """Called with what ``_run`` raised."""
         self.raise_exception(exc)
+
+
+def is_hosted(component: Component) -> bool:
+    """Whether acktree hosts a component in its own process."""
+    return getattr(component.serializer, "hosts_component", False) is True
+
+
+def handle_exception(component: Component, error: Exception) -> None:
+    """Do with an exception in a child process what its class says; what that raises is logged."""
+    told, raised = f"Exception in {type(component).__name__}.run()", sys.exc_info()
+    try:
+        component.logger.error(told, exc_info=raised)
+        component._handle_run_exception(error)  # noqa: SLF001  # pystorm's
+    except StormWentAwayError:
+        log.error(told, exc_info=raised)  # noqa: TRY400  # the exception before this one
+        _leave(component)
+    except Exception:
+        log.error(told, exc_info=raised)  # noqa: TRY400  # the exception before this one
+        log.error("While trying to handle previous exception...", exc_info=True)  # noqa: G201  # pystorm's
+
+
+def _leave(component: Component) -> None:
+    log.info("Exiting because parent Storm process went away.")
+    component._exit(2)  # noqa: SLF001  # pystorm's
+
+
+def _take_process(component: Component) -> None:
+    """Set the signal of the debugger, and let stdout be stderr: ``print`` must not break messages."""
+    number = component._acktree_rdb_signal  # noqa: SLF001  # of this module
+    if isinstance(number, str):
+        number = getattr(signal, number, None)
+    if number is not None:
+        with suppress(ValueError):  # not on the main thread
+            signal.signal(number, _debug)
+    serializer = component.serializer
+    output = serializer.output_stream
+    with suppress(OSError, ValueError, AttributeError):  # a stream in memory has no descriptor
+        if output.fileno() == sys.__stdout__.fileno():  # type: ignore[union-attr]  # a closed one raises
+            moved = os.fdopen(os.dup(output.fileno()), "wb")
+            os.dup2(sys.__stderr__.fileno(), output.fileno())  # type: ignore[union-attr]  # the same
+            serializer.printed = output  # else it is collected, and closes the stdout that it wraps
+            serializer.output_stream = serializer.wrapped(moved)
+
+
+def _log_handler(component: Component, conf: Mapping[str, Any], level: str) -> logging.Handler:
+    path = conf.get("pystorm.log.path")
+    if path:
+        name = str(conf.get("pystorm.log.file", _LOG_FILE)).format(
+            topology_name=component.topology_name, component_name=component.component_name,
+            task_id=component.task_id, pid=component.pid,
+        )  # fmt: skip
+        handler: logging.Handler = RotatingFileHandler(
+            Path(path) / name,
+            maxBytes=conf.get("pystorm.log.max_bytes", 1_000_000),
+            backupCount=conf.get("pystorm.log.backup_count", 10),
+        )
+        form = "%(asctime)s - %(name)s - %(levelname)s - %(message)s"
+    else:
+        component.log(f"records of level {level} (pystorm.log.level) and above are sent to Storm")
+        handler, form = StormHandler(component.serializer), "%(asctime)s - %(name)s - %(message)s"
+    handler.setFormatter(logging.Formatter(conf.get("pystorm.log.format", form)))
+    return handler
 
 
 def _debug(number: int, frame: FrameType | None) -> None:

@@ -16,6 +16,8 @@ Rules of this file
    micro-batch that was not committed: a new one is made. A run is known by a name that its bolt has.
 5. What a component emits in ``initialize`` is emitted once for a task: not by the objects made later.
 6. What raises before the first tuple fails all tuples of the task in the micro-batch. It is logged once.
+7. If the data cannot be saved, all tuples of the task in the micro-batch fail, also those that were acked.
+8. Each exception of the component is reported, whatever its class does with it.
 
 A spout lives in the driver for the whole run, so nothing of it is saved.
 """
@@ -23,19 +25,19 @@ A spout lives in the driver for the whole run, so nothing of it is saved.
 from __future__ import annotations
 
 import copy
-import io
 import logging
 import os
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from types import GeneratorType, TracebackType
+from types import TracebackType
 from typing import Any, Final
 
 from acktree import (
     Bolt,
     Config,
+    ConfigError,
     ExecuteTimeoutError,
     Failure,
     KeyValueState,
@@ -52,15 +54,18 @@ from acktree.multilang.hosts import BoltHost, SpoutHost
 from acktree.multilang.protocol import State
 from acktree.pystorm import bolt as bolts
 from acktree.pystorm import spout as spouts
-from acktree.pystorm.attributes import CONTAINERS, Attributes
+from acktree.pystorm.attributes import OF_CLASS, Attributes, names_remembered
 from acktree.pystorm.component import Component
+from acktree.pystorm.component import Tuple as ComponentTuple
+from acktree.pystorm.holders import CONTAINERS
 from acktree.pystorm.serializers.serializer import Serializer
+from acktree.stopped_by import pass_on
 from acktree.texts import error_text
 
 __all__ = ["HostedBolt", "HostedSpout", "Program"]
 
-_OF_CLASS: Final = frozenset({"outputs", "config", "par", "remembers", "_current_tups"})
-"""Attributes of classes that are read once, and those of the engine."""
+_OF_CHILDREN: Final = ("run", "read_handshake", "_batch_entry", "_batch_entry_run")
+"""Methods that are called in a child process alone."""
 
 
 class Calls(Serializer):
@@ -71,7 +76,15 @@ class Calls(Serializer):
     def __init__(self) -> None:
         self.input_stream = self.output_stream = None
         self.inbox: deque[Any] = deque()
-        self.take: Callable[[Any], None] = lambda _: None
+        self.delivered: Any = None
+        self.send: Callable[[Any], None] = lambda _: None
+        self.is_closed_there: Callable[[Any], bool] = lambda _: False
+
+    def take(self, tup_id: Any) -> None:
+        self.taken = tup_id
+
+    def is_closed(self, tup_id: Any) -> bool:
+        return self.is_closed_there(tup_id)
 
     def read_message(self) -> Any:
         if self.inbox:
@@ -82,7 +95,7 @@ class Calls(Serializer):
         )  # fmt: skip
 
     def send_message(self, msg_dict: Mapping[str, Any]) -> bool:
-        self.take(msg_dict)
+        self.send(msg_dict)
         return True
 
 
@@ -113,15 +126,19 @@ class Program:
     def make(self, calls: Calls) -> Any:
         """A new component; containers of its classes become its own."""
         component = self.kind(serializer=calls)
+        if component.serializer is not calls:
+            name = self.kind.__name__
+            what = f"{name}() gave an object whose messages go elsewhere: mostly the object of another task"
+            fix = "let each call make an object of its own, and pass serializer on"
+            raise ConfigError(what, f"class {name}", fix)
+        own = vars(component)
+        has = set(own)
         for kind in reversed(self.kind.__mro__):
             if kind.__module__.partition(".")[0] not in {"acktree", "builtins"}:
-                for name, value in vars(kind).items():
-                    if (
-                        isinstance(value, CONTAINERS)
-                        and name not in _OF_CLASS
-                        and name not in vars(component)
-                    ):
-                        setattr(component, name, copy.deepcopy(value))
+                for name, value in [*vars(kind).items()]:
+                    is_of_class = name in OF_CLASS or (name.startswith("__") and name.endswith("__"))
+                    if isinstance(value, CONTAINERS) and not is_of_class and name not in has:
+                        own[name] = _own(value)
         return component
 
     def context(self, context: TaskContext) -> dict[str, Any]:
@@ -133,6 +150,14 @@ class Program:
     def settings(self, config: Config, context: TaskContext) -> dict[str, Any]:
         """The settings of multilang's set-up."""
         return {**config.to_mapping(), **self.conf, "topology.name": context.topology_name}
+
+
+def _own(container: Any) -> Any:
+    """A copy of a container. What it holds is copied, too, if all of it can be: not a lock or a module."""
+    try:
+        return copy.deepcopy(container)
+    except Exception:  # noqa: BLE001  # user code runs in here
+        return copy.copy(container)
 
 
 def _program(
@@ -159,37 +184,46 @@ class _Live:
     Attributes:
         component: The object.
         attributes: Its attributes.
+        setting: The context that it was given, as it was given.
         run: The name of the run that it was made in.
         version: The version of its data; None while it is used.
     """
 
-    def __init__(
-        self, program: Program, conf: dict[str, Any], setting: dict[str, Any], run: bytes = b""
-    ) -> None:
+    def __init__(self, program: Program, config: Config, context: TaskContext, run: bytes = b"") -> None:
         forward_records()
         self.run = run
+        self.setting = program.context(context)
         self.calls = Calls()
         self.component = program.make(self.calls)
-        self.attributes = Attributes(self.component, getattr(program.kind, "remembers", None))
         self.version: bytes | None = None
-        self.component._setup_component(conf, setting)  # noqa: SLF001  # what run() calls
+        self._handshake = program.settings(config, context), program.context(context)
+        self.component._setup_component(*self._handshake)  # noqa: SLF001  # what run() calls
+        only = names_remembered(program.kind)
+        self.attributes = Attributes(self.component, only, context.component_id, context.task_id)
+        for name in _OF_CHILDREN:
+            own = getattr(program.kind, name, None)
+            if own is not None and not getattr(own, "__module__", "").startswith("acktree."):
+                self.attributes.warn(
+                    f"{name}()", "of its class is not called in acktree's own process. Move what it does to "
+                    'initialize, or run it as a child process: config = {"acktree.process": True}',
+                )  # fmt: skip
 
     def initialize(self, take: Callable[[Any], None]) -> None:
         """Call ``initialize``; what it sends goes to ``take``."""
-        self.calls.take = take
-        self.component.initialize(self.component.storm_conf, self.component.context)
-        for name, value in vars(self.component).items():
-            if isinstance(value, (GeneratorType, io.IOBase)):
-                self.attributes.warn(
-                    name, "is a generator or an open file: each process that the task passes through has "
-                    "its own, at its own position; keep a position in an attribute of its own",
-                )  # fmt: skip
+        self.calls.send = take
+        self.component.initialize(*self._handshake)
 
     def deliver(self, message: Any) -> None:
         """Deliver a message, and let the component do what it says."""
         self.calls.inbox.append(message)
         if type(message) is not list:
+            self.calls.delivered = message
             self.component._run()  # noqa: SLF001  # what run() calls
+
+    def stop(self) -> None:
+        """Let the component be as after ``_run()``, which did not return."""
+        self.calls.inbox.clear()
+        self.component._current_tups = []  # noqa: SLF001  # pystorm's
 
 
 class _Place:
@@ -205,13 +239,16 @@ class HostedBolt(Bolt):
     remembers = ("_given", "_held", "_kept")
 
     def __init__(self, program: Program, outputs: Outputs, tick_secs: float | None = None) -> None:
+        names_remembered(program.kind)  # refused here, before anything runs
         self.outputs, self.tick_secs = outputs, tick_secs
         self._program = program
         self._host: BoltHost | None = None
         self._live: Any = None
         self._begun: Any = None
         self._run = os.urandom(8)
-        self._error: Exception | None = None
+        self.unsaved: BaseException | None = None
+        """Why nothing of this micro-batch is saved."""
+        self._error: BaseException | None = None
         self._raised_at: TracebackType | None = None
 
     def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
@@ -224,16 +261,17 @@ class HostedBolt(Bolt):
         host = self._host or self._begin()
         try:
             host.execute(tup)
-        except ExecuteTimeoutError:  # acktree fails the tuple, whatever the component would do
-            host.unclosed.pop(str(host.protocol.given), None)
-            raise
-        except Exception as error:  # noqa: BLE001  # user code
+        except BaseException as error:
+            if isinstance(error, ExecuteTimeoutError) or not isinstance(error, Exception):
+                host.unclosed.pop(str(host.protocol.given), None)
+                self._live.stop()
+                raise  # acktree fails the tuple, whatever the component would do
             self._handle(host, error)
 
     def tick(self, tup: Tuple) -> None:
         self.execute(tup)
 
-    def flush(self, collector: OutputCollector) -> None:
+    def flush(self, collector: OutputCollector) -> None:  # noqa: ARG002  # it is prepare's
         host, live = self._host, self._live
         if host is None:
             return
@@ -243,9 +281,13 @@ class HostedBolt(Bolt):
             if name not in self._held and not tup.is_tick:
                 self._held[name] = tup
         self._given = host.protocol.given
-        data, refused = live.attributes.data()
-        if refused is not None:
-            collector.report_error(refused)
+        try:
+            data = live.attributes.data()
+        except BaseException as error:  # noqa: BLE001  # user code
+            pass_on(error)
+            self.unsaved = self._unsaved(error)
+            self._kept["data"] = _Unsaved(self.unsaved)  # type: ignore[assignment]  # it is never read
+            return
         saved = {"data": data, "made": live.attributes.made, "run": self._run}
         if any(self._kept.get(name) != value for name, value in saved.items()):
             self._kept.update(saved, version=os.urandom(8))
@@ -257,7 +299,8 @@ class HostedBolt(Bolt):
             raise self._error.with_traceback(self._raised_at)  # as it was: else it grows with each tuple
         try:
             return self._begin_once()
-        except Exception as error:
+        except BaseException as error:
+            pass_on(error)
             self._error, self._raised_at = error, error.__traceback__
             context = self._begun[1]
             log = logger(f"pystorm.component.{context.component_id}")
@@ -277,16 +320,18 @@ class HostedBolt(Bolt):
         is_new = live is None or is_first or live.run != self._run
         if live is None or is_new:
             place.live = None
-            settings, setting = self._program.settings(config, context), self._program.context(context)
-            live = _Live(self._program, settings, setting, self._run)
-        host = BoltHost(collector, context, live.component.context, live.deliver)
+            live = _Live(self._program, config, context, self._run)
+        host = BoltHost(collector, context, live.setting, live.deliver)
         host.go_on(self._held, self._given)
+        live.calls.is_closed_there, live.calls.taken = host.is_closed, None
         if is_new:
             live.initialize(host.take if version is None else _without_emits(host.take))
             live.attributes.note_made(is_first=is_first)
-        live.calls.take = host.take
+        live.calls.send = host.take
         if version is not None and live.version != version:
             live.attributes.restore(self._kept["data"], self._kept.get("made"), is_restart=is_first)
+        if is_first:
+            live.attributes.warn_of_opaque()
         live.version = None
         place.live = self._live = live
         self._host = host
@@ -294,16 +339,59 @@ class HostedBolt(Bolt):
 
     def _handle(self, host: BoltHost, error: Exception) -> None:
         """Let the component do with an exception what its class says: report it, and fail its tuples."""
-        component = self._live.component
-        self._live.calls.inbox.clear()
-        host.raised = error
+        live, component = self._live, self._live.component
+        message = live.calls.delivered
+        tups = component._current_tups  # noqa: SLF001  # pystorm's
+        if not tups and live.calls.taken != message["id"]:  # the tuple was not current yet
+            tups = component._current_tups = [_tuple_of(message)]  # noqa: SLF001  # as above
+        live.calls.inbox.clear()
+        host.raised, host.has_reported = error, False
         try:
             component._handle_run_exception(error)  # noqa: SLF001  # what run() calls
-        except Exception as another:  # noqa: BLE001  # user code
-            host.report("", another)
+        except BaseException as another:  # noqa: BLE001  # user code
+            pass_on(another)
+            if not host.has_reported:
+                host.report("", error)
+            if another is not error:
+                host.report("", another)
+            for tup in tups:
+                if tup.id in host.unclosed:
+                    host.take({"command": "fail", "id": tup.id})
         finally:
+            if not host.has_reported:
+                host.report("", error)
             host.raised = None
-            component._current_tups = []  # noqa: SLF001  # as _run() leaves it
+            live.stop()
+
+    def _unsaved(self, error: BaseException) -> BaseException:
+        if isinstance(error, MisuseError):
+            return error
+        context = self._begun[1]
+        unsaved = MisuseError(
+            f"the attributes of component {context.component_id!r} cannot be saved: {error_text(error)}",
+            f"component {context.component_id!r}, task {context.task_id}: all tuples of the micro-batch fail",
+            "mend what raises, mostly __getstate__ or __reduce__, or name the attributes to keep: "
+            "remembers = [...] on the class",
+        )
+        unsaved.__cause__ = error
+        return unsaved
+
+
+class _Unsaved:
+    """In the place of data that cannot be saved: what a micro-batch brought fails if its memory does."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def __reduce__(self) -> Any:
+        raise self._error
+
+
+def _tuple_of(message: Mapping[str, Any]) -> ComponentTuple:
+    """A message as a tuple, where the component did not come to read it."""
+    return ComponentTuple(
+        message["id"], message["comp"], message["stream"], message["task"], tuple(message["tuple"])
+    )
 
 
 class HostedSpout(Spout):
@@ -315,14 +403,14 @@ class HostedSpout(Spout):
 
     def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
         program = self._program
-        self._live = live = _Live(program, program.settings(config, context), program.context(context))
-        self._host = host = SpoutHost(collector, context, live.component.context, live.deliver)
+        self._live = live = _Live(program, config, context)
+        self._host = host = SpoutHost(collector, context, live.setting, live.deliver)
         host.protocol.state = State.READY
         host.handles_verdicts = any(
             getattr(program.kind, name, None) is not getattr(spouts.Spout, name) for name in ("ack", "fail")
         )
         live.initialize(host.take)
-        live.calls.take = host.take
+        live.calls.send = host.take
 
     def next_tuple(self) -> None:
         self._command("next")
@@ -349,7 +437,13 @@ class HostedSpout(Spout):
             host.protocol.state = State.READY
             if type(component)._handle_run_exception is Component._handle_run_exception:  # noqa: SLF001  # as above
                 raise
-            component._handle_run_exception(error)  # noqa: SLF001  # as above
+            host.raised, host.has_reported = error, False
+            try:
+                component._handle_run_exception(error)  # noqa: SLF001  # as above
+                if not host.has_reported:
+                    host.report("", error)
+            finally:
+                host.raised = None
 
 
 def tick_secs_of(kind: type, settings: Mapping[str, Any]) -> float | None:

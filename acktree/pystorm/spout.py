@@ -26,7 +26,8 @@ class Spout(Component):
     def fail(self, tup_id: Any) -> None:
         """Called when a message failed or timed out.
 
-        A method with a second parameter is given the ``acktree.Failure`` too, if acktree hosts the spout.
+        A method with a second parameter that has no default, or is named ``failure``, is given the
+        ``acktree.Failure`` too, if acktree hosts the spout.
         """
 
     def activate(self) -> None:
@@ -56,7 +57,7 @@ class Spout(Component):
         elif command == "ack":
             self.ack(message["id"])
         elif command == "fail":
-            self._call_fail(message)
+            _call_fail(self, message)
         elif command == "activate":
             self.activate()
         elif command == "deactivate":
@@ -64,13 +65,6 @@ class Spout(Component):
         else:
             self.logger.error("Received invalid command from Storm: %r", message)
         self.send_message({"command": "sync"})
-
-    def _call_fail(self, message: dict[str, Any]) -> None:
-        failure = message.get("failure")
-        if failure is not None and takes_failure(self.fail):
-            self.fail(message["id"], failure)  # type: ignore[call-arg]  # it takes one
-        else:
-            self.fail(message["id"])
 
 
 class ReliableSpout(Spout):
@@ -139,10 +133,22 @@ class ReliableSpout(Spout):
         super().send_message(message)
 
 
+def _call_fail(spout: Spout, message: dict[str, Any]) -> None:
+    failure = message.get("failure")
+    if failure is not None and takes_failure(spout.fail):
+        spout.fail(message["id"], failure)  # type: ignore[call-arg]  # it takes one
+    else:
+        spout.fail(message["id"])
+
+
 def takes_failure(fail: Any) -> bool:
-    """Whether a spout's ``fail`` has a place for the failure."""
+    """Whether a spout's ``fail`` asks for the failure: its second parameter has no default, or that name.
+
+    A program of pystorm may have a second one with a default, or ``*args``, for something of its own.
+    """
     try:
-        inspect.signature(fail).bind(None, None)
-    except TypeError:
+        second = [*inspect.signature(fail).parameters.values()][1]
+    except (IndexError, TypeError, ValueError):
         return False
-    return True
+    is_asked_for = second.default is second.empty or second.name == "failure"
+    return is_asked_for and second.kind in {second.POSITIONAL_ONLY, second.POSITIONAL_OR_KEYWORD}

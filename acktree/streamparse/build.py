@@ -78,16 +78,17 @@ def build(
     replace: Mapping[str, Spout | AnyBolt],
 ) -> LoadedTopology:
     """A topology class with all its settings, as a topology of acktree."""
-    config, ignored = config_of(settings)
     specs = {str(spec.name): spec for spec in kind.specs}
     for key in replace:
         if key not in specs:
             what = f"there is no component {key!r} to replace"
             raise SpecValueError(what, f"load({kind.__name__}, replace=...)", errors.nearest(key, specs))
     builder = TopologyBuilder(name)
+    has_children = False
     for key, spec in specs.items():
         own: dict[str, Any] = json.loads(spec.config)
         given: Any = replace.get(key) or _hosted(spec, kind, {**settings, **own}, _ticks(own))
+        has_children |= isinstance(given, ShellBolt | ShellSpout)
         _refuse_silent_batches(spec, {**settings, **own})
         if key not in replace:
             _refuse_idle(spec.component_cls, f"class {kind.__name__}, component {key!r}")
@@ -99,6 +100,7 @@ def build(
             bolt = builder.set_bolt(key, given, tasks)
             for stream, grouping in spec.inputs.items():
                 _group(bolt, stream, grouping, kind)
+    config, ignored = config_of(settings, used=(_SERIALIZER,) if has_children else ())
     return LoadedTopology(name, builder.create_topology(), config, ignored)
 
 

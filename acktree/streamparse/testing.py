@@ -140,6 +140,10 @@ def run_bolt(
         for _ in range(ticks):
             hosted.tick(_Given("__system", "__tick", -1, (1,), is_tick=True))  # type: ignore[arg-type]  # as a Tuple
         hosted.flush(recorder)
+        if hosted.unsaved is not None:  # as a topology does: what is not saved does not count
+            recorder.ran.failed += recorder.ran.acked
+            recorder.ran.acked = []
+            recorder.report_error(hosted.unsaved)
     finally:
         logger.removeHandler(records)
     return recorder.ran

@@ -2,76 +2,23 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 import pickle
 import sqlite3
 import threading
 from collections import Counter, defaultdict
-from typing import NamedTuple
 
 import pytest
 
-from acktree import CheckpointError, Config, MisuseError, TaskContext
+from acktree import CheckpointError, Config, MisuseError
 from acktree.core.data import context as contexts
 from acktree.pystorm.attributes import Attributes
 from acktree.pystorm.hosted import HostedBolt, Program
 from acktree.streamparse import Bolt
 from acktree.streamparse.testing import _Recorder as Recorder
+from tests.unit.pystorm.one_task import SETTING, Checkpoint, Given, lines
 
-SETTING = {"streams": ["default"], "stream->target->grouping": {}, "source->stream->fields": {}}
-_names = itertools.count()
-
-
-class Given(NamedTuple):
-    values: tuple[object, ...]
-    component: str = "words"
-    stream: str = "default"
-    task_id: int = 2
-    is_tick: bool = False
-
-
-class Checkpoint:
-    """What a task of a bolt remembers, over its micro-batches and runs."""
-
-    def __init__(self) -> None:
-        self.kept: dict[str, bytes] = {}
-        self.context = TaskContext(f"test {next(_names)}", "count", 1, 0, {"count": (1,), "words": (2,)})
-
-    def run(self, kind: type[Bolt], conf: dict[str, object] | None = None) -> Run:
-        """A new run, in processes of its own."""
-        contexts._cached.clear()
-        return Run(self, HostedBolt(Program(kind, conf or {}, SETTING), ()))
-
-
-class Run:
-    def __init__(self, checkpoint: Checkpoint, bolt: HostedBolt) -> None:
-        self.checkpoint, self.bolt = checkpoint, bolt
-
-    def batch(self, *words: str, commits: bool = True, moves: bool = False) -> Run:
-        """A micro-batch; ``attributes`` are those that its component had afterwards."""
-        if moves:
-            contexts._cached.clear()
-        bolt, recorder = copy.deepcopy(self.bolt), Recorder()
-        bolt.prepare(Config(), self.checkpoint.context, recorder)
-        bolt._kept.update(self.checkpoint.kept)
-        self.raised = []
-        for word in words or ("a",):
-            try:
-                bolt.execute(Given((word,)))
-            except Exception as error:  # noqa: BLE001  # as a task does
-                self.raised.append(error)
-        bolt.flush(recorder)
-        self.reported = recorder.ran.errors
-        if commits:
-            self.checkpoint.kept = dict(bolt._kept.items())
-        self.attributes = vars(bolt._live.component) if bolt._live else {}
-        return self
-
-
-def lines(caplog) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.levelname in {"WARNING", "ERROR"}]
-
+_numbers = itertools.count()
 
 # --- what cannot be saved ----------------------------------------------------------------------------------
 
@@ -125,6 +72,25 @@ def test_an_attribute_that_cannot_be_saved_any_more_is_named_and_another_process
     assert run.batch("b", moves=True).attributes["seen"] == ["b"]
 
 
+def test_a_process_keeps_its_own_of_what_another_one_saves_no_more():
+    run = Checkpoint().run(Later).batch("a")
+    first = dict(contexts._cached)
+    run.batch("b", moves=True)
+    second = dict(contexts._cached)
+
+    def goes_to(process):
+        contexts._cached.clear()
+        contexts._cached.update(process)
+
+    goes_to(first)
+    run.batch("lock")
+    for word in "cde":
+        goes_to(second)
+        assert run.batch(word).reported == []
+        goes_to(first)
+        run.batch("lock")
+
+
 def test_an_attribute_that_remembers_names_and_that_cannot_be_saved_is_an_error():
     class Named(Unsaved):
         remembers = ["counts"]
@@ -138,8 +104,8 @@ def test_an_attribute_that_remembers_names_and_that_cannot_be_saved_is_an_error(
         remembers = ["seen"]
 
     run = Checkpoint().run(NamedLater).batch("a")
-    assert not run.reported
-    assert "attribute 'seen' cannot be pickled" in str(run.batch("lock").reported[0])
+    assert run.unsaved is None
+    assert "attribute 'seen' cannot be pickled" in str(run.batch("lock").unsaved)
 
 
 # --- a restart ---------------------------------------------------------------------------------------------
@@ -185,7 +151,7 @@ def test_within_a_run_an_attribute_is_as_committed_also_if_initialize_makes_anot
         outputs = ["word"]
 
         def initialize(self, storm_conf, context):
-            self.number = next(_names)
+            self.number = next(_numbers)
 
         def process(self, tup):
             pass
@@ -290,26 +256,19 @@ def test_remembers_says_what_is_read_too():
 def test_an_object_whose_equality_leaves_something_out_counts_as_changed():
     class Owner:
         component_name, task_id = "count", 1
-        logger = threading.local()
 
     owner = Owner()
     owner.counted = Named("a")
-    attributes = Attributes(owner, None)
+    attributes = Attributes(owner, None, "count", 1)
     attributes.note_made(is_first=True)
     made = attributes.made
     owner.counted.n = 5
-    data, _ = attributes.data()
+    data = attributes.data()
     owner.counted = Named("b")
-    other = Attributes(owner, None)
+    other = Attributes(owner, None, "count", 1)
     other.note_made(is_first=True)
-    Owner.logger = Recorded()
     other.restore(data, made, is_restart=True)
     assert (owner.counted.name, owner.counted.n) == ("a", 5)
-
-
-class Recorded:
-    def warning(self, *_):
-        pass
 
 
 class Named:

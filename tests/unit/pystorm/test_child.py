@@ -25,6 +25,14 @@ class Split(Bolt):
         if "raise" in tup.values.line:
             raise ValueError("no such line")
 
+class After(Split):
+    def _run(self):
+        super()._run()
+        raise OSError("after the tuple")
+
+class Own(Split):
+    _closed = _take = _leave = _report = _printed = _take_process = _log_handler = None
+
 class Lenient(Split):
     exit_on_exception = False
 
@@ -125,6 +133,22 @@ def test_a_value_that_the_format_does_not_have_fails_its_tuple_instead_of_being_
     assert child.read_until("fail")[-1] == {"command": "fail", "id": "1"}
     child.execute("2", "goes on")
     assert child.read_until("ack")[-1] == {"command": "ack", "id": "2"}
+
+
+@pytest.mark.parametrize("child", ["After"], indirect=True)
+def test_an_exception_while_no_tuple_is_current_is_reported_too(child):
+    child.execute("1", "dog")
+    said = child.read_until("sync")
+    assert [message["command"] for message in said] == ["emit", "ack", "error", "sync"]
+    assert "after the tuple" in str(said[2]["msg"])
+    assert child.end()[0] == 1
+
+
+@pytest.mark.parametrize("child", ["Own"], indirect=True)
+def test_a_child_may_have_any_names_of_its_own(child):
+    child.execute("1", "dog")
+    assert [message["command"] for message in child.read_until("ack")] == ["emit", "ack"]
+    assert child.end()[0] == 2
 
 
 @pytest.mark.parametrize("child", ["Timed"], indirect=True)

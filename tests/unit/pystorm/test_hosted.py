@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import threading
 from collections import Counter, defaultdict
 
@@ -11,12 +12,14 @@ import pytest
 from acktree import Config, ConfigError, ExecuteTimeoutError, FailureCause, MisuseError, Verdict
 from acktree.core.data import context as contexts
 from acktree.pystorm.hosted import HostedBolt
+from acktree.pystorm.spout import takes_failure
 from acktree.streamparse import (
     BatchingBolt,
     Bolt,
     Grouping,
     ReliableSpout,
     Spout,
+    StormHandler,
     Stream,
     TicklessBatchingBolt,
     Topology,
@@ -413,6 +416,79 @@ def test_a_tickless_bolt_processes_its_batches_at_its_interval_on_the_same_threa
     assert TOLD["threads"] == [threading.current_thread()]
 
 
+class Ticking(Timed):
+    def process_tick(self, tup):
+        self.emit(["tick", self.storm_conf.get("nothing", 0)])
+
+
+class TickingTopology(Topology):
+    words = Words.spec()
+    count = Ticking.spec(inputs=[words])
+
+
+def test_a_tickless_bolt_with_a_tick_of_its_own_processes_its_batches_all_the_same():
+    feeder, emitted, _, _ = fed(TickingTopology, batches=[["a", "b"], []], clock_secs=0.6)
+    assert [each for each in emitted if each != ["tick", 0]] == [[None, 2]]
+    assert ["tick", 0] in emitted
+    assert sorted(feeder.acked) == [0, 1]
+
+
+class Running(Picky):
+    def run(self):
+        self.ready = True
+        super().run()
+
+
+def test_a_method_that_is_called_in_a_child_process_alone_is_named(caplog):
+    run_bolt(Running, [["good"]])
+    (line,) = [record.getMessage() for record in caplog.records if "run()" in record.getMessage()]
+    assert "is not called in acktree's own process" in line
+    assert '"acktree.process": True' in line
+
+
+class Single(Count):
+    made = None
+
+    def __new__(cls, **_):
+        cls.made = cls.made or super().__new__(cls)
+        return cls.made
+
+    def __init__(self, **given):
+        if "counter" not in vars(self):
+            super().__init__(**given)
+            self.counter = Counter()
+
+
+def test_a_class_that_gives_one_object_to_two_tasks_is_refused():
+    class SingleTopology(Topology):
+        words = Words.spec()
+        count = Single.spec(inputs={words: Grouping.ALL}, par=2)
+
+    feeder, _, _, errors = fed(SingleTopology, batches=[["a"]], config=Config(partitions=1))
+    assert feeder.acked == []
+    assert "let each call make an object of its own" in str(errors[0].traceback or errors[0].reason)
+
+
+class Logging(Bolt):
+    outputs = ["word"]
+
+    def initialize(self, storm_conf, context):
+        self.handler = StormHandler(self.serializer)
+        logging.getLogger().addHandler(self.handler)
+
+    def process(self, tup):
+        self.logger.info("of the component")
+        self.log("by hand")
+        logging.getLogger("a library").warning("of a library")
+        logging.getLogger().removeHandler(self.handler)
+
+
+def test_a_handler_that_sends_records_to_storm_sends_each_once(caplog):
+    ran = run_bolt(Logging, [["a"]])
+    assert ran.acked == [["a"]]
+    assert ran.logged == ["of the component", "by hand", "of a library"]
+
+
 # --- spouts and streams ------------------------------------------------------------------------------------
 
 
@@ -481,6 +557,23 @@ def test_a_spout_is_given_the_failure_if_its_fail_takes_two_arguments():
     assert TOLD["heard"] == [("id", "a")]
 
 
+@pytest.mark.parametrize(
+    ("fail", "takes"),
+    [
+        (lambda tup_id: None, False),
+        (lambda tup_id, failure: None, True),
+        (lambda tup_id, why: None, True),
+        (lambda tup_id, failure=None: None, True),
+        (lambda tup_id, retries=3: None, False),
+        (lambda *args: None, False),
+        (lambda tup_id, **more: None, False),
+        (print, False),
+    ],
+)
+def test_a_second_parameter_of_fail_that_a_program_has_for_its_own_is_left_alone(fail, takes):
+    assert takes_failure(fail) is takes
+
+
 def test_a_spout_with_a_fail_of_its_own_is_warned_of_tuples_that_nobody_tracks(caplog):
     class Untracked(Four):
         def next_tuple(self):
@@ -495,6 +588,32 @@ def test_a_spout_with_a_fail_of_its_own_is_warned_of_tuples_that_nobody_tracks(c
         cluster.submit(load(UntrackedTopology).topology)
         cluster.advance()
     assert sum("without tup_id" in record.getMessage() for record in caplog.records) == 1
+
+
+def test_a_spout_stays_in_its_process_so_a_generator_of_its_own_is_not_named(caplog):
+    class Generating(Spout):
+        outputs = ["word"]
+
+        def initialize(self, storm_conf, context):
+            self.words = iter_of("a", "b")
+
+        def next_tuple(self):
+            for word in self.words:
+                self.emit([word], tup_id=word)
+
+    class GeneratingTopology(Topology):
+        words = Generating.spec()
+        count = Count.spec(inputs=[words])
+
+    with LocalCluster() as cluster:
+        running = cluster.submit(load(GeneratingTopology).topology)
+        cluster.advance()
+        assert running.tuples("count") == [["a", 1], ["b", 1]]
+    assert not [record for record in caplog.records if "words is a generator" in record.getMessage()]
+
+
+def iter_of(*words):
+    yield from words
 
 
 class Direct(Bolt):

@@ -99,6 +99,20 @@ def test_a_spout_in_a_process_of_its_own_hears_its_verdicts(caplog):
     assert "5 acked in the child" in caplog.text
 
 
+class InProcess(Topology):
+    lines = Lines.spec()
+    echo = Echo.spec(inputs=[lines])
+
+
+def test_the_serializer_is_said_to_have_no_effect_only_where_no_component_is_a_child(caplog):
+    options = {"topology.multilang.serializer": "json"}
+    with caplog.at_level("INFO"):
+        assert load(Counting, options=options).ignored == {}
+        assert "no effect" not in caplog.text
+        assert list(load(InProcess, options=options).ignored) == ["topology.multilang.serializer"]
+    assert "setting topology.multilang.serializer has no effect" in caplog.text
+
+
 def test_a_class_that_a_child_cannot_import_is_refused():
     class Inner(Bolt):
         outputs = ["word"]

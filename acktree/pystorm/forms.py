@@ -1,0 +1,132 @@
+"""The pickles of attributes, and whether two values are the same.
+
+Rules of this file
+------------------
+1. Nothing is saved that cannot be read again: a pickle with objects of classes that may refuse is read once.
+2. Two values are the same if their *forms* are equal. A form is a digest of what a value pickles to after it
+   was read from a pickle once, for a value that was made and its copy that was read may differ in bytes:
+   a view of an array, a text that is interned. The items of a set are in an order of their own there.
+3. ``==`` decides nothing: it leaves out the order of a dict, and takes 1 for True and for 1.0.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import pickle
+from contextlib import suppress
+from typing import Any, Final
+
+from acktree import ExecuteTimeoutError
+from acktree.texts import error_text
+
+__all__ = ["NOT_ITS_FAULT", "UnreadableError", "form", "pickled", "pickled_and_read"]
+
+NOT_ITS_FAULT: Final = (ExecuteTimeoutError, MemoryError)
+"""What is raised while a value is pickled or read, and says nothing of it."""
+_KNOWN: Final = frozenset(
+    {"builtins", "collections", "datetime", "decimal", "fractions", "numpy", "pandas", "uuid"}
+)
+"""Packages whose objects can be read wherever they could be pickled."""
+_PLAIN: Final = frozenset({int, float, complex, bool, str, bytes, type(None)})
+_SET_OPCODES: Final = (pickle.EMPTY_SET, pickle.FROZENSET)
+_MUCH: Final = 1_000_000
+
+
+class UnreadableError(Exception):
+    """What was pickled cannot be read."""
+
+
+class _Noting(pickle.Pickler):
+    """Notes the classes of all objects that are not of Python's own basic types."""
+
+    def __init__(self, file: io.BytesIO, owner: object) -> None:
+        super().__init__(file, protocol=5)
+        self.kinds: set[type] = set()
+        self._owner = owner
+
+    def reducer_override(self, value: object) -> Any:
+        if value is self._owner:
+            raise pickle.PicklingError("it refers to the component itself, of which a copy would be made")
+        self.kinds.add(type(value))
+        return NotImplemented
+
+    @property
+    def is_known(self) -> bool:
+        """Whether all of them can be read."""
+        tops = {kind.__module__.partition(".")[0] for kind in self.kinds}
+        return tops <= _KNOWN or all(map(_is_known, self.kinds))
+
+
+def _is_known(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] in _KNOWN or kind.__module__.startswith("acktree.")
+
+
+def pickled(value: object) -> bytes:
+    """The pickle of a value."""
+    return pickle.dumps(value, protocol=5)
+
+
+def pickled_and_read(value: object, owner: object, before: bytes = b"") -> bytes:
+    """The pickle of a value; it was read once, or holds only what can be read.
+
+    Args:
+        value: The value.
+        owner: What has the value as an attribute, and cannot be pickled with it.
+        before: A pickle that was read before.
+
+    Raises:
+        UnreadableError: It cannot be read. Whatever else is raised was raised by a class that it holds.
+    """
+    file = io.BytesIO()
+    pickler = _Noting(file, owner)
+    pickler.dump(value)
+    data = file.getvalue()
+    if data != before and not pickler.is_known:
+        try:
+            pickle.loads(data)
+        except NOT_ITS_FAULT:
+            raise
+        except Exception as error:
+            raise UnreadableError(f"its pickle cannot be read: {error_text(error)}") from error
+    return data
+
+
+def form(data: bytes) -> str:
+    """The form of a value.
+
+    Args:
+        data: Its pickle.
+
+    Raises:
+        Exception: It has none: its classes raise.
+    """
+    value = pickle.loads(data)
+    if len(data) <= _MUCH or any(opcode in data for opcode in _SET_OPCODES):
+        with suppress(RecursionError):  # it is too deep for this pickler
+            return _digest(_ordered(value))
+    return _digest(pickled(value))
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=32).hexdigest()
+
+
+_InPython: Any = pickle._Pickler  # noqa: SLF001  # the other one does not ask how a set is written
+
+
+class _InOrder(_InPython):  # type: ignore[misc]  # it has no types
+    """Writes the items of each set in one order, whatever happened to the set before."""
+
+    def reducer_override(self, value: object) -> Any:
+        if not isinstance(value, set | frozenset):
+            return NotImplemented
+        if {*map(type, value)} <= _PLAIN:  # their representations differ where they do, and take less time
+            return type(value), (sorted(map(repr, value)), getattr(value, "__dict__", None))
+        return type(value), (sorted(map(_ordered, value)), getattr(value, "__dict__", None))
+
+
+def _ordered(value: object) -> bytes:
+    file = io.BytesIO()
+    _InOrder(file, protocol=5).dump(value)
+    return file.getvalue()
