@@ -31,6 +31,8 @@ _KNOWN: Final = frozenset(
 _PLAIN: Final = frozenset({int, float, complex, bool, str, bytes, type(None)})
 _SET_OPCODES: Final = (pickle.EMPTY_SET, pickle.FROZENSET)
 _MUCH: Final = 1_000_000
+_TOO_MUCH: Final = 20_000_000
+"""Above so many bytes sets are not put in order, which takes seconds: they count as changed then."""
 
 
 class UnreadableError(Exception):
@@ -102,7 +104,8 @@ def form(data: bytes) -> str:
         Exception: It has none: its classes raise.
     """
     value = pickle.loads(data)
-    if len(data) <= _MUCH or any(opcode in data for opcode in _SET_OPCODES):
+    may_have_sets = len(data) <= _MUCH or any(opcode in data for opcode in _SET_OPCODES)
+    if may_have_sets and len(data) <= _TOO_MUCH:
         with suppress(RecursionError):  # it is too deep for this pickler
             return _digest(_ordered(value))
     return _digest(pickled(value))
