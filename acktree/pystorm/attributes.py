@@ -16,13 +16,13 @@ Rules of this file
 from __future__ import annotations
 
 import io
-import logging
 import pickle
 from collections.abc import Iterable, Mapping
 from types import GeneratorType, MemberDescriptorType
 from typing import Any, Final
 
 from acktree import CheckpointError, ConfigError, MisuseError
+from acktree.logs import logger
 from acktree.pystorm.forms import NOT_ITS_FAULT, UnreadableError, form, pickled, pickled_and_read
 from acktree.pystorm.holders import CONTAINERS, ClassBodies, may_be_data, shared_with
 from acktree.texts import error_text, short_repr
@@ -87,7 +87,7 @@ class Attributes:
         self.made = b""
         self._component, self._only = component, only
         self._name, self._task = name, task
-        self._logger = logging.getLogger(f"pystorm.component.{name}")
+        self._logger = logger(f"pystorm.component.{name}")
         self._slots = _slots_of(type(component))
         have = self._have()
         self._set_up: dict[str, object] = {name: have[name] for name in _OF_SET_UP if name in have}

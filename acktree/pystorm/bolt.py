@@ -224,9 +224,7 @@ class TicklessBatchingBolt(BatchingBolt):
     def _run(self) -> None:
         tup = self.read_tuple()  # not within the lock: it waits
         with self._batch_lock:
-            if is_hosted(self) and self.is_tick(
-                tup
-            ):  # it is the time of the batches, whatever process_tick does
+            if is_hosted(self) and self.is_tick(tup):  # the time of the batches, whatever process_tick does
                 self.process_batches()
             _take(self, tup, acks=False)
 
