@@ -25,6 +25,7 @@ A spout lives in the driver for the whole run, so nothing of it is saved.
 from __future__ import annotations
 
 import copy
+import inspect
 import logging
 import os
 from collections import deque
@@ -66,6 +67,7 @@ __all__ = ["HostedBolt", "HostedSpout", "Program"]
 
 _OF_CHILDREN: Final = ("run", "read_handshake", "_batch_entry", "_batch_entry_run")
 """Methods that are called in a child process alone."""
+_NOT_RUN: Final = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 
 
 class Calls(Serializer):
@@ -240,6 +242,7 @@ class HostedBolt(Bolt):
 
     def __init__(self, program: Program, outputs: Outputs, tick_secs: float | None = None) -> None:
         names_remembered(program.kind)  # refused here, before anything runs
+        _refuse_bodies_that_do_not_run(program.kind)
         self.outputs, self.tick_secs = outputs, tick_secs
         self._program = program
         self._host: BoltHost | None = None
@@ -398,6 +401,7 @@ class HostedSpout(Spout):
     """A spout that is a component class of pystorm's kind."""
 
     def __init__(self, program: Program, outputs: Outputs) -> None:
+        _refuse_bodies_that_do_not_run(program.kind)
         self.outputs = outputs
         self._program = program
 
@@ -452,6 +456,17 @@ def tick_secs_of(kind: type, settings: Mapping[str, Any]) -> float | None:
         return kind.secs_between_batches
     secs = settings.get("topology.tick.tuple.freq.secs")
     return None if secs is None else float(secs)
+
+
+def _refuse_bodies_that_do_not_run(kind: type) -> None:
+    """Refuse coroutines and generators: their tuples would be acked, and nothing done for them."""
+    for name in ("initialize", "process", "process_batch", "process_tick", "next_tuple"):
+        code = getattr(getattr(kind, name, None), "__code__", None)
+        if code is not None and code.co_flags & _NOT_RUN:
+            raise ConfigError(
+                f"{name}() of {kind.__name__} is a coroutine or a generator: a call does not run its body",
+                f"class {kind.__name__}", f"write def {name} without async and without yield",
+            )  # fmt: skip
 
 
 def _without_emits(take: Callable[[Any], None]) -> Callable[[Any], None]:
