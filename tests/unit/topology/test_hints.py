@@ -116,6 +116,20 @@ def test_each_input_is_warned_of_and_a_stream_of_one_field_is_the_key(caplog):
     assert ".fields_grouping('more', ['word'])" in caplog.records[1].getMessage()
 
 
+def test_the_examples_are_free_of_it(caplog, tmp_path):
+    from examples.first_service import service
+    from examples.orders.orders import orders
+    from examples.page import topologies
+    from examples.word_count.word_count import word_count
+
+    topologies.poison()
+    topologies.forgets()
+    word_count(tmp_path, tmp_path / "rows")
+    service.topology(IterableSpout([], outputs=["body"]), "http://localhost", "sqlite://")
+    orders("amqp://localhost", "sqlite://")
+    assert caplog.records == []
+
+
 def test_what_says_that_it_is_meant_is_true_or_false():
     builder = TopologyBuilder("t")
     builder.set_spout("words", IterableSpout([], outputs=["word"]))
