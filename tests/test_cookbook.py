@@ -17,9 +17,7 @@ RECIPES = {
 ON_SPARK = [name for name, recipe in RECIPES.items() if "submit(" in recipe and "LocalCluster" not in recipe]
 
 
-def run(
-    name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def run(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """Run a recipe, of which create_topology has nothing to warn."""
     monkeypatch.chdir(folder)
     exec(compile(RECIPES[name], f"cookbook: {name}", "exec"), {"__name__": "__main__"})

@@ -198,8 +198,8 @@ MEMBERS = """
     FeederSpout: ack ack_batch activate close deactivate end fail fail_batch feed keep_alive
             keep_alive_secs lag next_tuple open outputs own_dead_letters redelivers remembers
     Filters: before cause component exception ids kind label reason redriven settled since spout topology
-    FunctionBolt: cleanup execute flush max_concurrency outputs prepare remembers remembers_per_task threads tick
-            tick_secs
+    FunctionBolt: cleanup execute flush max_concurrency outputs prepare remembers remembers_per_task threads
+            tick tick_secs
     GaugeMetric: kind look set taken
     Grouping: crosses name
     Histogram: add add_all count merge percentile

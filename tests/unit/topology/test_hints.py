@@ -74,7 +74,9 @@ def warned(caplog, component, grouping, parallelism=2, **options):
 def test_memory_in_several_tasks_that_any_tuple_may_come_to_is_warned_of(caplog, component, grouping):
     (said,) = warned(caplog, component, grouping, 3)
     name = type(component).__name__
-    assert f"topology=t bolt 'mine' ({name}) remembers {component.remembers[0]}, and any of its 3 tasks" in said
+    assert (
+        f"topology=t bolt 'mine' ({name}) remembers {component.remembers[0]}, and any of its 3 tasks" in said
+    )
     assert f"(set_bolt('mine', {name}(...), parallelism=3).{grouping}_grouping('words'))" in said
     assert ".fields_grouping('words', [...]), with one or more of word, count; or take one task;" in said
     assert said.endswith(f"set {name}.remembers_per_task = True")
@@ -112,27 +114,29 @@ def test_each_input_is_warned_of_and_a_stream_of_one_field_is_the_key(caplog):
     read.none_grouping("more").fields_grouping("count-less", ["word"])
     builder.set_bolt("count-less", Split()).shuffle_grouping("words")
     builder.create_topology()
-    assert [".fields_grouping('words', ['word'])" in each.getMessage() for each in caplog.records] == [True, False]
+    assert [".fields_grouping('words', ['word'])" in each.getMessage() for each in caplog.records] == [
+        True,
+        False,
+    ]
     assert ".fields_grouping('more', ['word'])" in caplog.records[1].getMessage()
 
 
 def test_the_examples_are_free_of_it(caplog, tmp_path):
-    from examples.first_service import service
-    from examples.orders.orders import orders
-    from examples.page import topologies
-    from examples.word_count.word_count import word_count
-
+    programs = ("first_service.service", "orders.orders", "page.topologies", "word_count.word_count")
+    service, orders, topologies, words = (pytest.importorskip(f"examples.{each}") for each in programs)
     topologies.poison()
     topologies.forgets()
-    word_count(tmp_path, tmp_path / "rows")
+    words.word_count(tmp_path, tmp_path / "rows")
     service.topology(IterableSpout([], outputs=["body"]), "http://localhost", "sqlite://")
-    orders("amqp://localhost", "sqlite://")
+    orders.orders("amqp://localhost", "sqlite://")
     assert caplog.records == []
 
 
 def test_what_says_that_it_is_meant_is_true_or_false():
     builder = TopologyBuilder("t")
     builder.set_spout("words", IterableSpout([], outputs=["word"]))
-    builder.set_bolt("mine", type("Mine", (Count,), {"remembers_per_task": ["counts"]})()).shuffle_grouping("words")
+    builder.set_bolt("mine", type("Mine", (Count,), {"remembers_per_task": ["counts"]})()).shuffle_grouping(
+        "words"
+    )
     with pytest.raises(TopologyError, match="remembers_per_task of bolt 'mine'"):
         builder.create_topology()

@@ -250,6 +250,8 @@ def test_what_a_function_raises_is_reported_and_the_message_has_no_name():
 
 
 class Text(str):
+    __slots__ = ()
+
     def __bool__(self):
         raise RuntimeError("no truth")
 
