@@ -136,8 +136,8 @@ class TopologyBuilder:
         Tasks are numbered from 1, with components sorted by id as plain strings, as in Storm. Unlike in
         Storm, the acker has no task id.
 
-        Bolts are pickled and spouts are copied once, to check that it is possible. The log warns where rows of
-        one key come to several tasks of a bolt that remembers, or of a sink that keeps the latest row.
+        Bolts are pickled and spouts are copied once, to check that it is possible. The log warns where rows
+        of one key come to several tasks of a bolt that remembers, or of a sink that keeps the latest row.
 
         Raises:
             TopologyError: The first mistake found, with the call that contains it and the fix.
