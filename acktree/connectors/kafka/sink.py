@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient, ConfigResource
+from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]  # documented
 
 from acktree import (  # isort: skip
     Bolt, Config, ConfigError, ConnectorError, MisuseError, OutputCollector, Sink, TaskContext, Tuple,
