@@ -220,7 +220,7 @@ MEMBERS = """
     MeterMetric: kind mark taken
     MetricsConsumer: cleanup handle_data_points prepare
     Numbers: acked complete_ms dead_lettered emitted errors execute_ms executed failed process_ms retried
-            timed_out transferred
+            superseded timed_out transferred
     OpenMessages: count older_than oldest_secs
     Origin: label message_id_repr spout
     Outage: dependency fix reason since_ms tries
