@@ -65,6 +65,10 @@ class AnyBolt:
     micro-batch, so a restart restores exactly the committed values. Of a ``KeyValueState`` and a
     ``ColumnState`` only what changed is saved, any other attribute as a whole."""
 
+    remembers_per_task: bool = False
+    """Whether each task is meant to remember for itself, whatever tuples it gets. If not, ``create_topology``
+    warns of several tasks behind a shuffle: they would each remember a part of a total."""
+
     def __init_subclass__(cls, **more: object) -> None:
         """Let a connector of acktree's name a misspelt argument."""
         super().__init_subclass__(**more)

@@ -47,6 +47,7 @@ __all__ = [
     "Unavailable",
     "closest",
     "ending_at_caller",
+    "installing",
     "name_keywords_of_connector",
     "naming_keywords",
     "nearest",
@@ -249,6 +250,16 @@ def closest(name: str, known: Iterable[str], similarity: float = 0.6) -> str | N
     'orders'
     """
     return next(iter(difflib.get_close_matches(name, sorted(known), n=1, cutoff=similarity)), None)
+
+
+def installing(extra: str) -> str:
+    """How to install what an extra needs, for the fix of an error: acktree may be on no package index.
+
+    >>> installing("ui")
+    "pip install '.[ui]' in a clone of acktree, 'FILE.whl[ui]' with its wheel, or 'acktree[ui]' from an index"
+    """
+    clone, wheel, index = (f"'{where}[{extra}]'" for where in (".", "FILE.whl", "acktree"))
+    return f"pip install {clone} in a clone of acktree, {wheel} with its wheel, or {index} from an index"
 
 
 def nearest(name: object, known: Iterable[str]) -> str:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from acktree.errors import ConfigError, ConnectorError
+from acktree.errors import ConfigError, ConnectorError, installing
 from acktree.logs import FirstWords
 from acktree.metrics_consumer import DataPoint, MetricsConsumer, TaskInfo
 from acktree.private_urls import masked_text, masked_url
@@ -42,7 +42,7 @@ class OtlpMetricsConsumer(MetricsConsumer):
             raise ConfigError(
                 f"{error.name} is not installed, and metrics are to be exported",
                 "OtlpMetricsConsumer()",
-                "pip install 'acktree[otel]'",
+                installing("otel"),
             ) from error
         except Exception:  # noqa: BLE001, S110  # an environment variable is wrong: prepare() raises it again
             pass

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from acktree.errors import ConfigError
+from acktree.errors import ConfigError, installing
 
 __all__ = ["needing_spark"]
 
@@ -30,5 +30,5 @@ def needing_spark(who: str) -> Iterator[None]:
         raise ConfigError(
             f"{error.name} is not installed, and a topology runs on Spark",
             who,
-            "pip install 'acktree[spark]'; without Spark a topology runs in acktree.testing.LocalCluster",
+            f"{installing('spark')}; without Spark a topology runs in acktree.testing.LocalCluster",
         ) from error

@@ -19,7 +19,7 @@ from acktree.cli.answers import DONE, FAILED, Answer, Commands, new_command
 from acktree.cli.checks import Check, component_checks, data_of, free_space, line_of
 from acktree.cli.requirements import Requirement, fits, python_range, requirements
 from acktree.cli.targets import in_module
-from acktree.errors import AcktreeError, ConfigError
+from acktree.errors import AcktreeError, ConfigError, installing
 from acktree.ui.client import Found, find, found_topologies
 from acktree.ui.observer import own_version
 from acktree.ui.places import runtime_folder
@@ -106,7 +106,7 @@ def _package(wanted: Requirement) -> Check:
     try:
         found = version(wanted.name)
     except PackageNotFoundError:
-        fix = f"pip install 'acktree[{wanted.extra}]'" if wanted.extra else wanted.fix
+        fix = installing(wanted.extra) if wanted.extra else wanted.fix
         return Check(wanted.name, is_ok=False, found="not installed", fix=fix)
     return Check(wanted.name, fits(found, wanted.range), _compared(found, wanted.range), wanted.fix)
 

@@ -98,8 +98,8 @@ def _checks_of(door: DoorClient) -> Iterator[Check]:
     age_secs = max(0.0, time.time() - snapshot.taken_ms / 1000)
     yield Check("driver", age_secs < _OLD_SECS, f"snapshot is {age_secs:.1f} s old", "see the driver's log")
     yield Check("status", snapshot.status != "STARTING", snapshot.status, "wait until it is warm")
-    for spout in snapshot.spouts:
-        yield from _connections(snapshot, spout)
+    for name in snapshot.sources:
+        yield from _connections(snapshot, name)
     yield from _stuck(snapshot)
     yield from _undone(snapshot)
     yield from _letters(snapshot)
@@ -113,19 +113,25 @@ def _checks_of(door: DoorClient) -> Iterator[Check]:
         yield free_space("disk", Path(snapshot.checkpoint))
 
 
-def _connections(snapshot: Snapshot, spout: str) -> Iterator[Check]:
+def _connections(snapshot: Snapshot, source: str) -> Iterator[Check]:
     """Whether what a spout calls, such as its queue, answers, and all that the bolts behind it need."""
-    calls, outages = f"calls of spout {_named(spout)}", snapshot.outages.get(spout, ())
+    of = _source(snapshot, source)
+    calls, outages = f"calls of {of}", snapshot.outages.get(source, ())
     if not outages:
         yield Check(calls, is_ok=True, found="none waits to be made again")
     for outage in outages:
-        name = f"dependency {_named(outage.dependency)} of spout {_named(spout)}"
+        name = f"dependency {_named(outage.dependency)} of {of}"
         secs = max(0.0, (snapshot.taken_ms - outage.since_ms) / 1000)
         since = f"{datetime.fromtimestamp(outage.since_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
         tried = f"tried {outage.tries:,} time{'s' * (outage.tries != 1)} " if outage.tries else ""
         found = f"{tried}since {since}, for {secs:.1f} s: {outage.reason}"
         fix = outage.fix or "see the driver's log"
         yield Check(name if outage.dependency else calls, is_ok=False, found=found, fix=fix)
+
+
+def _source(snapshot: Snapshot, name: str) -> str:
+    """A spout or gate, as it is called."""
+    return f"{'gate' if name in snapshot.gates else 'spout'} {_named(name)}"
 
 
 def _named(name: str) -> str:
@@ -137,10 +143,10 @@ def _undone(snapshot: Snapshot) -> Iterator[Check]:
     """Whether messages get done, and each bolt does some of its tuples. What is away has its own check."""
     if any(outage.dependency for outages in snapshot.outages.values() for outage in outages):
         return
-    for spout in snapshot.spouts:
-        acked, failed = _lately(snapshot, spout, ("acked", "failed", "timed_out"))
+    for name in snapshot.sources:
+        acked, failed = _lately(snapshot, name, ("acked", "failed", "timed_out"))
         yield Check(
-            f"verdicts of spout {_named(spout)}", not failed or bool(acked),
+            f"verdicts of {_source(snapshot, name)}", not failed or bool(acked),
             f"{acked:,} acked, {failed:,} attempts failed lately",
             f"nothing is done: see the errors in `acktree stats {snapshot.topology}`, and stop it with "
             "`acktree deactivate` before the queue becomes dead letters",
@@ -172,12 +178,15 @@ def _letters(snapshot: Snapshot) -> Iterator[Check]:
     """How fast messages are given up, and whether something runs those that were sent again."""
     window, letters = snapshot.windows.get(_LONG), snapshot.dead_letters
     if window is not None and window.secs > 0:
-        totals = [window.stats[spout].total for spout in snapshot.spouts if spout in window.stats.components]
-        made, acked = sum(each.dead_lettered for each in totals), sum(each.acked for each in totals)
-        is_ok = made < _FEW or made <= _MOST_LETTERS * (acked + made)
+        made, is_ok = 0, True
+        for sources in (snapshot.spouts, snapshot.gates):  # what passes a gate is no further message
+            totals = [window.stats[name].total for name in sources if name in window.stats.components]
+            mine, acked = sum(each.dead_lettered for each in totals), sum(each.acked for each in totals)
+            is_ok = is_ok and (mine < _FEW or mine <= _MOST_LETTERS * (acked + mine))
+            made += mine
         found = f"{made:,} in the last {window.secs:,.0f} s, {made * 60 / window.secs:.1f} a minute"
         yield Check("dead letters", is_ok, found, f"see `acktree dead-letters list {snapshot.topology}`")
-    is_open = any(snapshot.stats[spout].open for spout in snapshot.spouts)
+    is_open = any(snapshot.stats[name].open for name in snapshot.sources)
     if letters.redriven and not is_open:
         found = f"{letters.redriven:,} have no verdict, and nothing is open"
         order = f"acktree dead-letters redrive {snapshot.topology} --redriven true --settled false"
@@ -189,12 +198,12 @@ def _stuck(snapshot: Snapshot) -> Iterator[Check]:
     if not snapshot.has_acker or not config.get("topology.enable.message.timeouts", True):
         return
     default_secs = float(config["topology.message.timeout.secs"])
-    for spout in snapshot.spouts:
+    for spout in snapshot.sources:
         oldest_secs = snapshot.stats[spout].oldest_open_secs or 0.0
         run_secs = min(oldest_secs, snapshot.uptime_secs)  # the time in which nobody ran it does not count
         limit_secs = _longest_open_secs(snapshot.graph["components"][spout], default_secs)
         yield Check(
-            f"spout {_named(spout)}", limit_secs is None or run_secs <= limit_secs,
+            _source(snapshot, spout), limit_secs is None or run_secs <= limit_secs,
             f"oldest open message {oldest_secs:.1f} s",
             f"see `acktree open`: no message should be open for more than {limit_secs or 0:,.0f} s, which is "
             "twice the message timeout for each attempt, and the pauses of its retries",

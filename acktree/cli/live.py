@@ -71,7 +71,7 @@ def _top(given: Namespace) -> Iterable[Answer]:
     for snapshot in _snapshots(given):
         window, now = snapshot.windows[RECENT], snapshot.stats
         rows = []
-        for name in (*snapshot.spouts, *snapshot.bolts):
+        for name in (*snapshot.spouts, *snapshot.gates, *snapshot.bolts):
             all_time, recent = now[name], window.stats[name]
             rows.append((
                 name, round(window.rate(name, "emitted")), round(window.rate(name, "executed")),
@@ -87,11 +87,13 @@ def _top(given: Namespace) -> Iterable[Answer]:
             f"{snapshot.id}  {snapshot.status}  for {duration(snapshot.uptime_secs)}\n"
             f"{ACCOUNTS[RUN]}: {account_line(snapshot.account())}"
         )
+        if gates := snapshot.gate_account():
+            title += f"\ngates: {account_line(gates)}"
         if clear:
             sys.stdout.write(clear)
         data = {
             "id": snapshot.id, "status": snapshot.status, "taken_ms": snapshot.taken_ms,
-            "account": snapshot.account(), "accounts": snapshot.accounts,
+            "account": snapshot.account(), "accounts": snapshot.accounts, "gates": snapshot.gate_accounts,
             "components": {row[0]: dict(zip(head[1:], row[1:], strict=True)) for row in rows},
         }  # fmt: skip
         yield Answer(data, f"{title}\n{table(head, rows)}\n")

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from argparse import SUPPRESS, ArgumentParser, Namespace
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
@@ -28,6 +28,7 @@ from acktree.cli.targets import (
     parsed,
     with_those_of_files,
 )
+from acktree.cli.watch import account_line
 from acktree.config import Config
 from acktree.core.stats.statistics import Stats
 from acktree.driver.handle import SubmittedTopology
@@ -38,7 +39,7 @@ from acktree.stopped_by import StoppedBySignal
 from acktree.texts import error_text
 from acktree.ui.client import DoorClient, DoorError, Found, NobodyRunsError
 from acktree.ui.places import POINTER, Entry, entries, key_of, read_entry, runtime_folder
-from acktree.ui.snapshot import Snapshot
+from acktree.ui.snapshot import VERDICTS, Snapshot
 
 __all__ = ["add_commands", "add_to", "dry_run"]
 
@@ -183,9 +184,10 @@ def _account(running: SubmittedTopology, error: BaseException | None, before: Sn
     """
     stats = running.stats()
     components = running.describe().data["components"]
-    spouts = [name for name, about in components.items() if about["kind"] == "spout"]
+    gates = [name for name, about in components.items() if "gate_of" in about]
+    spouts = [name for name, about in components.items() if about["kind"] == "spout" and name not in gates]
     letters = _letters(running)
-    counts = _counts(stats, spouts, letters)
+    counts, of_gates = _counts(stats, spouts, gates, letters), _gate_counts(stats, gates)
     shown: dict[str, Any] = {
         "topology": running.name,
         "checkpoint": str(running.checkpoint),
@@ -193,28 +195,40 @@ def _account(running: SubmittedTopology, error: BaseException | None, before: Sn
     }
     if isinstance(error, AcktreeError):
         shown["error"] = error.what
+    if of_gates:
+        shown["gates"] = of_gates
     text, told = [stats.table()], counts
     if before is not None and before.status == "ENDED" and not any({**counts, "dead_letters": 0}.values()):
-        told = _counts(before.stats, before.spouts, letters)
+        told, of_gates = _counts(before.stats, before.spouts, before.gates, letters), before.gate_account()
         ended = f"{running.name} has ended: there was nothing left to do. The numbers of run {before.run}:"
         text, shown["ended_in_run"] = [ended, before.stats.table()], before.run
     text += [f"{what}: {n:,}" for what, n in told.items() if n is not None]
+    text += [f"gates: {account_line(of_gates)}"] if of_gates else []
     return Answer(shown | counts, "\n".join(text))
 
 
-def _counts(stats: Stats, spouts: Iterable[str], dead_letters: int | None) -> dict[str, int | None]:
-    """What became of the messages of a run, in the order in which it is printed."""
+def _counts(
+    stats: Stats, spouts: Iterable[str], gates: Iterable[str], dead_letters: int | None
+) -> dict[str, int | None]:
+    """What became of the messages of a run, in the order in which it is printed; letters are of gates too."""
     mine = [stats[spout] for spout in spouts]
-    counts = {
-        what: sum(getattr(spout.total, what) for spout in mine)
-        for what in ("emitted", "acked", "failed", "timed_out")
-    }
+    counts = {what: sum(getattr(spout.total, what) for spout in mine) for what in VERDICTS}
+    made = sum(each.total.dead_lettered for each in (*mine, *(stats[gate] for gate in gates)))
     letters = {
-        "new_dead_letters": sum(spout.total.dead_lettered for spout in mine),
+        "new_dead_letters": made,
         "dead_letters": dead_letters,
     }
     still = sum(spout.open or 0 for spout in mine)
     return {"open_at_start": stats.open_at_start, **counts, **letters, "open": still}
+
+
+def _gate_counts(stats: Stats, gates: Sequence[str]) -> dict[str, int]:
+    """What became of what passed gates; empty without gates."""
+    if not gates:
+        return {}
+    mine = [stats[gate] for gate in gates]
+    counts = {what: sum(getattr(gate.total, what) for gate in mine) for what in (*VERDICTS, "superseded")}
+    return counts | {"open": sum(gate.open or 0 for gate in mine)}
 
 
 def _letters(running: SubmittedTopology) -> int | None:

@@ -192,6 +192,7 @@ def _stats(given: Namespace) -> Answer:
         "run": snapshot.run,
         "account": snapshot.account(),
         "accounts": snapshot.accounts,
+        "gates": snapshot.gate_accounts,
         "components": plain(window.stats.components),
         "traces": plain(snapshot.stats.traces),
         "acker": plain(window.stats.acker),
@@ -203,9 +204,12 @@ def _stats(given: Namespace) -> Answer:
     covers = f"the numbers of {of}; they cover {window.secs:,.0f} s in which a driver ran:"
     lines = [_as_of(found, snapshot), covers, window.stats.table() + _lost(snapshot.stats.traces)]
     lines += [f"{ACCOUNTS[of]}: {account_line(account)}" for of, account in snapshot.accounts.items()]
+    lines += [
+        f"gates, {ACCOUNTS[of]}: {account_line(account)}" for of, account in snapshot.gate_accounts.items()
+    ]
     lines += key_lines(snapshot.keys)
     lines += _held_lines(snapshot)
-    lines += _not_asked_lines(window, snapshot.spouts)
+    lines += _not_asked_lines(window, snapshot.sources)
     lines.append(_phases_line(window.stats.acker))
     if snapshot.has_acker:
         lines.append(_acker_line(window.stats.acker))

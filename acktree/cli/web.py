@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from acktree.cli.answers import Answer, Commands, UsageError, new_command
-from acktree.errors import ConfigError
+from acktree.errors import ConfigError, installing
 
 __all__ = ["add_to"]
 
@@ -52,7 +52,7 @@ def _ui(given: Namespace) -> Iterable[Answer]:
         if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn", "prometheus_client"):
             raise
         raise ConfigError(
-            f"{error.name} is not installed, and the page needs it", "acktree ui", "pip install 'acktree[ui]'"
+            f"{error.name} is not installed, and the page needs it", "acktree ui", installing("ui")
         ) from error
     host, _, port = given.listen.rpartition(":")
     if not port.isdecimal() or int(port) > _MOST_PORT:

@@ -19,11 +19,11 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from acktree import Bolt, Config, ConnectorError, OutputCollector, TaskContext, Tuple
+from acktree import Bolt, Config, ConfigError, ConnectorError, OutputCollector, TaskContext, Tuple
 
 __all__ = [
     "BatchSink", "Outcome", "as_bytes", "as_id", "as_text", "headers_in", "headers_of", "misfit",
-    "otherwise_marked", "refusals_of", "rows_of", "writer_of",
+    "must_read", "otherwise_marked", "refusals_of", "rows_of", "writer_of",
 ]  # fmt: skip
 
 Entry = TypeVar("Entry")
@@ -118,6 +118,25 @@ class BatchSink(Bolt, Generic[Entry]):
     def _refuse(self, tup: Tuple, refusal: ConnectorError) -> None:
         """Fail a tuple with what ``Retry(final=...)`` reads, unless trying again can help."""
         self._collector.fail(tup, str(refusal), exception=None if refusal.can_retry else refusal)
+
+
+def must_read(context: TaskContext, where: str, *fields: object) -> None:
+    """Refuse a sink that reads fields of which no stream has one, before its first message.
+
+    Args:
+        context: What the sink's ``check`` is given.
+        where: The sink, for errors.
+        fields: Their names; what is no text, such as a function of the tuple, reads what it likes.
+
+    Raises:
+        ConfigError: No stream that it reads has one of them.
+    """
+    streams = context.input_fields.values()
+    for name in fields:
+        if isinstance(name, str) and not any(name in emitted for emitted in streams):
+            known = ", ".join(dict.fromkeys(each for emitted in streams for each in emitted))
+            fix = f"emit a field of this name; there are {known}"
+            raise ConfigError(f"no stream that it reads has a field {name!r}", where, fix)
 
 
 def writer_of(context: TaskContext) -> str:

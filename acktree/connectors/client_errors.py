@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from acktree import ConfigError, ConnectorError
+from acktree.errors import installing
 
 __all__ = [
     "SHORT", "Cause", "broken_by_a_message", "causes_of", "gone", "login_refused", "missing_client",
@@ -47,7 +48,7 @@ class Cause(NamedTuple):
 
 def missing_client(missing: ModuleNotFoundError, extra: str) -> ModuleNotFoundError:
     """What is raised where a connector is imported without its extra."""
-    text = f"acktree.connectors.{extra} needs {missing.name}: pip install 'acktree[{extra}]'"
+    text = f"acktree.connectors.{extra} needs {missing.name}: {installing(extra)}"
     return ModuleNotFoundError(text, name=missing.name)
 
 

@@ -2,8 +2,8 @@
 
 Rules of this file
 ------------------
-1. A label is for people. A message from which none can be read has none, and goes on; what a function raises
-   is reported.
+1. A label is for people. A message from which none can be read has none, and goes on; what is raised while
+   one is read or converted is reported: a function is user code, and so is the class of what it returns.
 2. A key is read from the same places: a text, bytes or an integer as it is. Any other value is none.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from acktree import ConfigError
 
@@ -22,6 +22,7 @@ KeyFrom: TypeAlias = str | Callable[[Mapping[str, Any]], str | bytes | int | Non
 LabelFrom: TypeAlias = str | Callable[[Mapping[str, Any]], str | None]
 """Where a label is, likewise."""
 
+_Name = TypeVar("_Name")
 _BODY: Final = "body"
 _WORDS: Final = (str, int, float, bytes)
 """Types of values that are labels; of others a message has none."""
@@ -84,15 +85,20 @@ class MessageNames:
 
         Args:
             values: What is emitted for it, by field.
-            report: Given what a function raised.
+            report: Given what was raised while a name was read.
             properties: What it has beside them.
         """
         if not self.are_wanted:
             return _NONE
-        named = properties or {}
-        label = None if self._label is None else self._value(self._label, values, named, report)
-        key = None if self._key is None else self._value(self._key, values, named, report)
-        return Names(_as_label(label), _as_key(key))
+
+        def read(source: LabelFrom | KeyFrom | None, as_name: Callable[[object], _Name]) -> _Name | None:
+            try:
+                return None if source is None else as_name(self._value(source, values, properties or {}))
+            except Exception as error:  # noqa: BLE001  # user code, about what a publisher wrote
+                report(error)
+                return None
+
+        return Names(read(self._label, _as_label), read(self._key, _as_key))
 
     def of_all(
         self,
@@ -116,18 +122,10 @@ class MessageNames:
         return ", ".join([*forms, "or a function of the message"])
 
     def _value(
-        self,
-        source: LabelFrom | KeyFrom,
-        values: Mapping[str, Any],
-        properties: Mapping[str, object],
-        report: Callable[[BaseException], None],
+        self, source: LabelFrom | KeyFrom, values: Mapping[str, Any], properties: Mapping[str, object]
     ) -> object:
         if callable(source):
-            try:
-                return source(values)
-            except Exception as error:  # noqa: BLE001  # user code, about what a publisher wrote
-                report(error)
-                return None
+            return source(values)
         if source in self._properties:
             return properties.get(source)
         place, _, name = source.partition(":")
@@ -153,13 +151,18 @@ def _entry(values: Mapping[Any, Any], name: str) -> object:
     return values[name] if name in values else values.get(name.encode(errors="surrogateescape"))
 
 
+# Copies of the plain type: a class of the user's own may raise wherever it is used later.
 def _as_key(value: object) -> str | bytes | int | None:
-    if isinstance(value, str | bytes):
-        return value or None
+    if isinstance(value, str):
+        return str.__str__(value) or None
+    if isinstance(value, bytes):
+        return bytes(memoryview(value)) or None
     return value if type(value) is int else None
 
 
 def _as_label(value: object) -> str | None:
     if isinstance(value, bytes):
-        return value.decode(errors="backslashreplace") or None
-    return str(value) or None if isinstance(value, _WORDS) and not isinstance(value, bool) else None
+        return bytes(memoryview(value)).decode(errors="backslashreplace") or None
+    if isinstance(value, _WORDS) and not isinstance(value, bool):
+        return str.__str__(str(value)) or None
+    return None

@@ -26,7 +26,15 @@ from acktree import (  # isort: skip
     Config, ConfigError, ConnectorError, Failure, OpenMessages, Receiver, Spout, SpoutOutputCollector,
     TaskContext, Tuple,
 )  # fmt: skip
-from acktree.connectors.batch_sink import BatchSink, Outcome, as_bytes, as_id, as_text, headers_of
+from acktree.connectors.batch_sink import (
+    BatchSink,
+    Outcome,
+    as_bytes,
+    as_id,
+    as_text,
+    headers_of,
+    must_read,
+)
 from acktree.connectors.message_names import KeyFrom, LabelFrom, MessageNames
 from acktree.connectors.nats_client import (
     LOST,
@@ -34,6 +42,7 @@ from acktree.connectors.nats_client import (
     SILENT,
     Connection,
     Message,
+    NoStreamResponseError,
     Session,
     close,
     connect,
@@ -41,6 +50,7 @@ from acktree.connectors.nats_client import (
     forbidden_subject_of,
     hosts_of,
     refusal_of,
+    see_stream,
     store,
 )
 
@@ -297,6 +307,32 @@ class JetStreamSink(BatchSink[_Row]):
         self._hosts = hosts_of(url, "JetStreamSink(...)")
         self._url, self.subject, self.message_id = url, subject, message_id
 
+    def check(self, config: Config, context: TaskContext) -> None:  # noqa: ARG002
+        """See whether the server answers, and a stream takes the subject. Nothing is published.
+
+        A user who may not ask for streams may publish all the same, and is not refused.
+
+        Raises:
+            ConfigError: No stream that it reads has the field ``data``, or that of ``message_id``.
+            ConnectorError: No stream takes the subject, or the server cannot be used.
+        """
+        must_read(context, "JetStreamSink(...)", "data", self.message_id)
+        subject = self._subject(self.subject) if isinstance(self.subject, str) else None
+        try:
+            _looked(see_stream(self._url, subject))
+        except LOST as error:
+            where = self._hosts if subject is None else f"subject {subject!r} at {self._hosts}"
+            is_absent = isinstance(error, NoStreamResponseError)
+            raise (refusal_of if is_absent else connector_error)(error, where) from error
+
+    def _subject(self, given: object) -> str:
+        """The subject, which is one. Raises ConnectorError."""
+        subject = as_text("the subject", given, self._hosts)
+        if not _SUBJECT.fullmatch(subject) or len(subject.encode()) > _MOST_SUBJECT_BYTES:
+            fix = f"give words with points between them, no *, no >, at most {_MOST_SUBJECT_BYTES:,} bytes"
+            raise ConnectorError(f"{subject!r:.200} is not a subject", self._hosts, fix)
+        return subject
+
     def prepare(self, config: Config, context: TaskContext, collector: Any) -> None:  # noqa: ANN401  # as Bolt's
         """Connect at the first page; the connection stays with the process."""
         super().prepare(config, context, collector)
@@ -304,11 +340,7 @@ class JetStreamSink(BatchSink[_Row]):
 
     def entry(self, tup: Tuple) -> _Row:
         """A message whose parts NATS can hold."""
-        subject = self.subject if isinstance(self.subject, str) else self.subject(tup)
-        subject = as_text("the subject", subject, self._hosts)
-        if not _SUBJECT.fullmatch(subject) or len(subject.encode()) > _MOST_SUBJECT_BYTES:
-            fix = f"give words with points between them, no *, no >, at most {_MOST_SUBJECT_BYTES:,} bytes"
-            raise ConnectorError(f"{subject!r:.200} is not a subject", self._hosts, fix)
+        subject = self._subject(self.subject if isinstance(self.subject, str) else self.subject(tup))
         where = f"subject {subject!r} at {self._hosts}"
         headers = {
             name: _header(name, value, where) for name, value in headers_of(tup, "headers", where).items()

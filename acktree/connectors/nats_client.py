@@ -42,6 +42,7 @@ __all__ = [
     "SILENT",
     "Connection",
     "Message",
+    "NoStreamResponseError",
     "Session",
     "close",
     "connect",
@@ -49,6 +50,7 @@ __all__ = [
     "forbidden_subject_of",
     "hosts_of",
     "refusal_of",
+    "see_stream",
     "store",
 ]
 
@@ -118,6 +120,7 @@ SERVER_WORDS: Final = {
 }  # fmt: skip
 """By words of what the server says when it closes a connection, in small letters."""
 NAK: Final = b"-NAK"
+NoStreamResponseError: Final = nats.js.errors.NoStreamResponseError
 LOST: Final = (nats.errors.Error, OSError, TimeoutError, asyncio.TimeoutError)
 """What nats-py raises."""
 SILENT: Final = (
@@ -464,6 +467,30 @@ def hosts_of(url: str, where: str) -> str:
     return ", ".join(hosts)
 
 
+async def see_stream(url: str, subject: str | None) -> None:
+    """Connect, and see whether a stream takes a subject; None: only connect.
+
+    Raises:
+        NoStreamResponseError: None does.
+    """
+    refused: list[Exception] = []
+
+    async def note(error: Exception) -> None:
+        refused.append(error)
+
+    client = await connect(url, note)
+    try:
+        if subject is not None:
+            await client.jetstream(timeout=_API_SECS).find_stream_name_by_subject(subject)
+    except nats.js.errors.NotFoundError as error:
+        raise NoStreamResponseError from error
+    except SILENT:
+        if not any("permissions violation" in str(each).lower() for each in refused):
+            raise
+    finally:
+        await close(client)
+
+
 async def store(client: Connection, subject: str, data: bytes, headers: dict[str, str] | None) -> object:
     """Publish a message, and wait for JetStream's answer."""
     pairs = (headers or {}).items()
@@ -481,7 +508,7 @@ def forbidden_subject_of(error: BaseException) -> str:
 
 def refusal_of(error: BaseException, where: str) -> ConnectorError:
     """Why a message was not stored, where the server can be reached."""
-    if isinstance(error, nats.js.errors.NoStreamResponseError):
+    if isinstance(error, NoStreamResponseError):
         fix = "make a stream with this subject: nats stream add --subjects"
         return ConnectorError("JetStream has no stream that takes this subject", where, fix)
     if isinstance(error, nats.js.errors.APIError):

@@ -30,7 +30,7 @@ from acktree import (  # isort: skip
     Tuple,
 )  # fmt: skip
 from acktree.connectors import client_errors
-from acktree.connectors.batch_sink import BatchSink, Outcome, as_bytes, as_text, headers_of
+from acktree.connectors.batch_sink import BatchSink, Outcome, as_bytes, as_text, headers_of, must_read
 from acktree.connectors.message_names import KeyFrom, LabelFrom, MessageNames, Names
 from acktree.connectors.rabbitmq_client import UNREADABLE, Wire, connector_error
 
@@ -456,9 +456,7 @@ class RabbitMQSink(BatchSink[_Message]):
                 channel.exchange_declare(self.exchange, passive=True)
             elif key:
                 channel.queue_declare(key, passive=True)
-        if not any("body" in fields for fields in context.input_fields.values()):
-            fix = "name one of the fields 'body', with bytes or a text"
-            raise ConfigError("no stream that it reads has a field 'body'", where, fix)
+        must_read(context, where, "body")
 
     def prepare(self, config: Config, context: TaskContext, collector: Any) -> None:  # noqa: ANN401  # as Bolt's
         """Connect at the first page; the connection stays with the process."""

@@ -34,13 +34,14 @@ from acktree.connectors.batch_sink import (
     rows_of,
     writer_of,
 )
+from acktree.errors import installing
 from acktree.private_urls import masked_text, masked_url
 
 try:
     import sqlalchemy as sa
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError(
-        f"acktree.connectors.sql needs {missing.name}: pip install 'acktree[sql]'", name=missing.name
+        f"acktree.connectors.sql needs {missing.name}: {installing('sql')}", name=missing.name
     ) from missing
 
 from acktree.connectors.sql_table import MarkedError, Rows, SqlTable, TableError, UnfitError
@@ -350,7 +351,8 @@ def dialect_of(url: str, where: str) -> str:
         dialect.import_dbapi()
     except (sa.exc.ArgumentError, sa.exc.InvalidRequestError, ImportError, TypeError, ValueError) as error:
         what = f"{masked_url(url)} cannot be used: {masked_text(str(error), url):.200}"
-        fix = "give an SQLAlchemy URL and install its driver: pip install 'acktree[postgresql]' for postgresql+psycopg://"
+        of_postgresql = f"for postgresql+psycopg:// {installing('postgresql')}"
+        fix = f"give an SQLAlchemy URL and install its driver; {of_postgresql}"
         raise ConfigError(what, where, fix) from None
     if dialect.is_async:
         what = f"the driver of {masked_url(url)} is an asynchronous one"

@@ -26,7 +26,7 @@ from acktree import (  # isort: skip
     Config, ConfigError, ConnectorError, Failure, OpenMessages, Receiver, Spout, SpoutOutputCollector,
     TaskContext, Tuple,
 )  # fmt: skip
-from acktree.connectors.batch_sink import BatchSink, Outcome, as_id, headers_of
+from acktree.connectors.batch_sink import BatchSink, Outcome, as_id, headers_of, must_read
 from acktree.connectors.message_names import KeyFrom, LabelFrom, MessageNames
 from acktree.connectors.sqs_client import (
     LOST,
@@ -37,6 +37,7 @@ from acktree.connectors.sqs_client import (
     client,
     connector_error,
     host_and_path,
+    may_not,
     pages_of,
     read,
     refusal_of,
@@ -377,6 +378,34 @@ class SqsSink(BatchSink[dict[str, Any]]):
         self._where = f"queue {host_and_path(queue_url, 'SqsSink(...)')}"
         self.queue_url, self.endpoint_url = queue_url, endpoint_url
         self.group_id, self.deduplication_id = group_id, deduplication_id
+
+    def check(self, config: Config, context: TaskContext) -> None:  # noqa: ARG002
+        """See whether the queue is there, and what it needs of each message. Nothing is sent.
+
+        A user who may send and not ask is not refused.
+
+        Raises:
+            ConfigError: No stream that it reads has the field ``body``, or another one that is named; or the
+                queue is FIFO, and lacks what such a queue needs.
+            ConnectorError: The queue is not there, or SQS cannot be used.
+        """
+        must_read(context, self._where, "body", self.group_id, self.deduplication_id)
+        names = ["QueueArn", "FifoQueue", "ContentBasedDeduplication"]
+        try:
+            looks = client(session_of(self.queue_url), self.endpoint_url, 1)
+            queue = looks.get_queue_attributes(QueueUrl=self.queue_url, AttributeNames=names)["Attributes"]
+        except LOST as error:
+            if may_not(error):
+                return
+            raise connector_error(error, self._where) from error
+        if queue.get("FifoQueue") != "true":
+            return
+        if self.group_id is None:
+            fix = "give group_id: the field, or a function of the tuple, that gives the message group"
+            raise ConfigError("the queue is FIFO, and its messages have no group", self._where, fix)
+        if self.deduplication_id is None and queue.get("ContentBasedDeduplication") != "true":
+            fix = "give deduplication_id, or set ContentBasedDeduplication on the queue"
+            raise ConfigError("the queue is FIFO, and nothing names a duplicate", self._where, fix)
 
     def prepare(self, config: Config, context: TaskContext, collector: Any) -> None:  # noqa: ANN401  # as Bolt's
         """Make a client, or take the one that the process has."""

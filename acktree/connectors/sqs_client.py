@@ -33,6 +33,7 @@ __all__ = [
     "client",
     "connector_error",
     "host_and_path",
+    "may_not",
     "pages_of",
     "read",
     "refusal_of",
@@ -293,6 +294,12 @@ _PASSING: Final = (
     botocore.exceptions.TokenRetrievalError,
 )  # fmt: skip
 """What boto3 raises and what passes: connections, and services that give it credentials."""
+
+
+def may_not(error: BaseException) -> bool:
+    """Whether SQS has answered that this user may not ask."""
+    answer = getattr(error, "response", {}).get("Error", {})
+    return str(answer.get("Code", "")).rpartition(".")[2] in _ACCESS
 
 
 def refusal_of(error: BaseException, where: str) -> ConnectorError | None:

@@ -37,7 +37,7 @@ from acktree.dead_letters.table import (
     parts_of,
     redriven_as,
 )
-from acktree.errors import CheckpointError, ConfigError, ConnectorError
+from acktree.errors import CheckpointError, ConfigError, ConnectorError, installing
 from acktree.logs import logger
 from acktree.private_files import make_private_file, make_private_folder
 from acktree.private_urls import masked_text, masked_url
@@ -149,7 +149,7 @@ class SqlTable(Table):
             raise ConfigError(
                 f"dead letters cannot be stored at {self.place}: {self._words(error)}",
                 "Config(dead_letters_url=...)",
-                "give an SQLAlchemy URL, and install its driver: pip install 'acktree[postgresql]'"
+                f"give an SQLAlchemy URL, and install its driver: {installing('postgresql')}"
                 " for postgresql+psycopg://me@host/db",
             ) from None
         if self._engine.dialect.name == "sqlite":

@@ -27,7 +27,14 @@ from acktree.dead_letters.letter import DeadLetter
 from acktree.dead_letters.sqlite import IN_MEMORY, SqliteTable
 from acktree.dead_letters.summary import LetterGroup, grouped
 from acktree.dead_letters.table import Filters, Table, Which, letter_of_row, parts_of, row_of
-from acktree.errors import AcktreeError, ConfigError, ConnectorError, MisuseError, ending_at_caller
+from acktree.errors import (
+    AcktreeError,
+    ConfigError,
+    ConnectorError,
+    MisuseError,
+    ending_at_caller,
+    installing,
+)
 from acktree.private_urls import is_url, masked_place
 from acktree.texts import bounded
 
@@ -374,6 +381,6 @@ def _open(place: Path | str, *, create: bool | None) -> Table:
         raise ConfigError(
             f"dead letters in a database need SQLAlchemy, which cannot be imported: {missing}",
             "Config(dead_letters_url=...)",
-            "pip install 'acktree[sql]' and your database's driver, or 'acktree[postgresql]' for both",
+            f"{installing('sql')}; and your database's driver, which the extra postgresql has for PostgreSQL",
         ) from missing
     return SqlTable(place, create=create)

@@ -164,9 +164,10 @@ class Run:
         return max(0, self.results.progress.open_count - known)
 
     def account(self) -> Account:
-        """The messages of all spouts so far."""
-        numbers = [thread.numbers() for thread in self.threads.by_task.values()]
-        emitted_by = {thread.task.component.id for thread in self.threads.by_task.values()}
+        """The messages of all spouts so far, without gates."""
+        threads = [each for each in self.threads.by_task.values() if each.task.component.gated is None]
+        numbers = [thread.numbers() for thread in threads]
+        emitted_by = {thread.task.component.id for thread in threads}
         ages = [(now_ms() - each.oldest_ms) / 1000 for each in numbers if each.oldest_ms is not None]
         open_count = sum(each.open_count for each in numbers) + self.rows_open()
         counters = [self.results.counters(), *(each.counters for each in numbers)]

@@ -36,7 +36,7 @@ EVERY_SECS: Final = 60.0
 
 @dataclass(frozen=True)
 class Account:
-    """The messages of all spouts of a run.
+    """The messages of all spouts of a run, without gates.
 
     Attributes:
         emitted: Attempts emitted: a message that is tried again counts again.

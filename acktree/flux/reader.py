@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from acktree.errors import nearest
+from acktree.errors import installing, nearest
 from acktree.flux.errors import Place
 from acktree.flux.substitution import Substituted
 
@@ -129,7 +129,7 @@ def read_yaml(source: Substituted, file: str) -> Node:
         import yaml  # noqa: PLC0415  # an extra, which is needed from here on
     except ModuleNotFoundError as missing:
         raise ModuleNotFoundError(
-            "a Flux file is YAML, and PyYAML is not installed: pip install 'acktree[flux]'", name=missing.name
+            f"a Flux file is YAML, and PyYAML is not installed: {installing('flux')}", name=missing.name
         ) from missing
     first, loader = Place(file, 1), None
     try:

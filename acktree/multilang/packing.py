@@ -17,13 +17,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from acktree.errors import installing
 from acktree.multilang.framing import MOST_BYTES, FramingError, Received, UnwritableError, plain
 
 try:
     import msgpack
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError(
-        "messages in msgpack need the package msgpack, which is not here: pip install 'acktree[msgpack]'",
+        f"messages in msgpack need the package msgpack, which is not here: {installing('msgpack')}",
         name=missing.name,
     ) from missing
 

@@ -229,6 +229,7 @@ class ShellBolt(Bolt):
     """
 
     remembers = ("_given", "_held", "_version")
+    remembers_per_task = True
 
     def __init__(
         self,

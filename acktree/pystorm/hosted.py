@@ -239,6 +239,7 @@ class HostedBolt(Bolt):
     """A bolt that is a component class of pystorm's kind."""
 
     remembers = ("_given", "_held", "_kept")
+    remembers_per_task = True
 
     def __init__(self, program: Program, outputs: Outputs, tick_secs: float | None = None) -> None:
         names_remembered(program.kind)  # refused here, before anything runs

@@ -7,7 +7,8 @@ codecs. What it does not have is threads, processes and time: everything happens
 How it differs from ``submit``: nothing is durable, a run ends with the ``with`` block; there is one partition
 unless ``Config.partitions`` says otherwise; a round takes what the spouts have, as a micro-batch does, but of
 at most 10,000 messages a task; a spout whose ``next_tuple`` goes on raising is asked again
-when the clock or a verdict moves something; a spout that never rests at one moment of the clock ends
+when the clock or a verdict moves something; a plain ``execute`` is not interrupted, whatever its execute
+timeout is, which a warning says; a spout that never rests at one moment of the clock ends
 :meth:`LocalCluster.advance` with an error, which names it; DataFrameSpout needs Spark. Unlike Storm's
 LocalCluster it times messages out.
 """
@@ -22,9 +23,12 @@ from typing import Any, Final, Self
 
 from acktree.config import Config
 from acktree.errors import MisuseError, ending_at_caller, naming_keywords
+from acktree.logs import logger
 from acktree.testing.local_topology import LocalTopology
 from acktree.topology.model import Topology, refuse_other_than_topology
 from acktree.traces.events import EventLogger
+
+log = logger("acktree")
 
 _ROUND_SECS: Final = 0.1
 """For how long one round of :meth:`LocalCluster.run` asks a spout task for messages."""
@@ -71,6 +75,7 @@ class LocalCluster:
             TopologyError: ``topology`` is none: a builder, for example.
         """
         refuse_other_than_topology(topology, "submit")
+        _say_what_is_not_interrupted(topology, config or Config())
         running = LocalTopology(
             topology, config or Config(), lambda: self.now_ms, self._advance_until, event_logger
         )
@@ -181,3 +186,19 @@ class LocalCluster:
             for topology in self._running:
                 moved |= topology.round(is_first=is_first)
             is_first = False
+
+
+def _say_what_is_not_interrupted(topology: Topology, config: Config) -> None:
+    """Log the bolts whose execute timeout was set and is not kept: a plain call is not interrupted here.
+
+    On Spark a worker's main thread is interrupted by a signal, and a process that cannot be is killed. Here
+    both are the user's own. A coroutine is cancelled here too, and a thread of a bolt is left behind.
+    """
+    is_set = config.execute_timeout_secs not in (None, Config().execute_timeout_secs)
+    mine = [each for each in topology.bolts if not each.is_concurrent and not each.is_sink]
+    names = [each.id for each in mine if is_set or each.execute_timeout_secs is not None]
+    if names:
+        log.warning(
+            "topology=%s the execute timeout is not kept in LocalCluster, as it is on Spark, by the "
+            "plain execute of %s: nothing interrupts it here", topology.name, ", ".join(names),
+        )  # fmt: skip

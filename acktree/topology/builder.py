@@ -19,14 +19,18 @@ from acktree.core.data.fields import DEFAULT_STREAM
 from acktree.core.data.groupings import CustomGrouping
 from acktree.core.spouts.retry import Retry
 from acktree.errors import TopologyError, ending_at_caller, naming_keywords
+from acktree.logs import logger
 from acktree.sink import Sink
 from acktree.spout import Spout
 from acktree.topology.declared import Declared, Input
 from acktree.topology.gates import with_gates
+from acktree.topology.hints import hints
 from acktree.topology.model import Topology
 from acktree.topology.validate import checked_components
 
 __all__ = ["BoltDeclarer", "SpoutDeclarer", "TopologyBuilder"]
+
+log = logger("acktree")
 
 
 class TopologyBuilder:
@@ -132,12 +136,15 @@ class TopologyBuilder:
         Tasks are numbered from 1, with components sorted by id as plain strings, as in Storm. Unlike in
         Storm, the acker has no task id.
 
-        Bolts are pickled and spouts are copied once, to check that it is possible.
+        Bolts are pickled and spouts are copied once, to check that it is possible. The log warns where rows
+        of one key come to several tasks of a bolt that remembers, or of a sink that keeps the latest row.
 
         Raises:
             TopologyError: The first mistake found, with the call that contains it and the fix.
         """
         name, components = checked_components(self._name, self._declared)
+        for what, where, fix in hints(self._declared, components):
+            log.warning("topology=%s %s (%s). To mend it, %s", name, what, where, fix)
         components = with_gates(components)
         subscriptions = tuple(edge for component in components for edge in component.inputs)
         return Topology(name, {component.id: component for component in components}, subscriptions)

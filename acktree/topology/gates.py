@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from acktree.core.ids import MAX_SPOUT_TASK
 from acktree.core.spouts.retry import Retry
+from acktree.core.stats.counters import GATE
 from acktree.errors import TopologyError
 from acktree.spout import Spout, SpoutOutputCollector
 from acktree.topology.component import Component, Subscription
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["GATE", "GateSpout", "Passed", "with_gates"]
 
-GATE: Final = "__gate/"
-"""How the ids of gates begin."""
 _RETRY: Final = Retry(max_attempts=5)
 
 

@@ -43,6 +43,10 @@ def layout(graph: Mapping[str, Any]) -> dict[str, tuple[int, float]]:
     for edge in graph["subscriptions"]:
         before[edge["subscriber"]].add(edge["source"])
         after[edge["source"]].add(edge["subscriber"])
+    for gate, about in graph["components"].items():
+        if "gate_of" in about:
+            before[gate].add(about["gate_of"])
+            after[about["gate_of"]].add(gate)
     columns = _columns(before)
     ordered: dict[int, list[str]] = defaultdict(list)
     for name in sorted(before, key=natural):

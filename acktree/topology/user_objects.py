@@ -109,6 +109,10 @@ def checked_remembers(declared: Declared, user_object: Spout | AnyBolt) -> tuple
     """The attributes that are kept between micro-batches."""
     names: object = user_object.remembers
     class_name = type(user_object).__name__
+    per_task: object = getattr(user_object, "remembers_per_task", False)
+    if not isinstance(per_task, bool):
+        what = f"remembers_per_task of {declared.owner} is {shown(per_task)}"
+        raise declared.mistake(what, "give True or False; the attributes are named by remembers")
     if isinstance(names, str):
         what = f"remembers of {declared.owner} is {names!r}, a string and not a list"
         raise declared.mistake(what, f"put it in a list: {class_name}.remembers = [{names!r}]")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from acktree.config import Config
-from acktree.errors import AcktreeError, ConfigError
+from acktree.errors import AcktreeError, ConfigError, installing
 from acktree.logs import logger
 from acktree.private_urls import masked_text
 from acktree.tasks.plan import Plan
@@ -47,7 +47,7 @@ def refuse_missing_exporter(config: Config, who: str) -> None:
         raise ConfigError(
             f"{error.name} is not installed, and traces are to be exported",
             f"{who}(config=Config(otlp_endpoint=...))",
-            "pip install 'acktree[otel]'; or leave otlp_endpoint out",
+            f"{installing('otel')}; or leave otlp_endpoint out",
         ) from error
     except Exception as error:  # noqa: BLE001  # of the SDK, as in _export(), which logs a warning
         log.debug("OpenTelemetry cannot be imported: %s", error)

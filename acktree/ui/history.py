@@ -89,7 +89,7 @@ class History:
         totals: The counts of all runs.
         run: The number of this run.
         name: The topology's, for the log.
-        spouts: The ids of its spouts.
+        spouts: The ids of its spouts, without gates.
         is_committed: Whether Spark has committed a micro-batch.
     """
 

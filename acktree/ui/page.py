@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING, Final, Self
 
-from acktree.errors import ConfigError, ending_at_caller
+from acktree.errors import ConfigError, ending_at_caller, installing
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -127,7 +127,7 @@ def serve_page(
         raise ConfigError(
             f"{error.name} is not installed, and the page needs it",
             "serve_page()",
-            "pip install 'acktree[ui]'",
+            installing("ui"),
         ) from error
     options = Options(
         host=host, port=port, is_read_only=read_only, token_file=token_file, certificate=tls_cert,

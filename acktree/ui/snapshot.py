@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from math import isfinite
 from numbers import Integral, Real
@@ -37,6 +37,7 @@ __all__ = [
     "RECENT",
     "RUN",
     "STORM_WINDOWS",
+    "VERDICTS",
     "WINDOWS",
     "AckerNumbers",
     "InboxNumbers",
@@ -60,6 +61,8 @@ RUN: Final = ":run"
 RECENT: Final = "10"
 """The window for rates that are shown live."""
 STORM_WINDOWS: Final = ("600", "10800", "86400", ALL_TIME)
+VERDICTS: Final = ("emitted", "acked", "failed", "timed_out")
+"""What accounts count of each window."""
 WINDOWS: Final = (RECENT, *STORM_WINDOWS, RUN)
 
 
@@ -181,7 +184,17 @@ class Snapshot:
 
     @property
     def spouts(self) -> tuple[str, ...]:
-        """The ids of the spouts."""
+        """The ids of the spouts, without gates: messages are theirs."""
+        return tuple(name for name in self.sources if name not in self.gates)
+
+    @property
+    def gates(self) -> tuple[str, ...]:
+        """The ids of the gates, each of which works as a spout."""
+        return tuple(name for name, about in self.graph["components"].items() if "gate_of" in about)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The ids of spouts and gates."""
         return tuple(name for name, about in self.graph["components"].items() if about["kind"] == "spout")
 
     @property
@@ -204,8 +217,8 @@ class Snapshot:
 
     @property
     def outages(self) -> dict[str, tuple[Outage, ...]]:
-        """By spout what it calls again and again, or its messages wait for, because it does not answer."""
-        found = {spout: self.stats[spout].outages for spout in self.spouts if spout in self.stats.components}
+        """By spout or gate what it calls again, or its messages wait for, because it does not answer."""
+        found = {name: self.stats[name].outages for name in self.sources if name in self.stats.components}
         return {spout: outages for spout, outages in found.items() if outages}
 
     @property
@@ -224,30 +237,54 @@ class Snapshot:
         Args:
             window: One of :data:`WINDOWS`; None: of the run.
         """
+        return self._total(what, self.spouts, window)
+
+    def _total(self, what: str, names: Collection[str], window: str | None) -> int:
         stats = self.stats if window is None else self.windows[window].stats
-        found = (stats.components.get(spout) for spout in self.spouts)
-        return sum(getattr(spout.total, what) for spout in found if spout)
+        found = (stats.components.get(name) for name in names)
+        return sum(getattr(each.total, what) for each in found if each)
+
+    def _open(self, names: Collection[str]) -> int:
+        found = (self.stats.components.get(name) for name in names)
+        return sum(each.open or 0 for each in found if each)
 
     def account(self, window: str | None = None) -> dict[str, int | None]:
-        """Messages by what became of them: each attempt is a message, as for Storm.
+        """Messages of spouts by what became of them: each attempt is a message, as for Storm.
 
-        ``open`` counts messages without a final verdict, and ``dead_letters`` those in the store: those there
-        are now, whatever the window is. ``dead_letters`` is None if unknown.
+        ``open`` counts messages without a final verdict, and ``dead_letters`` those in the store, also those
+        of gates: those there are now, whatever the window is. ``dead_letters`` is None if unknown.
 
         Args:
             window: One of :data:`WINDOWS`; None: of the run.
         """
-        counts: dict[str, int | None] = {
-            what: self.total(what, window) for what in ("emitted", "acked", "failed", "timed_out")
-        }
-        found = (self.stats.components.get(spout) for spout in self.spouts)
-        open_count = sum(spout.open or 0 for spout in found if spout)
-        return counts | {"dead_letters": self.dead_letters.total, "open": open_count}
+        counts: dict[str, int | None] = {what: self.total(what, window) for what in VERDICTS}
+        return counts | {"dead_letters": self.dead_letters.total, "open": self._open(self.spouts)}
+
+    def gate_account(self, window: str | None = None) -> dict[str, int]:
+        """What passed gates, by what became of it; empty in a topology without gates.
+
+        ``superseded`` of ``acked`` were not written. ``waiting`` tuples wait for the verdicts of their
+        messages, or have passed and are not handed over yet; those there are now.
+
+        Args:
+            window: One of :data:`WINDOWS`; None: of the run.
+        """
+        if not self.gates:
+            return {}
+        counts = {what: self._total(what, self.gates, window) for what in (*VERDICTS, "superseded")}
+        found = (self.stats.components.get(gate) for gate in self.gates)
+        waiting = sum(gate.lag or 0 for gate in found if gate)
+        return counts | {"open": self._open(self.gates), "waiting": waiting}
 
     @property
     def accounts(self) -> dict[str, dict[str, int | None]]:
         """The account of this run and that of all runs, by their windows."""
         return {RUN: self.account(), ALL_TIME: self.account(ALL_TIME)}
+
+    @property
+    def gate_accounts(self) -> dict[str, dict[str, int]]:
+        """The same of gates."""
+        return {RUN: self.gate_account(), ALL_TIME: self.gate_account(ALL_TIME)} if self.gates else {}
 
     def to_json(self) -> bytes:
         """As JSON; :meth:`from_json` is the inverse."""

@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Self
 
-from acktree import BasicBolt, Spout, TopologyBuilder
+from acktree import BasicBolt, Config, Spout, TopologyBuilder
 from acktree.core.spouts.keys import key_digests
+from acktree.tasks.component_checks import checks_of
 from acktree.tasks.spouts.labels import Labelled, label_of
-from acktree.testing import LocalCluster, SpoutHarness
+from acktree.testing import FeederSpout, LocalCluster, SpoutHarness
 
 RAN: list[object] = []
 SECS = 20
@@ -83,3 +84,13 @@ def check_that_a_key_runs_once(spout: Spout, put: Callable[[], object], count: C
             put()
             run.until_acked(nth)
         assert len(RAN) == 1, RAN
+
+
+def refused_before(sink, fields, method="set_bolt"):
+    """What ``check`` of a sink raises where it reads these fields; None where all is there."""
+    builder = TopologyBuilder("t")
+    builder.set_spout("source", FeederSpout(list(fields)))
+    getattr(builder, method)("store", sink).shuffle_grouping("source")
+    [(name, error)] = checks_of(builder.create_topology(), Config())
+    assert name == "store"
+    return error

@@ -10,14 +10,15 @@ import pytest
 confluent = pytest.importorskip("confluent_kafka")
 
 from confluent_kafka import TopicPartition  # noqa: E402
-from confluent_kafka.admin import AdminClient, NewTopic  # noqa: E402
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic  # noqa: E402
 
 from acktree import Config, ConfigError, ConnectorError, TopologyBuilder  # noqa: E402
 from acktree.connectors.kafka import KafkaSink, KafkaSpout  # noqa: E402
 from acktree.connectors.kafka.progress import decode_done  # noqa: E402
+from acktree.connectors.kafka.sink import _makes_topics  # noqa: E402
 from acktree.testing import SPOUT_CHECKS, FeederSpout, LocalCluster, SpoutHarness, check_spout  # noqa: E402
 from tests.services.kafka import Kafka  # noqa: E402
-from tests.services.named import RAN, KeyedRun, digest, names_of  # noqa: E402
+from tests.services.named import RAN, KeyedRun, digest, names_of, refused_before  # noqa: E402
 from tests.services.proxied import ProxiedBroker  # noqa: E402
 
 PARTITIONS = 2
@@ -114,6 +115,37 @@ def test_a_check_sees_whether_the_topic_is_there(topic: Topic) -> None:
     topic.make_spout().check(Config(), None)
     with pytest.raises(ConnectorError, match="no such topic"):
         topic.make_spout(topics="nowhere").check(Config(), None)
+
+
+@pytest.mark.parametrize("method", ["set_bolt", "set_sink"])
+def test_a_check_of_the_sink_sees_topic_login_and_fields_and_produces_nothing(topic: Topic, method) -> None:
+    topic.clear()
+
+    def refused(servers=topic.server.bootstrap, name=topic.name, fields=("value", "n"), **config):
+        return refused_before(KafkaSink(servers, name, config=config), fields, method)
+
+    settings = {"compression.type": "gzip", "linger.ms": 9}
+    assert refused(**settings) is None
+    assert [end for *_, end in topic.committed()] == [0] * PARTITIONS
+    absent = refused(name="nowhere")
+    assert (absent.what.partition(":")[0], absent.can_retry) == ("there is no such topic", False)
+    assert "nowhere" not in topic.admin.list_topics(timeout=10).topics
+    assert "has a field 'value'" in refused(fields=["n"]).what
+    assert refused("127.0.0.1:1").can_retry
+    assert isinstance(refused(nonsense=1), ConfigError)
+    login = {"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN", "sasl.username": "reader"}
+    assert refused(topic.server.login, **login, **{"sasl.password": "right"}) is None
+    wrong = refused(topic.server.login, **login, **{"sasl.password": topic.secret})
+    assert not wrong.can_retry
+    assert topic.secret not in str(wrong)
+
+
+def test_a_sink_may_write_to_a_topic_that_the_servers_make_at_its_first_record(topic: Topic) -> None:
+    resource = ConfigResource(ConfigResource.Type.BROKER, "1")
+    [answer] = topic.admin.describe_configs([resource]).values()
+    assert answer.result(10)["auto.create.topics.enable"].value == "false"
+    assert not _makes_topics({"bootstrap.servers": topic.server.bootstrap})
+    assert _makes_topics({"bootstrap.servers": "127.0.0.1:1"})  # nobody says no
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from acktree import Config, ConfigError, ConnectorError, TopologyBuilder  # noqa
 from acktree.connectors import nats_client as connector  # noqa: E402
 from acktree.connectors.nats import JetStreamSink, JetStreamSpout  # noqa: E402
 from acktree.testing import SPOUT_CHECKS, FeederSpout, LocalCluster, SpoutHarness, check_spout  # noqa: E402
-from tests.services.named import check_that_a_key_runs_once, digest, names_of  # noqa: E402
+from tests.services.named import check_that_a_key_runs_once, digest, names_of, refused_before  # noqa: E402
 from tests.services.proxied import (  # noqa: E402
     ProxiedBroker,
     check_that_a_hang_is_reported,
@@ -154,6 +154,35 @@ def test_a_check_sees_what_is_missing_and_takes_no_message(stream: Stream) -> No
     with pytest.raises(ConnectorError) as raised:
         stream.make_spout("nats://127.0.0.1:1").check(Config(), None)
     assert raised.value.can_retry
+
+
+def test_a_check_of_the_sink_sees_server_subject_and_fields_and_publishes_nothing(stream: Stream) -> None:
+    stream.clear()
+    fields = ("data", "n")
+
+    def refused(url=None, subject=SUBJECT, fields=fields, **more):
+        return refused_before(JetStreamSink(url or stream.url(), subject, **more), fields)
+
+    assert refused() is None
+    assert refused(subject=lambda tup: tup["n"]) is None
+    assert refused(message_id="n") is None
+    assert refused(stream.url("poor:right@")) is None
+    assert stream.info().num_pending == 0
+    absent = refused(subject="nowhere.at.all")
+    assert (absent.what, absent.can_retry) == ("JetStream has no stream that takes this subject", False)
+    assert "nats stream add --subjects" in absent.fix
+    assert "is not a subject" in refused(subject="orders.*").what
+    for field, given in (("data", {"fields": ["n"]}), ("key", {"message_id": "key"})):
+        error = refused(**given)
+        assert isinstance(error, ConfigError)
+        assert f"no field {field!r}" in error.what or f"has a field {field!r}" in error.what
+    away = refused("nats://127.0.0.1:1")
+    assert away.can_retry
+    wrong = refused(stream.server.url.replace("right", stream.secret))
+    assert not wrong.can_retry
+    assert stream.secret not in str(wrong)
+    # This user may publish nothing to $JS.API: whether it may publish to the subject is not known.
+    assert refused(stream.url("stranger:right@")) is None
 
 
 def test_a_rejected_message_is_terminated_and_only_jetstream_reports_it(nats_server) -> None:

@@ -17,7 +17,7 @@ from acktree import Config, ConfigError, ConnectorError, Retry, TopologyBuilder 
 from acktree.connectors import sqs_client as connector  # noqa: E402
 from acktree.connectors.sqs import SqsSink, SqsSpout  # noqa: E402
 from acktree.testing import SPOUT_CHECKS, FeederSpout, LocalCluster, SpoutHarness, check_spout  # noqa: E402
-from tests.services.named import check_that_a_key_runs_once, digest, names_of  # noqa: E402
+from tests.services.named import check_that_a_key_runs_once, digest, names_of, refused_before  # noqa: E402
 from tests.services.proxied import (  # noqa: E402
     ProxiedBroker,
     check_that_a_hang_is_reported,
@@ -158,6 +158,34 @@ def test_a_check_sees_whether_the_queue_is_there(queue: Queue) -> None:
     with pytest.raises(ConnectorError) as raised:
         queue.make_spout("nowhere").check(Config(), None)
     assert not raised.value.can_retry
+
+
+def test_a_check_of_the_sink_sees_the_queue_its_kind_and_the_fields_and_sends_nothing(queue: Queue) -> None:
+    queue.clear()
+    endpoint = f"http://127.0.0.1:{queue.port}"
+
+    def refused(name=QUEUE, fields=("body", "n"), endpoint=endpoint, **more):
+        return refused_before(
+            SqsSink(f"{endpoint}/123456789012/{name}", endpoint_url=endpoint, **more), fields
+        )
+
+    assert refused() is None
+    assert queue.count() == 0
+    assert refused("nowhere").what.startswith("there is no such queue")
+    assert not refused("nowhere").can_retry
+    assert "has a field 'body'" in refused(fields=["n"]).what
+    assert "has a field 'group'" in refused(group_id="group").what
+    assert refused(endpoint="http://127.0.0.1:1").can_retry
+    for name, by_content in (("one.fifo", "true"), ("two.fifo", "false")):
+        settings = {"FifoQueue": "true", "ContentBasedDeduplication": by_content}
+        queue.client.create_queue(QueueName=name, Attributes=settings)
+        assert "have no group" in refused(name).what
+        assert refused(name, group_id="n", deduplication_id=lambda tup: "x") is None
+    assert refused("one.fifo", group_id="n") is None
+    assert "nothing names a duplicate" in refused("two.fifo", group_id="n").what
+    refusing = Canned.refusing("AccessDenied", 403)  # who may send, and not ask
+    assert refused(endpoint=refusing.url) is None
+    refusing.remove()
 
 
 @pytest.mark.slow

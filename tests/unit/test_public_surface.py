@@ -136,16 +136,18 @@ MEMBERS = """
             open_roots phase_secs received resets settle_ms settle_spread timed_out
     Acknowledger: ack_batch close fail_batch keep_alive keep_alive_secs open open_batch
     AcktreeError: fix what where
-    AnyBolt: cleanup outputs remembers
+    AnyBolt: cleanup outputs remembers remembers_per_task
     Arrived: attempt label message_id sequence values
-    ArrowBolt: cleanup execute_batch flush outputs prepare remembers
+    ArrowBolt: cleanup execute_batch flush outputs prepare remembers remembers_per_task
     ArrowOutputCollector: emit_batch fail_rows report_error
-    BasicBolt: cleanup execute flush max_concurrency outputs prepare remembers threads tick tick_secs
+    BasicBolt: cleanup execute flush max_concurrency outputs prepare remembers remembers_per_task threads tick
+            tick_secs
     BasicOutputCollector: emit emit_direct report_error reset_timeout
     BoltAckInfo: batch count latency_ms task_id tup
     BoltExecuteInfo: batch count latency_ms task_id tup
     BoltFailInfo: batch count latency_ms task_id tup
-    Bolt: cleanup execute flush max_concurrency outputs prepare remembers threads tick tick_secs
+    Bolt: cleanup execute flush max_concurrency outputs prepare remembers remembers_per_task threads tick
+            tick_secs
     BoltDeclarer: all_grouping custom_grouping direct_grouping fields_grouping global_grouping
             local_or_shuffle_grouping none_grouping partial_key_grouping set_execute_timeout_secs
             shuffle_grouping
@@ -196,7 +198,8 @@ MEMBERS = """
     FeederSpout: ack ack_batch activate close deactivate end fail fail_batch feed keep_alive
             keep_alive_secs lag next_tuple open outputs own_dead_letters redelivers remembers
     Filters: before cause component exception ids kind label reason redriven settled since spout topology
-    FunctionBolt: cleanup execute flush max_concurrency outputs prepare remembers threads tick tick_secs
+    FunctionBolt: cleanup execute flush max_concurrency outputs prepare remembers remembers_per_task threads
+            tick tick_secs
     GaugeMetric: kind look set taken
     Grouping: crosses name
     Histogram: add add_all count merge percentile
@@ -217,7 +220,7 @@ MEMBERS = """
     MeterMetric: kind mark taken
     MetricsConsumer: cleanup handle_data_points prepare
     Numbers: acked complete_ms dead_lettered emitted errors execute_ms executed failed process_ms retried
-            timed_out transferred
+            superseded timed_out transferred
     OpenMessages: count older_than oldest_secs
     Origin: label message_id_repr spout
     Outage: dependency fix reason since_ms tries

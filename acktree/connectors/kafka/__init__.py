@@ -4,11 +4,13 @@
 ``KafkaSink`` produces, in workers. Uses the public names of ``acktree`` alone.
 """
 
+from acktree.errors import installing
+
 try:
     import confluent_kafka  # noqa: F401  # imported here, so that the error says what to install
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError(
-        f"acktree.connectors.kafka needs {missing.name}: pip install 'acktree[kafka]'", name=missing.name
+        f"acktree.connectors.kafka needs {missing.name}: {installing('kafka')}", name=missing.name
     ) from missing
 
 from acktree.connectors.kafka.native import kafka_dataframe_spout, kafka_packages

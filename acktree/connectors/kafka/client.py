@@ -31,7 +31,7 @@ _ACCESS: Final = Cause(
     "Kafka refused access",
     "give the user the right to the topic (READ or WRITE, DESCRIBE) and to the group (READ)",
 )
-_ABSENT: Final = Cause("there is no such topic", "create the topic, or correct its name, and submit again")
+ABSENT: Final = Cause("there is no such topic", "create the topic, or correct its name, and submit again")
 _RECORD: Final = Cause(
     "Kafka refuses this record", "correct it, or raise the topic's limits (max.message.bytes)"
 )
@@ -49,7 +49,7 @@ _CAUSES: Final = {
     _TLS: "_SSL",
     _ACCESS: "TOPIC_AUTHORIZATION_FAILED GROUP_AUTHORIZATION_FAILED CLUSTER_AUTHORIZATION_FAILED "
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED DELEGATION_TOKEN_AUTHORIZATION_FAILED SECURITY_DISABLED",
-    _ABSENT: "UNKNOWN_TOPIC_OR_PART _UNKNOWN_TOPIC _UNKNOWN_PARTITION TOPIC_EXCEPTION",
+    ABSENT: "UNKNOWN_TOPIC_OR_PART _UNKNOWN_TOPIC _UNKNOWN_PARTITION TOPIC_EXCEPTION",
     _RECORD: "MSG_SIZE_TOO_LARGE RECORD_LIST_TOO_LARGE INVALID_MSG_SIZE INVALID_RECORD INVALID_TIMESTAMP "
     "POLICY_VIOLATION UNSUPPORTED_FOR_MESSAGE_FORMAT _KEY_SERIALIZATION _VALUE_SERIALIZATION",
     _WRONG: "_INVALID_ARG _UNKNOWN_PROTOCOL _NOT_IMPLEMENTED _UNSUPPORTED_FEATURE _NOT_CONFIGURED "

@@ -6,20 +6,23 @@ As a bolt it writes at least once, here; as an ``acktree.Sink`` once, in ``trans
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from operator import itemgetter
 from typing import Any, Final
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]  # documented
 
 from acktree import (  # isort: skip
     Bolt, Config, ConfigError, ConnectorError, MisuseError, OutputCollector, Sink, TaskContext, Tuple,
 )  # fmt: skip
-from acktree.connectors.batch_sink import as_bytes, headers_in, rows_of, writer_of
-from acktree.connectors.kafka.client import client_log, is_fatal, settings_of
-from acktree.connectors.kafka.transactions import Record, Transactions, refusal_of
+from acktree.connectors.batch_sink import as_bytes, headers_in, must_read, rows_of, writer_of
+from acktree.connectors.kafka.client import ABSENT, CONNECT_SECS, client_log, is_fatal, settings_of
+from acktree.connectors.kafka.member import Member
+from acktree.connectors.kafka.start import Start
+from acktree.connectors.kafka.transactions import OF_PRODUCERS, Record, Transactions, refusal_of
 
 _DELIVERY_MS: Final = 30_000
 _FULL_SECS: Final = 0.1
@@ -55,6 +58,25 @@ class KafkaSink(Bolt, Sink):
         self._settings = settings_of(bootstrap_servers, config, ours, f"KafkaSink(..., {topic!r})")
         self.topic = topic
         self._where = f"topic {topic!r} at {bootstrap_servers}"
+
+    def check(self, config: Config, context: TaskContext) -> None:  # noqa: ARG002
+        """See whether the topic is there, or the servers make it at its first record. Nothing is produced.
+
+        Raises:
+            ConfigError: No stream that it reads has the field ``value``, or the client refuses a setting.
+            ConnectorError: The servers cannot be reached, or refuse; or the topic does not exist.
+        """
+        must_read(context, self._where, "value")
+        # A producer that asks for a topic makes it, where the servers allow that.
+        plain = {name: each for name, each in self._settings.items() if name not in OF_PRODUCERS}
+        plain |= {"group.id": "acktree", "enable.auto.commit": False}
+        start = Start("latest", None, lambda _: False, "")
+        try:
+            with closing(Member(plain, (self.topic,), start, self._where, list, repr, joins=False)):
+                pass
+        except ConnectorError as error:
+            if not (error.what.startswith(ABSENT.what) and _makes_topics(plain)):
+                raise
 
     def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:  # noqa: ARG002
         """Take the producer, which stays with the process."""
@@ -155,6 +177,20 @@ class KafkaSink(Bolt, Sink):
                 self._outage = refusal  # flush raises it: the messages of what is open wait
             else:
                 self._collector.fail(tup, str(refusal), exception=refusal)
+
+
+def _makes_topics(settings: Mapping[str, Any]) -> bool:
+    """Whether the servers make a topic that is not there; yes where this user may not ask."""
+    name = "auto.create.topics.enable"
+    plain = {each: value for each, value in settings.items() if each != "group.id"}
+    try:
+        admin: Any = AdminClient(plain, logger=client_log)
+        number = next(iter(admin.list_topics(timeout=CONNECT_SECS).brokers))
+        asked = admin.describe_configs([ConfigResource(ConfigResource.Type.BROKER, str(number))])
+        [answer] = asked.values()
+        return bool(answer.result(CONNECT_SECS)[name].value != "false")
+    except (KafkaException, TimeoutError):
+        return True
 
 
 class _Kept:

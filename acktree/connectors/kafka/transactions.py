@@ -254,7 +254,7 @@ class Transactions:
         """A consumer that reads what transactions have committed, and belongs to the group of the task."""
         if self._consumer is None:
             common = {
-                name: each for name, each in self._settings.items() if name not in _OF_PRODUCERS
+                name: each for name, each in self._settings.items() if name not in OF_PRODUCERS
             }  # fmt: skip
             settings = common | {
                 "group.id": self._name, "isolation.level": "read_committed", "enable.auto.commit": False,
@@ -263,7 +263,7 @@ class Transactions:
         return self._consumer
 
 
-_OF_PRODUCERS: Final = frozenset(
+OF_PRODUCERS: Final = frozenset(
     {
         "enable.idempotence", "delivery.timeout.ms", "message.timeout.ms", "linger.ms",
         "queue.buffering.max.ms", "queue.buffering.max.messages", "queue.buffering.max.kbytes",

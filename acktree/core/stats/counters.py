@@ -38,6 +38,7 @@ __all__ = [
     "ACKER_RESET",
     "ACKER_TASK",
     "FAILED_BY",
+    "GATE",
     "LATENCIES",
     "LEVEL_TIME",
     "NOT_ASKED",
@@ -57,8 +58,9 @@ __all__ = [
 ]
 
 What = Literal[
-    "emitted", "transferred", "executed", "acked", "failed", "timed_out", "errors", "retried", "dead_lettered"
-]
+    "emitted", "transferred", "executed", "acked", "failed", "timed_out", "errors", "retried",
+    "dead_lettered", "superseded",
+]  # fmt: skip
 Latency = Literal["execute_ms", "process_ms", "complete_ms"]
 Key = tuple[str, int, str, str]
 """(component, task id, stream, what): a :data:`What`, or the name of a latency's sum or number of samples."""
@@ -71,6 +73,8 @@ ACKER_INIT: Final = "__ack_init"
 ACKER_ACK: Final = "__ack_ack"
 ACKER_FAIL: Final = "__ack_fail"
 ACKER_RESET: Final = "__ack_reset_timeout"
+GATE: Final = "__gate/"
+"""How the ids of gates begin, which count as spouts do. No component of a user has such an id."""
 SYSTEM: Final = "__system"
 """Storm's name of what counts for a whole topology."""
 SYSTEM_TASK: Final = -1

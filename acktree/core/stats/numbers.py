@@ -41,6 +41,8 @@ class Numbers:
     """Attempts of a spout's messages after the first."""
     dead_lettered: int = 0
     """Dead letters of a spout that were stored."""
+    superseded: int = 0
+    """Of the acked messages of a gate those that were not written: a newer row with their key was."""
     execute_ms: float | None = None
     """Time inside ``execute``, per tuple."""
     process_ms: float | None = None

@@ -1,4 +1,4 @@
-"""The statistics as text for a terminal: one table of the spouts, one of the bolts, metrics, the last errors.
+"""The statistics as text for a terminal: tables of spouts, gates and bolts, metrics, the last errors.
 
 Rules of this file
 ------------------
@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Final, Protocol
 
 from acktree import markup
+from acktree.core.stats.counters import GATE
 from acktree.core.stats.numbers import ComponentStats, KeyNumbers, Numbers, ReportedError
 from acktree.core.stats.user_metrics import UserMetric
 from acktree.texts import MOST_REASON
@@ -27,6 +28,7 @@ _SPOUT: Final = (
     "spout", "emitted", "acked", "failed", "timed out", "errors", "complete ms", "p50", "p99", "open",
     "oldest s",
 )  # fmt: skip
+_GATE: Final = ("gate", "emitted", "acked", "superseded", "failed", "timed out", "errors", "open", "oldest s")
 _BOLT: Final = (
     "bolt", "executed", "acked", "failed", "emitted", "transferred", "errors", "execute ms", "process ms",
 )  # fmt: skip
@@ -68,11 +70,8 @@ def table_of(stats: _Shown) -> str:
         lines.append(
             f"{stats.open_at_start:,} messages were open when this run began; their verdicts are here too"
         )
-    spouts = {name: each for name, each in stats.components.items() if each.open is not None}
-    bolts = {name: each for name, each in stats.components.items() if each.open is None}
-    lines += _fitting(_SPOUT, _spout_row, spouts)
-    if bolts:
-        lines += _fitting(_BOLT, _bolt_row, bolts)
+    for head, rows_of, found in _tables(stats):
+        lines += _fitting(head, rows_of, found)
     lines += _metric_lines(stats)
     lines += _lost_lines(stats)
     lines += key_lines(stats.keys)
@@ -82,12 +81,9 @@ def table_of(stats: _Shown) -> str:
 
 def html_of(stats: _Shown) -> str:
     """The numbers as static HTML, for notebooks: exact, in the same columns."""
-    spouts = {name: each for name, each in stats.components.items() if each.open is not None}
-    bolts = {name: each for name, each in stats.components.items() if each.open is None}
     parts = [
         markup.table(head, [row for name, each in found.items() for row in rows_of(name, each, _exact)])
-        for head, rows_of, found in ((_SPOUT, _spout_row, spouts), (_BOLT, _bolt_row, bolts))
-        if found
+        for head, rows_of, found in _tables(stats)
     ]
     metrics = _metric_rows(stats, MOST_REASON)
     if metrics:
@@ -101,6 +97,18 @@ def html_of(stats: _Shown) -> str:
         *map(_error_line, stats.errors[-10:]),
     ]
     return "".join([*parts, *map(markup.note, last)])
+
+
+def _tables(stats: _Shown) -> Iterator[tuple[_Row, _Rows, Mapping[str, ComponentStats]]]:
+    """The headings, rows and components of each table; that of the spouts is there also where it is empty."""
+    spouts = {name: each for name, each in stats.components.items() if each.open is not None}
+    gates = {name: each for name, each in spouts.items() if name.startswith(GATE)}
+    bolts = {name: each for name, each in stats.components.items() if each.open is None}
+    yield _SPOUT, _spout_row, {name: each for name, each in spouts.items() if name not in gates}
+    if gates:
+        yield _GATE, _gate_row, gates
+    if bolts:
+        yield _BOLT, _bolt_row, bolts
 
 
 def _lost_lines(stats: _Shown) -> list[str]:
@@ -197,6 +205,15 @@ def _spout_row(name: str, spout: ComponentStats, count: _Count) -> Iterator[_Row
     )  # fmt: skip
     for stream, numbers in spout.streams.items():
         yield f"  {stream}", *_of_spout(numbers, count), "", "", "", ""
+
+
+def _gate_row(name: str, gate: ComponentStats, count: _Count) -> Iterator[_Row]:
+    total = gate.total
+    counts = (
+        total.emitted, total.acked, total.superseded, total.failed, total.timed_out, total.errors,
+        gate.open or 0,
+    )  # fmt: skip
+    yield name, *map(count, counts), _decimal(gate.oldest_open_secs, 1)
 
 
 def _of_spout(numbers: Numbers, count: _Count) -> _Row:

@@ -37,7 +37,7 @@ from acktree.spout import SpoutOutputCollector
 from acktree.tasks.arguments import batch_of_stream, ids_of, refuse_unpicklable
 from acktree.tasks.chunk import CHUNK_BYTES
 from acktree.tasks.plan import Plan
-from acktree.tasks.spouts.labels import Labelled, checked_label, id_of
+from acktree.tasks.spouts.labels import Labelled, checked_label, id_of, shown_id
 from acktree.tasks.spouts.runs import Bools, Noted, Run, RunBuffer, UnfitMessage
 from acktree.tasks.streams import Streams
 from acktree.topology.model import Component
@@ -248,7 +248,7 @@ class SpoutCollector(SpoutOutputCollector):
         name = "" if label is None else checked_label(label, f"{self._where}, emit(label=...)")
         digest = b"" if key is None else self._checked_key(key, f"{self._where}, emit(key=...)")
         if (name or digest) and message_id is None:
-            given = f"label={name!r:.60}" if name else f"key={key!r:.60}"
+            given = f"label={name!r:.60}" if name else f"key={shown_id(key):.60}"
             raise MisuseError(f"emit() with {given} and no message id", self._where, "give a message id")
         return name, digest
 

@@ -97,6 +97,7 @@ class Delivery:
         """
         stream, count = attempts[0].stream, len(attempts)
         self._reporter.count(stream, "acked", count)
+        self._reporter.count(stream, "superseded", count)
         self._reporter.note_acked(count, now_ms)
         self._reporter.note_superseded(count)
         self._given_up.mark_settled((each.message_id for each in attempts), now_ms)

@@ -66,6 +66,8 @@ def checked_label(label: object, where: str) -> str:
     """
     if not isinstance(label, str):
         raise MisuseError(
-            f"the label {label!r:.60} is {type(label).__name__}, and no text", where, "give str(...) of it"
+            f"the label {shown_id(label):.60} is {type(label).__name__}, and no text",
+            where,
+            "give str(...) of it",
         )
     return kept_label(label)

@@ -133,7 +133,7 @@ def _complete_latency(snapshots: Iterable[Snapshot]) -> Metric:
         labels=["topology", "component"],
     )
     for snapshot in snapshots:
-        for spout in snapshot.spouts:
+        for spout in snapshot.sources:
             spread: Mapping[int, int] = snapshot.stats[spout].complete_ms or {}
             tops = [(top_of(bucket), count) for bucket, count in spread.items()]
             total = sum(count for _, count in tops)
@@ -170,7 +170,7 @@ def _not_asked(snapshots: Iterable[Snapshot]) -> Metric:
         labels=["topology", "spout", "reason"],
     )
     for snapshot in snapshots:
-        for spout in snapshot.spouts:
+        for spout in snapshot.sources:
             for reason, secs in snapshot.stats[spout].not_asked_secs.items():
                 created = snapshot.began_ms / _MILLIS
                 family.add_metric([snapshot.topology, spout, reason], secs, created=created)
@@ -190,8 +190,8 @@ def _all_time(snapshots: Iterable[Snapshot]) -> Iterator[Metric]:
     for snapshot in snapshots:
         whole = snapshot.windows[ALL_TIME]
         secs.add_metric([snapshot.topology], whole.secs)
-        for spout in snapshot.spouts:
-            for what in _OF_MESSAGES:
+        for spout in snapshot.sources:
+            for what in (*_OF_MESSAGES, *(("superseded",) if spout in snapshot.gates else ())):
                 count = getattr(whole.stats[spout].total, what)
                 messages.add_metric([snapshot.topology, spout, what], count)
     yield from (messages, secs)

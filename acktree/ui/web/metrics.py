@@ -1,7 +1,8 @@
 """Prometheus metrics, made of snapshots at each scrape.
 
 Labels are names of topologies, components and streams, never a message id, a reason or an exception's text.
-Counters are of the run, and begin anew with it: ``_created`` says when.
+Counters are of the run, and begin anew with it: ``_created`` says when. A gate has the series of a spout, so
+that an alert by spout holds for it, too.
 """
 
 from __future__ import annotations
@@ -103,14 +104,14 @@ class _Snapshots(Collector):
                     yield snapshot, name, stream, numbers
 
     def _spouts(self) -> Iterator[Metric]:
-        for what in _MESSAGES:
+        for what in (*_MESSAGES, "superseded"):
             family = CounterMetricFamily(
                 f"acktree_messages_{what}",
                 f"Messages of spouts: {what}.",
                 labels=["topology", "spout", "stream"],
             )
             for snapshot, name, stream, numbers in self._streams():
-                if name in snapshot.spouts:
+                if name in (snapshot.gates if what == "superseded" else snapshot.sources):
                     family.add_metric(
                         [snapshot.topology, name, stream], getattr(numbers, what),
                         created=snapshot.began_ms / 1000,
@@ -124,7 +125,7 @@ class _Snapshots(Collector):
         ):
             gauge = GaugeMetricFamily(name, text, labels=["topology", "spout"])
             for snapshot in self._snapshots:
-                for spout in snapshot.spouts:
+                for spout in snapshot.sources:
                     value = getattr(snapshot.stats[spout], attribute)
                     if value is not None:
                         gauge.add_metric([snapshot.topology, spout], value)
@@ -137,7 +138,7 @@ class _Snapshots(Collector):
             labels=["topology", "spout"],
         )
         for snapshot in self._snapshots:
-            for spout in snapshot.spouts:
+            for spout in snapshot.sources:
                 outages = snapshot.outages.get(spout, ())
                 secs = [(snapshot.taken_ms - outage.since_ms) / 1000 for outage in outages]
                 away.add_metric([snapshot.topology, spout], max(secs, default=0.0))
@@ -151,7 +152,7 @@ class _Snapshots(Collector):
             labels=["topology", "spout", "partition"],
         )
         for snapshot in self._snapshots:
-            for spout in snapshot.spouts:
+            for spout in snapshot.sources:
                 numbers = snapshot.stats[spout]
                 if numbers.lag is not None:
                     for partition, n in (numbers.lag_by_partition or {"": numbers.lag}).items():
@@ -165,7 +166,7 @@ class _Snapshots(Collector):
             labels=["topology", "spout", "stream", "cause"],
         )  # fmt: skip
         for snapshot, name, stream, numbers in self._streams():
-            if name in snapshot.spouts:
+            if name in snapshot.sources:
                 causes = {**dict.fromkeys(_CAUSES, 0), **snapshot.stats[name].failed_by.get(stream, {})}
                 unknown = numbers.failed - sum(causes.values())
                 for cause, n in (causes | ({"": unknown} if unknown > 0 else {})).items():

@@ -12,13 +12,12 @@ from acktree.core.stats.numbers import AckerNumbers, ComponentStats, Numbers, Ta
 from acktree.core.stats.statistics import Stats
 from acktree.core.stats.user_metrics import UserMetric
 from acktree.topology.layout import layout, natural
-from acktree.ui.snapshot import ALL_TIME, RECENT, Window, plain
+from acktree.ui.snapshot import ALL_TIME, RECENT, VERDICTS, Window, plain
 from acktree.ui.web.sources import Seen
 
 __all__ = ["acker", "component", "overview", "topology"]
 
 Row = dict[str, Any]
-_COUNTS: Final = ("emitted", "acked", "failed", "timed_out")
 _VERDICTS: Final = ("acked", "failed", "timed_out")
 _SENT: Final = ("inits", "acks", "fails", "resets")
 _PERCENTS: Final = (50, 90, 99)
@@ -57,7 +56,8 @@ def _row(seen: Seen) -> Row:
         "checkpoint": snapshot.checkpoint,
         "tasks": sum(about["parallelism"] for about in names.values()),
         "account": snapshot.account(),
-        "all_time": {what: snapshot.total(what, ALL_TIME) for what in _COUNTS}
+        "gates": snapshot.gate_account(),
+        "all_time": {what: snapshot.total(what, ALL_TIME) for what in VERDICTS}
         | {"workers_lost": snapshot.windows[ALL_TIME].stats.workers_lost},
         "workers_lost": snapshot.stats.workers_lost,
         "dead_letters": plain(snapshot.dead_letters),
@@ -82,6 +82,7 @@ def _now(seen: Seen, name: str) -> Row:
     busy = snapshot.windows["600"]
     return {
         "kind": snapshot.graph["components"][name]["kind"],
+        "gate_of": snapshot.graph["components"][name].get("gate_of"),
         "tasks": snapshot.graph["components"][name]["parallelism"],
         "rates": {
             what: window.rate(name, what)

@@ -157,16 +157,20 @@ def topology_summary(seen: Seen) -> Row:
 
 
 def _window_of(snapshot: Snapshot, window: str) -> Row:
-    """One row of ``topologyStats``, over all spouts for messages and all components for tuples."""
+    """One row of ``topologyStats``, over all spouts for messages and all components for tuples.
+
+    Without gates: what passes one is no new message, and its tuples are counted where they were emitted.
+    """
     stats = snapshot.windows[window].stats
     spouts = [stats[name].total for name in snapshot.spouts]
     acked = sum(numbers.acked for numbers in spouts)
+    senders = [each.total for name, each in stats.components.items() if name not in snapshot.gates]
     waited_ms = sum(numbers.acked * (numbers.complete_ms or 0.0) for numbers in spouts)
     return {
         "window": window,
         "windowPretty": pretty(window),
-        "emitted": sum(component.total.emitted for component in stats.components.values()),
-        "transferred": sum(component.total.transferred for component in stats.components.values()),
+        "emitted": sum(numbers.emitted for numbers in senders),
+        "transferred": sum(numbers.transferred for numbers in senders),
         "completeLatency": decimal(waited_ms / acked if acked else None),
         "acked": acked,
         "failed": sum(map(failed_of, spouts)),
@@ -187,7 +191,7 @@ def topology_page(seen: Seen, window: str, *, with_acker: bool = False) -> Row:
         **debugged(snapshot),
         "schedulerDisplayResource": SCHEDULER,
         "topologyStats": [_window_of(snapshot, each) for each in STORM_WINDOWS],
-        "spouts": [_spout_row(snapshot, name, window) for name in snapshot.spouts],
+        "spouts": [_spout_row(snapshot, name, window) for name in snapshot.sources],
         "bolts": [*bolts, *([_acker_row(snapshot, window)] if with_acker else [])],
         "workers": [_worker(snapshot, number) for number in range(partitions_of(snapshot))],
         **visualization_init(seen, with_acker=with_acker),
@@ -221,6 +225,8 @@ def _spout_row(snapshot: Snapshot, name: str, window: str) -> Row:
         "retried": numbers.retried,
         "deadLetters": numbers.dead_lettered,
         "lag": now.lag,
+        "gateOf": snapshot.graph["components"][name].get("gate_of", ""),
+        "superseded": numbers.superseded,
     }
 
 
@@ -297,7 +303,7 @@ def workers_of(seen: Seen) -> Row:
 def lag(seen: Seen) -> Row:
     """``topology/{id}/lag``: of the spouts that report it."""
     rows = {}
-    for name in seen.snapshot.spouts:
+    for name in seen.snapshot.sources:
         numbers = seen.snapshot.stats[name]
         if numbers.lag is not None:
             partitions = {

@@ -41,7 +41,7 @@ def stream_metrics(seen: Seen, window: str, *, with_acker: bool = False) -> Row:
     return {
         "window": window,
         "windowHint": pretty(window),
-        "spouts": [_spout_metrics(snapshot, name, window) for name in snapshot.spouts],
+        "spouts": [_spout_metrics(snapshot, name, window) for name in snapshot.sources],
         "bolts": [*bolts, *([_acker_metrics(snapshot, window)] if with_acker else [])],
     }
 

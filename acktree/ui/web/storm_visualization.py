@@ -44,7 +44,7 @@ def visualization(seen: Seen, window: str, *, with_acker: bool = False) -> Row:
 
 
 def _component(snapshot: Snapshot, name: str, window: str, *, with_acker: bool) -> Row:
-    is_spout = name in snapshot.spouts
+    is_spout = name in snapshot.sources
     total = snapshot.windows[window].stats[name].total
     sent = {each: _sent(snapshot, name, each, with_acker=with_acker) for each in STORM_WINDOWS}
     inputs = [
@@ -52,6 +52,8 @@ def _component(snapshot: Snapshot, name: str, window: str, *, with_acker: bool) 
         for edge in snapshot.graph["subscriptions"]
         if edge["subscriber"] == name
     ]
+    about = snapshot.graph["components"][name]
+    inputs += [_input(about["gate_of"], stream, "gate") for stream in about["streams"] if "gate_of" in about]
     if is_spout and with_acker:
         inputs += [_input(ACKER, stream, "direct") for stream in _TO_SPOUTS]
     return {
@@ -67,7 +69,7 @@ def _component(snapshot: Snapshot, name: str, window: str, *, with_acker: bool) 
 def _acker(snapshot: Snapshot, window: str) -> Row:
     numbers = acker_numbers(snapshot, window)
     sent = {each: sent_by_acker(snapshot.windows[each].stats.acker) for each in STORM_WINDOWS}
-    inputs = [_input(spout, ACKER_INIT, "fields") for spout in snapshot.spouts]
+    inputs = [_input(spout, ACKER_INIT, "fields") for spout in snapshot.sources]
     inputs += [_input(bolt, stream, "fields") for bolt in snapshot.bolts for stream in _FROM_BOLTS]
     return {
         ":type": "bolt",

@@ -102,7 +102,7 @@ def test_commands_for_stopped_checkpoints_need_no_pyspark(tmp_path: Path) -> Non
 def test_without_pyspark_it_is_said_what_to_install() -> None:
     code = "import sys; sys.modules['pyspark'] = None\nfrom acktree import submit"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "pip install 'acktree[spark]'" in done.stderr
+    assert "pip install '.[spark]' in a clone of acktree" in done.stderr
 
 
 def test_what_another_program_wrote_below_is_made_private(tmp_path: Path) -> None:

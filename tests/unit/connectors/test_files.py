@@ -680,6 +680,13 @@ def test_a_line_is_named_from_its_json_or_by_a_function(tmp_path):
     assert [each.message_id for _, each in found] == [0, 18, 26]
 
 
+def test_a_line_whose_label_cannot_be_shown_has_none_and_goes_on(tmp_path):
+    log = tmp_path / "log"
+    log.write_text("a\nb\n")
+    found = named_by(FollowFileSpout(log, label=lambda row: 10**5000 if row["line"] == "a" else 17), 2)
+    assert [label for label, _ in found] == [None, "17"]
+
+
 def test_a_file_is_named_by_its_name(tmp_path):
     (tmp_path / "a.csv").write_bytes(b"1")
     spout = FolderSpout(tmp_path, done=None, settle_secs=0, label="name", key="name")

@@ -16,7 +16,7 @@ def test_a_connector_without_its_client_names_its_extra(extra: str, client: str,
         if name == client or name.startswith((f"{client}.", f"acktree.connectors.{extra}")):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, client, None)
-    with pytest.raises(ModuleNotFoundError, match=rf"pip install 'acktree\[{extra}\]'") as missing:
+    with pytest.raises(ModuleNotFoundError, match=rf"pip install '\.\[{extra}\]' in a clone") as missing:
         importlib.import_module(f"acktree.connectors.{extra}")
     assert (missing.value.name or "").partition(".")[0] == client
 

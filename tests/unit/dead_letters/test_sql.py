@@ -116,7 +116,7 @@ def test_sqlalchemys_own_log_has_neither_the_password_nor_what_is_in_letters(url
 def test_without_sqlalchemy_the_extra_is_named(monkeypatch):
     monkeypatch.delitem(sys.modules, "acktree.dead_letters.sql", raising=False)
     monkeypatch.setitem(sys.modules, "sqlalchemy", None)
-    with pytest.raises(ConfigError, match=r"pip install 'acktree\[sql\]'"):
+    with pytest.raises(ConfigError, match=r"pip install '\.\[sql\]' in a clone"):
         DeadLetters("postgresql+psycopg://me@host/letters", create=True)
 
 

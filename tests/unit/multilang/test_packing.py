@@ -198,5 +198,5 @@ def test_without_the_package_the_bolt_is_refused_with_the_name_of_the_extra(monk
     monkeypatch.delitem(sys.modules, "acktree.multilang.packing")
     with pytest.raises(ConfigError, match="is not here") as caught:
         ShellBolt(["cat"], ["n"], serializer="msgpack")
-    assert "pip install 'acktree[msgpack]'" in str(caught.value)
+    assert "pip install '.[msgpack]' in a clone of acktree" in str(caught.value)
     assert "ShellBolt(serializer=...)" in str(caught.value)

@@ -85,6 +85,8 @@ def test_a_row_that_was_refused_is_superseded_by_a_newer_one_with_its_key_and_by
         cluster.advance(secs=30)
         assert Table.written == [("a", 2), ("b", 1)]
         assert rows.counts() == (3, 0, 0)
+        total = rows.running.stats()[GATE].total
+        assert (total.acked, total.superseded) == (3, 1)
 
 
 def test_a_row_that_was_refused_is_superseded_by_a_newer_one_of_the_same_micro_batch():

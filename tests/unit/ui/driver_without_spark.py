@@ -74,6 +74,21 @@ class Double(BasicBolt):
         collector.emit([2 * tup["n"]])
 
 
+class NothingPasses:
+    """Gates through which nothing passes, and in front of which seven tuples wait."""
+
+    def after(self, gate, start):
+        return ()
+
+    def handed_over(self, gate, end):
+        pass
+
+    settled = handed_over
+
+    def waiting(self, gate):
+        return 7
+
+
 class IdleQuery(Query):
     """A query that runs until it is stopped."""
 
@@ -148,6 +163,8 @@ class Started:
         for spout in numbered.spouts:
             for task_id in spout.task_ids:
                 bare = plan.topology.components[spout.id]
+                if spout.gated is not None:
+                    spout.user_object.connect(NothingPasses())
                 task = SpoutTask(spout.user_object, bare, task_id, plan, host, self.held.first_sequence)
                 results.totals.watch(spout.id, task_id, task)
                 threads.by_task[task_id] = SpoutThread(task, config, change.set, inbox.is_running)

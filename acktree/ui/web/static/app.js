@@ -152,7 +152,7 @@ function tokenForm() {
 
 const mayOrder = (found) => found.is_running && !state.about.read_only;
 const tools = (id) => ({ address, window: state.window, setWindow: (value) => { state.window = value; refresh(); } });
-const spoutsOf = (topology) => Object.values(topology.components).filter((each) => each.kind === "spout");
+const spoutsOf = (topology) => Object.values(topology.components).filter((each) => each.kind === "spout" && !each.gate_of);
 const sum = (spouts, what) => spouts.reduce((total, spout) => total + spout.rates[what], 0);
 
 function listView(topologies) {
@@ -198,6 +198,7 @@ function topologyView(found, detail) {
       tile("Failed", count(account.failed), account.failed > 0), tile("Timed out", count(account.timed_out), account.timed_out > 0),
       tile("Open", count(account.open)), tile("Workers lost", count(found.workers_lost), found.workers_lost > 0), tile("Traces", h("a", { href: address(id, "traces") }, "search")), tile("Event log", h("a", { href: address(id, "events") }, debugLine(found) ? "on" : "off")), tile("Dead letters", h("a", { href: address(id, "letters") }, count(account.dead_letters)), account.dead_letters > 0)),
     h("p", { class: "soft small" }, `These are of run ${found.run}. All runs: ${count(found.all_time.emitted)} emitted, ${count(found.all_time.acked)} acked, ${count(found.all_time.failed)} failed, ${count(found.all_time.timed_out)} timed out, ${count(found.all_time.workers_lost)} workers lost.`),
+    found.gates?.emitted === undefined ? null : h("p", { class: "soft small" }, `Passed gates in run ${found.run}: ${count(found.gates.emitted)} emitted, ${count(found.gates.acked)} acked, of which ${count(found.gates.superseded)} superseded; ${count(found.gates.failed)} failed, ${count(found.gates.timed_out)} timed out, ${count(found.gates.open)} open, ${count(found.gates.waiting)} wait.`),
     Object.entries(found.components).map(([name, each]) => outageNotes(name, each.outages)),
     h("section", {}, h("div", { class: "title" }, h("h2", {}, "Graph"), h("div", { class: "row small" },
       found.acker_now ? h("label", {}, h("input", { type: "checkbox", checked: state.system, onchange: (event) => { state.system = event.target.checked; draw(); } }), "System") : null,

@@ -62,12 +62,12 @@ export function componentView(found, detail, tools) {
   return [
     h("div", { class: "title" }, h("h1", {}, detail.name, " ", badge(found.status)), h("div", { class: "row" },
       tools.debug ? h("button", { onclick: tools.debug }, "Debug") : null, windowChoice(tools))),
-    h("p", { class: "soft small wrap" }, `${about.kind} ${about.class}, tasks ${about.task_ids.join(", ")}`,
+    h("p", { class: "soft small wrap" }, about.gate_of ? ["gate: what ", h("a", { href: tools.address(found.id, "component", about.gate_of) }, about.gate_of), " emits passes when its messages are ACKED"] : `${about.kind} ${about.class}`, `, tasks ${about.task_ids.join(", ")}`,
       about.remembers.length ? `, remembers ${about.remembers.join(", ")}` : "", about.retry ? `, ${about.retry}` : "", `; the numbers cover ${secs(detail.secs)}`),
     outageNotes(detail.name, detail.now.outages),
-    h("dl", { class: "tiles" }, isSpout ? [tile("Emitted", count(total.emitted)), tile("Open", count(detail.now.open)), tile("Oldest open", secs(detail.now.oldest_open_secs)), tile("Lag", count(detail.now.lag))]
+    h("dl", { class: "tiles" }, isSpout ? [tile("Emitted", count(total.emitted)), tile("Open", count(detail.now.open)), tile("Oldest open", secs(detail.now.oldest_open_secs)), tile(about.gate_of ? "Waiting" : "Lag", count(detail.now.lag))]
       : [tile("Executed", count(total.executed)), tile("Busy", share(detail.capacity)), tile("Emitted", count(total.emitted))],
-      tile("Acked", count(total.acked)), tile("Failed", count(total.failed), total.failed > 0), isSpout ? tile("Timed out", count(total.timed_out), total.timed_out > 0) : null, tile("Errors", count(total.errors), total.errors > 0),
+      tile("Acked", count(total.acked)), about.gate_of ? tile("Superseded", count(total.superseded)) : null, tile("Failed", count(total.failed), total.failed > 0), isSpout ? tile("Timed out", count(total.timed_out), total.timed_out > 0) : null, tile("Errors", count(total.errors), total.errors > 0),
       holds(detail) ? [tile("Held", count(detail.now.held)), tile("Oldest held", secs(detail.now.oldest_held_secs))] : null),
     taskSection(detail, isSpout),
     isSpout ? [causeSection(detail.failed_by || {}), lagSection(detail.now.lag_by_partition || {}), waitSection(detail)] : null,
@@ -126,7 +126,7 @@ function streamSections(found, detail, isSpout, address) {
   return [
     detail.inputs.length ? h("section", {}, h("h2", {}, "Inputs"), table("Inputs", [["From"], ["Stream"], ["Grouping"], ["Executed", true], ["Acked", true], ["Failed", true], ["Execute", true], ["Process", true]],
       detail.inputs.map((edge) => {
-        const numbers = detail.streams[`${edge.source}:${edge.stream}`] || {};
+        const from = found.components[edge.source]?.gate_of || edge.source, numbers = detail.streams[`${from}:${edge.stream}`] || {};
         return [h("a", { href: address(found.id, "component", edge.source) }, edge.source), edge.stream, edge.grouping, count(numbers.executed || 0), count(numbers.acked || 0), count(numbers.failed || 0), millis(numbers.execute_ms), millis(numbers.process_ms)];
       }))) : null,
     h("section", {}, h("h2", {}, "Output streams"), table("Output streams", [["Stream"], ["Fields"], ["Emitted", true], ["Transferred", true], ...(isSpout ? [["Acked", true], ["Failed", true], ["Timed out", true], ["Complete", true]] : [])],

@@ -145,9 +145,14 @@ export function graph(topology, components, by, href, isNarrow, room) {
     const key = JSON.stringify([edge.source, edge.subscriber]);
     edges.set(key, [...(edges.get(key) || []), edge]);
   }
+  for (const [subscriber, { gate_of: source, streams }] of Object.entries(topology.graph.components)) {
+    if (source) edges.set(JSON.stringify([source, subscriber]), Object.keys(streams).map((stream) => ({ source, stream, subscriber, grouping: "gate" })));
+  }
   const drawn = [...edges.values()].map((same) => {
     const { source, subscriber } = same[0], [x1, y1] = places[source], [x2, y2] = places[subscriber];
-    const flow = same.reduce((sum, edge) => sum + (components[subscriber].inputs[`${source}:${edge.stream}`] || 0), 0);
+    const toGate = Boolean(components[subscriber].gate_of);
+    const from = components[source].gate_of || source; // what passed a gate counts as its source's
+    const flow = toGate ? components[subscriber].rates.emitted : same.reduce((sum, edge) => sum + (components[subscriber].inputs[`${from}:${edge.stream}`] || 0), 0);
     const [ax, ay, bx, by_] = isNarrow
       ? [x1 + wide / 2, y1 + high, x2 + wide / 2, y2] : [x1 + wide, y1 + high / 2, x2, y2 + high / 2];
     const toAcker = components[subscriber].kind === "acker";
@@ -159,7 +164,7 @@ export function graph(topology, components, by, href, isNarrow, room) {
     const what = same.map((edge) => `${edge.stream} by ${edge.grouping}`).join(", ");
     return s("g", {},
       s("title", {}, `${source} to ${subscriber}: ${what}, ${rate(flow)} tuples a second`),
-      s("path", { class: toAcker ? "flow system" : "flow", d: bend, "stroke-width": Math.min(9, 1.2 + Math.log10(1 + flow) * 1.5).toFixed(1) }),
+      s("path", { class: toAcker ? "flow system" : toGate ? "flow gate" : "flow", d: bend, "stroke-width": Math.min(9, 1.2 + Math.log10(1 + flow) * 1.5).toFixed(1) }),
       toAcker ? null : s("text", { class: "about flow-rate", x: (ax + bx) / 2 + (isNarrow ? 6 : 0), y: (ay + by_) / 2 - (isNarrow ? -4 : 6), "text-anchor": isNarrow ? "start" : "middle" }, `${rate(flow)}/s`));
   });
   const levels = {};
@@ -168,10 +173,11 @@ export function graph(topology, components, by, href, isNarrow, room) {
     const now = components[name], latency = { spout: now.complete_ms, acker: now.settle_ms }[now.kind] ?? now.process_ms;
     const second = now.kind === "spout" ? `${rate(now.rates.acked)}/s${isNarrow ? "" : " acked"}, ${count(now.open)} open`
       : `${rate(now.rates.executed)}/s, busy ${share(now.capacity)}`;
-    const third = now.kind === "acker" ? `${millis(latency)} a batch, ${count(now.open_roots)} open` : `${millis(latency)}, level ${levels[name]}${now.errors ? `, ${now.errors} errors` : ""}`;
-    return s("a", { href: href(name), class: `${now.kind} heat-${heat(now, by)}`, "aria-label": `${now.kind} ${name}: ${second}, ${third}` },
+    const third = now.gate_of ? `${millis(latency)}, ${count(now.lag)} wait` : now.kind === "acker" ? `${millis(latency)} a batch, ${count(now.open_roots)} open` : `${millis(latency)}, level ${levels[name]}${now.errors ? `, ${now.errors} errors` : ""}`;
+    const kind = now.gate_of ? "gate" : now.kind, shown = now.gate_of ? ["gate", ...Object.keys(topology.graph.components[name].streams).filter((stream) => stream !== "default")].join(" ") : name;
+    return s("a", { href: href(name), class: `${kind} heat-${heat(now, by)}`, "aria-label": `${kind} ${name}: ${second}, ${third}` },
       s("rect", { class: "box", x, y, width: wide, height: high, rx: now.kind === "spout" ? 30 : 6 }),
-      s("text", { class: "name", x: x + 14, y: y + 22 }, short(name, isShort ? 17 : 21)),
+      s("text", { class: "name", x: x + 14, y: y + 22 }, short(shown, isShort ? 17 : 21)),
       s("text", { class: "about", x: x + 14, y: y + 39 }, short(second, isShort ? 23 : 28)),
       s("text", { class: "about", x: x + 14, y: y + 54 }, short(third, isShort ? 23 : 28)));
   });

@@ -184,7 +184,9 @@ def test_what_the_queue_brings_back_is_lost_by_its_id_whatever_its_label():
     [
         ({"message_id": 1, "label": 17}, "the label 17 is int, and no text"),
         ({"message_id": 1, "label": b"x"}, "and no text"),
+        ({"message_id": 1, "label": 10**5000}, "is int, and no text"),
         ({"label": "order-17"}, "label='order-17' and no message id"),
+        ({"key": 10**5000}, "key=.* and no message id"),
     ],
 )
 def test_a_label_that_is_none_or_of_no_message_is_refused_and_nothing_is_emitted(options, said):
@@ -245,6 +247,39 @@ def test_what_a_function_raises_is_reported_and_the_message_has_no_name():
     reported = []
     assert named(lambda message: message["absent"], report=reported.append) == (None, None)
     assert [type(each) for each in reported] == [KeyError] * 2
+
+
+class Text(str):
+    __slots__ = ()
+
+    def __bool__(self):
+        raise RuntimeError("no truth")
+
+    def __str__(self):
+        raise RuntimeError("no text")
+
+    encode = __str__
+
+
+class Blob(bytes):
+    __len__ = decode = Text.__str__
+
+
+@pytest.mark.parametrize(
+    ("given", "label", "key", "raised"),
+    [
+        (10**5000, None, 10**5000, ValueError),  # Python prints no integer of more than 4,300 digits
+        (Text("x"), None, "x", RuntimeError),
+        (Blob(b"x"), "x", b"x", None),
+    ],
+    ids=["int", "text", "bytes"],
+)
+def test_a_value_that_cannot_be_shown_is_reported_as_what_a_function_raises(given, label, key, raised):
+    reported = []
+    names = named(lambda _: given, report=reported.append)
+    assert names == (label, key)
+    assert [type(each) for each in names if each is not None] == [type(each) for each in (label, key) if each]
+    assert [type(each) for each in reported] == [raised] * (raised is not None)
 
 
 @pytest.mark.parametrize("place", ["order", "header:", "message_id:x", "body", "field:x", "", 7])

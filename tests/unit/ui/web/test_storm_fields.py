@@ -106,7 +106,7 @@ OF_ACKER = of(
 SPOUT_ROW = (
     of("spoutId:str encodedSpoutId:str executors:int tasks:int") | SPOUT | RESOURCES | ERROR
     | of("open:int oldestOpenSeconds:float? awaitingRetry:int timedOut:int deadLetters:int")
-    | of("retried:int lag:int?")
+    | of("retried:int lag:int? gateOf:str superseded:int")
 )  # fmt: skip
 BOLT_ROW = of("boltId:str encodedBoltId:str executors:int tasks:int") | BOLT | RESOURCES | ERROR | HELD
 IN = of("component:str encodedComponentId:str stream:str") | READ
