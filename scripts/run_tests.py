@@ -23,6 +23,7 @@ import argparse
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -73,6 +74,7 @@ class Lane:
     collected: list[str] | None = None
     lines: list[dict[str, Any]] = field(default_factory=list)
     fault: str = ""
+    ended_at: float = 0.0
     _read: int = 0
     _last_news: float = field(default_factory=time.monotonic)
 
@@ -157,7 +159,7 @@ def main() -> int:
     skipped = sum(each["outcome"] == "skipped" for each in outcomes)
     passed = len(outcomes) - len(refused) - skipped
     failed = len(refused) + sum(max(1, len(lane.not_run())) for lane in broken)
-    print(f"\nended after {time.monotonic() - began:,.0f} s")
+    _print_times(lanes, began)
     if args.record and not broken:
         failed_tests = [each["test"] for each in refused]
         _note_passed([name for name in chosen if not _has_failed(parts[name], failed_tests)])
@@ -281,6 +283,8 @@ def _followed(lanes: Sequence[Lane], began: float, silent_secs: float) -> list[d
     while True:
         running = [lane for lane in lanes if lane.process.poll() is None]
         for lane in lanes:
+            if lane not in running and not lane.ended_at:
+                lane.ended_at = time.monotonic()
             for line in lane.news():
                 if line["outcome"] == "failed":
                     print(f"FAILED {line['test']}", flush=True)
@@ -388,6 +392,14 @@ def _print_slowest(outcomes: Sequence[Mapping[str, Any]]) -> None:
             secs[each["test"].partition("::")[0]] += each[key]
         most = (f"{file} {round(took)} s" for file, took in secs.most_common(_SLOWEST))
         print(f"\n{title}, of {secs.total():,.0f} s: {', '.join(most)}")
+
+
+def _print_times(lanes: Sequence[Lane], began: float) -> None:
+    """How long each lane took: while the last one runs alone, cores may be idle."""
+    each = ", ".join(f"{lane.name} {lane.ended_at - began:,.0f} s" for lane in lanes)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = f"{used.ru_utime + used.ru_stime:,.0f} s of CPU on {os.cpu_count()} cores"
+    print(f"\nended after {time.monotonic() - began:,.0f} s: {each}; {cpu}")
 
 
 def _print_untested(outcomes: Sequence[dict[str, Any]], parts: Sequence[str]) -> None:

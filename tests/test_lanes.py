@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -120,8 +121,9 @@ def write_unsteady(tree: Path, *numbers: int) -> None:
 
 def test_the_last_line_counts_and_the_one_before_says_what_was_not_tested(tree: Path) -> None:
     code, printed = run(tree, processes=2)
-    *_, untested, _, _, last = printed.splitlines()
+    *_, untested, _, times, last = printed.splitlines()
     assert (code, last) == (0, "1 passed, 0 failed, 1 skipped")
+    assert re.fullmatch(r"ended after \d+ s: plain \d+ s; \d+ s of CPU on \d+ cores", times)
     assert untested.startswith("not tested here: no oracle (apt-get install oracle) (1); long parts chaos, ")
 
 

@@ -15,6 +15,8 @@ from tests.unit.ui.driver_without_spark import started, wide
 pytestmark = pytest.mark.slow
 
 LEVELS = 10
+TASKS = 1000
+"""Of all bolts together: a task for each tuple of 100,000 would be dearer to read than the tuples."""
 
 
 def tree_of(recorder, parents):
@@ -29,9 +31,9 @@ def tuples_of(message, parents):
     root, task, links, executions = message["root"], message["task_id"], [], []
     for n, parent in enumerate(parents):
         edge, above = root + 1 + n, root if parent < 0 else root + 1 + parent
-        bolt = f"bolt-{n % LEVELS}-0"
-        links.append([root, edge, [above], "source", task, "default", bolt, n, [f"value {n}"]])
-        executions.append([root, edge, bolt, n, message["emitted_ms"] + 5, 1.5, 1, "acked", ""])
+        bolt, at = f"bolt-{n % LEVELS}-0", n % TASKS
+        links.append([root, edge, [above], "source", task, "default", bolt, at, [f"value {n}"]])
+        executions.append([root, edge, bolt, at, message["emitted_ms"] + 5, 1.5, 1, "acked", ""])
     return links, executions
 
 
