@@ -16,6 +16,7 @@ BENCHMARKS: Final = {
     "cluster": "a model of a cluster with 10, 100 or 1,000 partitions: driver, executors, bytes, ceilings",
     "kafka": "records a second through both Kafka spouts, beside plain Spark and a plain consumer",
     "queues": "messages a second through RabbitMQSpout and RedisStreamSpout, beside a plain loop",
+    "sql_sink": "rows a second into PostgreSQL through SqlSink with its marks, beside a bare COPY loop",
     "backlog": "rows of a DataFrame in one micro-batch: bytes and memory at the driver",
     "many_keys": "a bolt that remembers up to ten million keys: time against keys touched, bytes a key",
     "fan_out": "what a tuple costs in trees of 1 to 10,000 children",

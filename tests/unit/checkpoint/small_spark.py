@@ -106,6 +106,7 @@ class World:
         self.has_keys = False  # the queue's messages have keys, and each is delivered twice
         self.salt = 7
         self.is_tracked = True  # else messages have no ids, and nobody waits for them
+        self.spout: Callable[[str], Spout] | None = None  # instead of the usual ones
 
     def lives_until(self, *points: str) -> None:
         """Die at these points, one after the other; ``"delivered*3"`` is the third time that it is passed."""
@@ -328,7 +329,9 @@ class Driver:
         self.must_stop = False
         world.run += 1
         spout = (
-            Queue(name)
+            world.spout(name)
+            if world.spout is not None
+            else Queue(name)
             if world.redelivers
             else KeyedRange(name)
             if world.has_keys or not world.is_tracked

@@ -380,6 +380,41 @@ def test_a_message_that_only_the_inbox_has_waits_for_its_key_over_restarts_as_a_
     assert sorted(runs.run.inbox.released) == sorted(runs.run.inbox.chunks)
 
 
+def held_back(runs, how):
+    """From now on the spout is asked for no message."""
+    if how == "deactivated":
+        runs.run.task.deactivate()
+    else:
+        runs.run.inbox.has_room = False
+
+
+@pytest.mark.parametrize("restarts", [0, 1, 2])
+@pytest.mark.parametrize("how", ["deactivated", "inbox full"])
+def test_repeated_messages_that_are_parked_are_acked_while_their_spout_may_emit_nothing(how, restarts):
+    runs = Runs()
+    runs.emit(["a", "b"])
+    runs.decide(0, "acked")
+    runs.events += ["a", None, "b"]  # of a key that is ACKED, of none, and of a key that is open
+    runs.run.task.step(0)
+    runs.run.task.flush(0)
+    held_back(runs, how)
+    assert runs.delivered == [("acked", 0)], "the driver can die before the repeated message is acked"
+    runs.verdicts.append(("acked", 2))
+    runs.open |= {3: None, 4: "b"}
+    for _ in range(restarts):
+        runs.end()
+        runs.begin()
+        held_back(runs, how)
+    runs.run.run(2)
+    runs.check()
+    runs.events.append("a")
+    runs.decide(0, "acked")
+    runs.decide(0, "acked")
+    runs.check()
+    assert sorted(runs.run.inbox.released) == sorted(runs.run.inbox.chunks)
+    assert runs.run.spout.position == 5, "it was asked for a message"
+
+
 def test_the_keys_that_are_kept_and_open_are_counted_with_the_age_of_the_oldest(held):
     _, running, order = held
     assert running.stats().keys == KeyNumbers()
