@@ -76,14 +76,14 @@ class Moments(NamedTuple):
     """When a level did what for an epoch in a partition, by the machine's stopwatch, in nanoseconds.
 
     Attributes:
-        arrived: Its first row came.
-        whole: The last marker came.
+        whole: All rows and markers have come.
         ran: The bolts were executed.
+        spent: The CPU time of that, of its thread alone.
     """
 
-    arrived: int
     whole: int
     ran: int
+    spent: int
 
 
 class Report(NamedTuple):
