@@ -94,8 +94,9 @@ class Report(NamedTuple):
     moments: Moments
 
 
-OnReport = Callable[[int, Peer, Report], None]
-"""Is given the incarnation, the peer and each report, while ``changed`` is locked."""
+OnReport = Callable[[int, Peer, Report], bool]
+"""Is given the incarnation, the peer and each report, while ``changed`` is locked. Returns whether anybody
+waits for it: to wake a thread takes longer than to note a report."""
 
 
 def connect(address: Address, peer: Peer) -> socket.socket:
@@ -116,7 +117,7 @@ class Connections:
     Any thread may call these methods; only one at a time may send.
 
     Attributes:
-        changed: Notified whenever a connection begins or ends, and after each report.
+        changed: Notified whenever a connection begins or ends, and after a report that is waited for.
         lost: Who is gone in the middle of a batch. Then the query fails.
     """
 
@@ -265,8 +266,8 @@ class Connections:
                 body = file.read(length)
                 with self.changed:
                     if len(body) == length and connection in self._peers:
-                        self._on_report(incarnation, peer, Report(epoch, body, Moments(*moments)))
-                        self.changed.notify_all()
+                        if self._on_report(incarnation, peer, Report(epoch, body, Moments(*moments))):
+                            self.changed.notify_all()
 
     def _drop(self, connection: socket.socket) -> None:
         with self.changed:
