@@ -56,12 +56,13 @@ public class ShuffleMain {
     public static void main(String[] args) throws Exception {
         ClosedShuffle.Queue queue = ClosedShuffle.queuesOf(1, 2)[0];
         ClosedShuffle.Rows rows = new ClosedShuffle.Rows(queue, null);
-        Sender sender = null;
+        Sender flood = null;
         java.io.BufferedReader in = new java.io.BufferedReader(new java.io.InputStreamReader(System.in));
         for (String line = in.readLine(); line != null; line = in.readLine()) {
             String[] words = line.split(" ");
             if (words[0].equals("put")) {
-                queue.put(row(Integer.parseInt(words[1]), Integer.parseInt(words[2]), Long.parseLong(words[3]), 9), null);
+                int sender = Integer.parseInt(words[1]);
+                queue.put(row(sender, Integer.parseInt(words[2]), Long.parseLong(words[3]), 9), null);
                 System.out.println("put");
             } else if (words[0].equals("end")) {
                 queue.end();
@@ -70,12 +71,12 @@ public class ShuffleMain {
                 queue.close();
                 System.out.println("closed");
             } else if (words[0].equals("flood")) {
-                sender = new Sender(queue, Integer.parseInt(words[1]), Integer.parseInt(words[2]));
-                sender.start();
+                flood = new Sender(queue, Integer.parseInt(words[1]), Integer.parseInt(words[2]));
+                flood.start();
                 System.out.println("flooded");
             } else if (words[0].equals("sent")) {
-                sender.join(Long.parseLong(words[1]));
-                System.out.println(sender.sent);
+                flood.join(Long.parseLong(words[1]));
+                System.out.println(flood.sent);
             } else if (rows.hasNext()) {
                 UnsafeRow row = (UnsafeRow) ((scala.Product2) rows.next())._2();
                 System.out.println(row.getInt(1) + " " + row.getInt(2) + " " + row.getLong(3));
@@ -155,7 +156,7 @@ def program(folder: Path, source: str, main: str, *args: object) -> Iterator[Pro
 
 
 EPOCHS = ["1 1 7", "0 1 7", "1 0 8", "1 1 8", "1 1 9", "0 0 8", "0 1 8", "0 0 9", "0 0 9", "0 1 9", "0 1 10"]
-"""What two writers write, in the order of its arrival: sender, kind and epoch. The last epoch is not whole."""
+"""What two writers write, in the order of arrival: sender, kind and epoch. The last epoch is not whole."""
 
 
 def epochs(folder: Path) -> dict[str, Any]:

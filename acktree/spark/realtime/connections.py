@@ -265,9 +265,10 @@ class Connections:
                 epoch, length, *moments = REPORT.unpack(head)
                 body = file.read(length)
                 with self.changed:
-                    if len(body) == length and connection in self._peers:
-                        if self._on_report(incarnation, peer, Report(epoch, body, Moments(*moments))):
-                            self.changed.notify_all()
+                    counts = len(body) == length and connection in self._peers
+                    report = Report(epoch, body, Moments(*moments))
+                    if counts and self._on_report(incarnation, peer, report):
+                        self.changed.notify_all()
 
     def _drop(self, connection: socket.socket) -> None:
         with self.changed:

@@ -123,6 +123,7 @@ def frames_in(batches: Iterable[pa.RecordBatch]) -> Iterator[Frame]:
     """The rows that Spark gives to a level, without pushes. Bodies are views of the batches."""
     for batch in batches:
         *numbers, bodies = batch.columns
-        for at, row in enumerate(zip(*(column.to_pylist() for column in numbers), strict=True)):
-            if row[2] != FrameKind.PUSH:
-                yield Frame(*row, memoryview(bodies[at].as_buffer()))
+        columns = (column.to_pylist() for column in numbers)
+        for at, (target, sender, kind, epoch) in enumerate(zip(*columns, strict=True)):
+            if kind != FrameKind.PUSH:
+                yield Frame(target, sender, kind, epoch, memoryview(bodies[at].as_buffer()))

@@ -10,7 +10,15 @@ pytest.importorskip("pyspark")
 
 from acktree.core.data.frames import WireRow
 from acktree.spark.realtime import frames
-from acktree.spark.realtime.frames import Frame, FrameKind, frame_batch, frames_in, frames_of, packed, unpacked
+from acktree.spark.realtime.frames import (
+    Frame,
+    FrameKind,
+    frame_batch,
+    frames_in,
+    frames_of,
+    packed,
+    unpacked,
+)
 
 INT, LONG = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
 ROWS = st.lists(
