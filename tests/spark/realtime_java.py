@@ -18,6 +18,7 @@ from typing import Any
 from acktree.spark.realtime import session
 from acktree.spark.realtime.connections import END, FRAME, FRAME_TYPE, Connections
 from tests.services.kafka import java, pyspark_jars
+from tests.spark.realtime_driver import listeners
 
 SHUFFLE = """
 /** A queue of the shuffle for two writers, and its reader. */
@@ -64,6 +65,9 @@ public class ShuffleMain {
                 int sender = Integer.parseInt(words[1]);
                 queue.put(row(sender, Integer.parseInt(words[2]), Long.parseLong(words[3]), 9), null);
                 System.out.println("put");
+            } else if (words[0].equals("manager")) {
+                SparkConf conf = new SparkConf(false).set("spark.master", "local[2]");
+                System.out.println(new ClosedShuffle(conf, true));
             } else if (words[0].equals("end")) {
                 queue.end();
                 System.out.println("end");
@@ -162,6 +166,7 @@ EPOCHS = ["1 1 7", "0 1 7", "1 0 8", "1 1 8", "1 1 9", "0 0 8", "0 1 8", "0 0 9"
 def epochs(folder: Path) -> dict[str, Any]:
     """What a reader of the shuffle is given of some epochs, until all writers have ended."""
     with program(folder, "ClosedShuffle.java", SHUFFLE) as shuffle:
+        shuffle.ask("manager")
         for row in EPOCHS:
             shuffle.ask(f"put {row}")
         shuffle.ask("end")
@@ -169,7 +174,7 @@ def epochs(folder: Path) -> dict[str, Any]:
         given = [shuffle.ask("next")]
         while given[-1] != "over":
             given.append(shuffle.ask("next"))
-    return {"given": given}
+        return {"given": given, "ports": [*listeners()]}
 
 
 def flood(folder: Path) -> dict[str, Any]:

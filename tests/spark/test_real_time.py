@@ -68,6 +68,10 @@ def test_behind_each_whole_epoch_the_batch_is_filled_and_the_next_one_begins(jav
     assert [row for row in given if row not in (PUSH, "over")] == EPOCHS, "each in its place"
 
 
+def test_the_shuffle_opens_no_port(java):
+    assert java["epochs"]["ports"] == []
+
+
 def test_a_writer_waits_for_a_slow_reader_and_not_for_one_that_has_ended(java):
     flood = java["flood"]
     for how in ("read", "close"):
