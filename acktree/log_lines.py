@@ -15,8 +15,7 @@ import logging
 import re
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Final, Literal
@@ -77,16 +76,21 @@ _here: Final[ContextVar[Place | None]] = ContextVar("acktree_place", default=Non
 _label: Mapping[str, object] = {}
 
 
-@contextmanager
-def standing(place: Place, roots: Roots | None = None) -> Iterator[None]:
+class standing:  # noqa: N801  # used like a function
     """In the block, what this thread logs was logged at this place."""
-    place.roots = roots
-    before = _here.set(place)
-    try:
-        yield
-    finally:
-        _here.reset(before)
-        place.roots = None  # it holds the rows of a frame
+
+    __slots__ = ("_before", "_place")
+
+    def __init__(self, place: Place, roots: Roots | None = None) -> None:
+        self._place = place
+        place.roots = roots
+
+    def __enter__(self) -> None:
+        self._before = _here.set(self._place)
+
+    def __exit__(self, *_: object) -> None:
+        _here.reset(self._before)
+        self._place.roots = None  # it holds the rows of a frame
 
 
 def stand(place: Place) -> None:

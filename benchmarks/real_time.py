@@ -130,9 +130,9 @@ class Trace(logging.Handler):
             for level in sorted({level for level, _ in each.levels}):
                 of_level = [moments for place, moments in each.levels.items() if place[0] == level]
                 last = max(of_level, key=lambda moments: moments.ran)
-                parts.setdefault(f"level {level}: to the first row", []).append(last.arrived - before)
-                parts.setdefault(f"level {level}: to the last marker", []).append(last.whole - last.arrived)
+                parts.setdefault(f"level {level}: to it", []).append(last.whole - before)
                 parts.setdefault(f"level {level}: run", []).append(last.ran - last.whole)
+                parts.setdefault(f"level {level}: CPU of that", []).append(last.spent)
                 before = last.ran
             parts.setdefault("last report", []).append(each.whole - before)
             parts.setdefault("sink", []).append(each.judged - each.whole)

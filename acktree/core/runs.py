@@ -33,8 +33,9 @@ def starts_of_runs(values: Int64s | Int32s | UInt64s, cuts: Int64s = _NONE) -> I
     if not len(values):
         return np.zeros(1, dtype=np.int64)
     is_change = values[1:] != values[:-1]
-    is_change[cuts - 1] = True
-    changes = np.flatnonzero(is_change)
+    if len(cuts):
+        is_change[cuts - 1] = True
+    changes = is_change.nonzero()[0]
     starts = np.empty(len(changes) + 2, dtype=np.int64)
     starts[0], starts[-1] = 0, len(values)
     np.add(changes, 1, out=starts[1:-1])
@@ -55,7 +56,7 @@ def rows_by_number(numbers: Small, count: int) -> tuple[Int64s, Int64s]:
     [[1, 0, 2], [1, 2]]
     """
     if count <= _FEW:
-        rows = [np.flatnonzero(numbers == number) for number in range(count)]
+        rows = [(numbers == number).nonzero()[0] for number in range(count)]
         return np.concatenate(rows), np.array([len(each) for each in rows])
     # Of integers of 8 or 16 bits numpy makes a radix sort.
     return np.argsort(numbers, kind="stable"), np.bincount(numbers, minlength=count)

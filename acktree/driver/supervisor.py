@@ -62,6 +62,7 @@ class Supervisor:
         self._must_hurry = Event()
         self._committed = -1
         self._noting = Lock()
+        self._was_told = False
         self._frames = EndingFrames(run)
         self._thread = Thread(target=self._supervise, name=f"acktree {run.name}", daemon=True)
 
@@ -102,6 +103,7 @@ class Supervisor:
     def committed(self) -> None:
         """In real time, on the thread that commits: :meth:`note_commit` at once, and the rest soon."""
         self.note_commit()
+        self._was_told = True
         self.run.change.set()
 
     def _supervise(self) -> None:
@@ -128,8 +130,16 @@ class Supervisor:
             self._stop()
 
     def _pause(self, secs: float) -> None:
-        """Wait until something changed, at most ``secs`` seconds."""
-        self.run.change.wait(secs)
+        """Wait until something changed, at most ``secs`` seconds.
+
+        Where commits are told, their verdicts are on their way, and what is left to do here can wait for a
+        moment. To wake this thread for each would take longer than the look itself.
+        """
+        if self._was_told:
+            self._was_told = False
+            self._must_hurry.wait(min(secs, _LOOK_SECS))
+        else:
+            self.run.change.wait(secs)
         self.run.change.clear()
 
     def _pause_secs(self, ticks: Ticks) -> float:

@@ -139,7 +139,8 @@ class TraceRecorder:
 
     def judged(self, batch: MicroBatch, batches: Mapping[int, VerdictBatch]) -> None:
         """Note the verdicts of a micro-batch. Called by the sink; the messages are looked at later."""
-        if self.store is not None:
+        # What is queued may be a message that is traced; else all that are open are known.
+        if self.store is not None and (not self._writer.is_at_rest or self._open):
             now_ms = batch.clock_ms if self._now_ms is None else self._now_ms()
             self._put(partial(self._add_verdicts, batches=batches, now_ms=now_ms), 1024)
 

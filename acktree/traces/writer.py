@@ -60,6 +60,11 @@ class Writer:
                 self._thread.start()
             self._change.notify_all()
 
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether all work that was given is done."""
+        return self._done == self._given
+
     def settle(self, timeout_secs: float = 10.0) -> bool:
         """Wait until all work that was given is done. False when the time is over first."""
         with self._change:

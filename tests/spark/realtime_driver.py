@@ -8,14 +8,11 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import sqlite3
-import struct
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
 from threading import Thread
@@ -38,7 +35,6 @@ from acktree.testing.local_levels import LocalLevels
 from tests.spark import test_exactly_once as exactly_once
 
 PARTITIONS = 2
-OTHER_ADDRESS = "10.9.9.9"
 
 
 @bolt(outputs=["word"])
@@ -150,32 +146,7 @@ class Cluster:
         return {"acked": self.lines.acked[:], "failed": failed}
 
 
-# ---- strangers --------------------------------------------------------------------------------------------
-
-
-def one_way(body: bytes) -> bytes:
-    """A message of Spark's transport without an answer."""
-    return struct.pack(">qbi", 8 + 1 + 4 + len(body), 9, len(body)) + body
-
-
-def rpc(body: bytes) -> bytes:
-    return struct.pack(">qbqi", 8 + 1 + 8 + 4 + len(body), 3, 1, len(body)) + body
-
-
-CREDIT = struct.pack(">iqiii", 2, 0, 0, 0, 1)
-"""What a reader of the streaming shuffle says: I am reader 0, send me its rows."""
-KNOCKS = {
-    "credit": one_way(CREDIT),
-    "ack": one_way(struct.pack(">iqii", 4, 7, 0, 0)),
-    "nonsense": one_way(os.urandom(40)),
-    "rpc credit": rpc(CREDIT),
-    "rpc nonsense": rpc(os.urandom(100)),
-    "no frame": os.urandom(64),
-    "huge frame": struct.pack(">q", 2**31 - 1) + bytes(100_000),
-    "fetch": struct.pack(">qbqi", 8 + 1 + 12, 0, 1, 0),
-    "stream": struct.pack(">qbi", 8 + 1 + 4 + 1, 6, 1) + b"x",
-    "silence": b"",
-}
+# ---- ports ------------------------------------------------------------------------------------------------
 
 
 def listeners() -> dict[int, str]:
@@ -190,42 +161,16 @@ def listeners() -> dict[int, str]:
     return found
 
 
-def knock(port: int, kind: str, address: str, secs: float = 20) -> tuple[str, int]:
-    """What becomes of a connection from and to an address, and how many bytes the other side sends."""
-    count = 0
-    try:
-        with socket.create_connection((address, port), timeout=secs, source_address=(address, 0)) as stranger:
-            stranger.sendall(KNOCKS[kind])
-            while data := stranger.recv(1 << 16):
-                count += len(data)
-        return "closed", count
-    except TimeoutError:
-        return "open", count
-    except OSError:
-        return "closed", count
-
-
-class Racer(Thread):
-    """Asks each new port for the rows of readers 0 and 1 as soon as it opens, and listens to the answer."""
+class Watcher(Thread):
+    """Notes each port on which somebody begins to listen, for however short a time."""
 
     def __init__(self, known: set[int]):
         super().__init__(daemon=True)
-        self.known, self.count, self.ports, self.is_over = known, 0, set[int](), False
+        self.known, self.ports, self.is_over = known, set[int](), False
 
     def run(self) -> None:
-        strangers = []
         while not self.is_over:
-            for port in listeners().keys() - self.known - self.ports:
-                self.ports.add(port)
-                for reader in (0, 1):
-                    with suppress(OSError):
-                        stranger = socket.create_connection(("127.0.0.1", port), timeout=1)
-                        stranger.sendall(one_way(struct.pack(">iqiii", 2, 0, 0, reader, 1)))
-                        stranger.settimeout(0)
-                        strangers.append(stranger)
-            for stranger in strangers:
-                with suppress(OSError):
-                    self.count += len(stranger.recv(1 << 20))
+            self.ports |= listeners().keys() - self.known
             time.sleep(0.0005)
 
 
@@ -255,15 +200,13 @@ def children(pid: int) -> list[int]:
 
 
 def resident(folder: Path) -> Iterator[tuple[str, Any]]:
-    """A resident query, and strangers at its ports; yields (name, outcome)."""
+    """A resident query; yields (name, outcome)."""
     session = start_realtime_session("real time", 6)
     yield "too few slots", refusal(lambda: take_slots(session, "too many levels", 4, PARTITIONS))
-    before = set(listeners())
-    racer = Racer(before)
-    racer.start()
     model, real = Cluster(), Cluster(ResidentQuery, folder, session)
     assert real.query is not None
-    before |= set(listeners())  # the driver's own
+    watcher = Watcher(set(listeners()))  # the driver's own is known
+    watcher.start()
     real.query.start()
 
     def both(first: int, *, together: bool) -> dict[str, Any]:
@@ -273,23 +216,14 @@ def resident(folder: Path) -> Iterator[tuple[str, Any]]:
 
     yield "one by one", both(0, together=False)
     yield "together", both(100, together=True)
-    shuffle = [port for port, address in listeners().items() if port not in before and set(address) == {"0"}]
-    yield "listeners", shuffle
-    knocks: dict[str, list[Any]] = {kind: [] for kind in KNOCKS}
-    for number, kind in enumerate(KNOCKS):
-        doors = [(port, kind, address) for port in shuffle for address in ("127.0.0.1", OTHER_ADDRESS)]
-        with ThreadPoolExecutor(len(doors)) as pool:
-            knocks[kind] = list(pool.map(knock, *zip(*doors, strict=True)))
-        yield f"after {kind}", both(200 + 20 * number, together=True)
-    yield "knocks", knocks
     real.query.end_batch()
     yield "in the next batch", both(500, together=False)
-    racer.is_over = True
-    yield "racer", {"ports": len(racer.ports & set(shuffle)), "bytes": racer.count}
     kill_workers(os.getpid())
     began = time.monotonic()
     yield "after a death", both(600, together=False)
     yield "seconds after a death", time.monotonic() - began
+    watcher.is_over = True
+    yield "ports", {"new": sorted(watcher.ports), "known": len(watcher.known)}
     real.query.stop()
     session.stop()
 

@@ -1,7 +1,7 @@
 """Our Java classes in a JVM without Spark's session: ``python -m tests.spark.realtime_java FOLDER``.
 
 Janino's own main compiles and runs them, each with a class of this file behind it. It writes
-FOLDER/outcome.json, and needs a network of its own: loopback with a second address.
+FOLDER/outcome.json, and needs a network of its own: loopback alone.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
@@ -19,32 +18,74 @@ from typing import Any
 from acktree.spark.realtime import session
 from acktree.spark.realtime.connections import END, FRAME, FRAME_TYPE, Connections
 from tests.services.kafka import java, pyspark_jars
-from tests.spark.realtime_driver import KNOCKS, OTHER_ADDRESS, knock
+from tests.spark.realtime_driver import listeners
 
-DOOR = """
-/** A writer's server without a writer: prints its port, then answers each line. */
-public class DoorMain {
+SHUFFLE = """
+/** A queue of the shuffle for two writers, and its reader. */
+public class ShuffleMain {
+    static UnsafeRow row(int sender, int kind, long epoch, int size) {
+        StructType schema = StructType.fromDDL("target INT, sender INT, kind INT, epoch BIGINT, body BINARY");
+        Object[] values = {Integer.valueOf(0), Integer.valueOf(sender), Integer.valueOf(kind),
+            Long.valueOf(epoch), new byte[size]};
+        return UnsafeProjection.create(schema).apply(new GenericInternalRow(values)).copy();
+    }
+
+    static class Sender extends Thread {
+        final ClosedShuffle.Queue queue;
+        final int count;
+        final int size;
+        volatile int sent;
+
+        Sender(ClosedShuffle.Queue queue, int count, int size) {
+            this.queue = queue;
+            this.count = count;
+            this.size = size;
+            setDaemon(true);
+        }
+
+        public void run() {
+            try {
+                for (; sent < count; sent++) {
+                    queue.put(row(0, 0, sent, size), null);
+                }
+            } catch (InterruptedException error) {
+                throw new RuntimeException(error);
+            }
+        }
+    }
+
     public static void main(String[] args) throws Exception {
-        ClosedShuffle manager = new ClosedShuffle(new SparkConf(false).set("spark.master", "local[2]"), true);
-        ErrorNotifier errors = new ErrorNotifier();
-        ClosedShuffle.Door door =
-            new ClosedShuffle.Door(new ClosedShuffle.Acks(), 0, 2, null, errors, manager.transportConf);
-        org.apache.spark.network.server.TransportServer server =
-            new TransportContext(manager.transportConf, door).createServer();
-        System.out.println(server.getPort());
+        ClosedShuffle.Queue queue = ClosedShuffle.queuesOf(1, 2)[0];
+        ClosedShuffle.Rows rows = new ClosedShuffle.Rows(queue, null);
+        Sender flood = null;
         java.io.BufferedReader in = new java.io.BufferedReader(new java.io.InputStreamReader(System.in));
         for (String line = in.readLine(); line != null; line = in.readLine()) {
-            if (line.equals("connect")) {
-                TransportClientBootstrap proof =
-                    new AuthClientBootstrap(manager.transportConf, "acktree", new ClosedShuffle.Secret());
-                TransportContext transport = new TransportContext(
-                    manager.transportConf, new org.apache.spark.network.server.NoOpRpcHandler());
-                TransportClient client = transport
-                    .createClientFactory(Arrays.asList(new TransportClientBootstrap[] {proof}))
-                    .createClient("127.0.0.1", server.getPort());
-                System.out.println(client.isActive());
+            String[] words = line.split(" ");
+            if (words[0].equals("put")) {
+                int sender = Integer.parseInt(words[1]);
+                queue.put(row(sender, Integer.parseInt(words[2]), Long.parseLong(words[3]), 9), null);
+                System.out.println("put");
+            } else if (words[0].equals("manager")) {
+                SparkConf conf = new SparkConf(false).set("spark.master", "local[2]");
+                System.out.println(new ClosedShuffle(conf, true));
+            } else if (words[0].equals("end")) {
+                queue.end();
+                System.out.println("end");
+            } else if (words[0].equals("close")) {
+                queue.close();
+                System.out.println("closed");
+            } else if (words[0].equals("flood")) {
+                flood = new Sender(queue, Integer.parseInt(words[1]), Integer.parseInt(words[2]));
+                flood.start();
+                System.out.println("flooded");
+            } else if (words[0].equals("sent")) {
+                flood.join(Long.parseLong(words[1]));
+                System.out.println(flood.sent);
+            } else if (rows.hasNext()) {
+                UnsafeRow row = (UnsafeRow) ((scala.Product2) rows.next())._2();
+                System.out.println(row.getInt(1) + " " + row.getInt(2) + " " + row.getLong(3));
             } else {
-                System.out.println(errors.getError().isDefined());
+                System.out.println("over");
             }
         }
         System.exit(0);
@@ -70,6 +111,10 @@ public class ReaderMain {
         for (String line = in.readLine(); line != null; line = in.readLine()) {
             if (reader.nextWithTimeout(Long.valueOf(0), Long.valueOf(1)).hasRecord()) {
                 InternalRow row = (InternalRow) reader.get();
+                if (row.getInt(2) == FrameSource.PUSH) {
+                    System.out.println("push");
+                    continue;
+                }
                 System.out.println(row.getInt(0) + " " + row.getInt(1) + " " + row.getInt(2) + " "
                     + row.getLong(3) + " " + row.getBinary(4).length);
             } else {
@@ -114,23 +159,41 @@ def program(folder: Path, source: str, main: str, *args: object) -> Iterator[Pro
             yield Program(process)
 
 
-def strangers(folder: Path) -> dict[str, Any]:
-    """What becomes of connections to a writer's port."""
-    with program(folder, "ClosedShuffle.java", DOOR) as door:
-        port = int(door.line())
-        before = door.ask("connect")
-        closed: list[list[str]] = []
+EPOCHS = ["1 1 7", "0 1 7", "1 0 8", "1 1 8", "1 1 9", "0 0 8", "0 1 8", "0 0 9", "0 0 9", "0 1 9", "0 1 10"]
+"""What two writers write, in the order of arrival: sender, kind and epoch. The last epoch is not whole."""
 
-        def try_it(kind: str, address: str) -> list[Any]:
-            how = knock(port, kind, address)
-            closed.append([kind, address])
-            return [kind, address, *how]
 
-        doors = [(kind, address) for kind in KNOCKS for address in ("127.0.0.1", OTHER_ADDRESS)]
-        with ThreadPoolExecutor(len(doors)) as pool:
-            knocks = list(pool.map(try_it, *zip(*doors, strict=True)))
-        found = {"readers": [before, door.ask("connect")], "failed": door.ask("errors")}
-        return {**found, "knocks": knocks, "last": closed[-1]}
+def epochs(folder: Path) -> dict[str, Any]:
+    """What a reader of the shuffle is given of some epochs, until all writers have ended."""
+    with program(folder, "ClosedShuffle.java", SHUFFLE) as shuffle:
+        shuffle.ask("manager")
+        for row in EPOCHS:
+            shuffle.ask(f"put {row}")
+        shuffle.ask("end")
+        shuffle.ask("end")
+        given = [shuffle.ask("next")]
+        while given[-1] != "over":
+            given.append(shuffle.ask("next"))
+        return {"given": given, "ports": [*listeners()]}
+
+
+def flood(folder: Path) -> dict[str, Any]:
+    """A writer of more than the shuffle holds, whose reader reads, and one whose reader ends."""
+    count, size = 96, 1 << 20
+    found: dict[str, Any] = {"bytes": count * size}
+    for how in ("read", "close"):
+        with program(folder, "ClosedShuffle.java", SHUFFLE) as shuffle:
+            shuffle.ask(f"flood {count} {size}")
+            last, waiting = -1, 0
+            while last != waiting:  # until it rests
+                last, waiting = waiting, int(shuffle.ask("sent 1000"))
+            found[f"sent before {how}"] = waiting * size
+            if how == "read":
+                found["rows"] = [shuffle.ask("next") for _ in range(count)]
+            else:
+                shuffle.ask("close")
+            found[f"sent after {how}"] = int(shuffle.ask("sent 60000")) * size
+    return found
 
 
 def pressure(folder: Path) -> dict[str, Any]:
@@ -154,12 +217,14 @@ def pressure(folder: Path) -> dict[str, Any]:
             last = sent[0]
             sender.join(1)
         waiting = sent[0]
-        rows += [reader.ask("next") for _ in range(count)]
+        while rows[-1] != "end 1":
+            rows.append(reader.ask("next"))
     connections.close()
-    return {"sent while it waits": waiting, "rows": rows, "all": [f"0 7 1 {n} {size}" for n in range(count)]}
+    every = [f"0 7 1 {epoch} {size}" for epoch in range(count)]
+    return {"sent while it waits": waiting, "rows": rows, "all": every}
 
 
 if __name__ == "__main__":
     place = Path(sys.argv[1])
-    found = {"strangers": strangers(place), "pressure": pressure(place)}
+    found = {"epochs": epochs(place), "flood": flood(place), "pressure": pressure(place)}
     (place / "outcome.json").write_text(json.dumps(found))

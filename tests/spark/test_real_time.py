@@ -1,4 +1,4 @@
-"""The resident query on Spark: the verdicts of ``LocalCluster``, whatever strangers, deaths and batches do.
+"""The resident query on Spark: the verdicts of ``LocalCluster``, whatever deaths and batches do.
 
 One JVM runs all that needs Spark (realtime_driver.py), in a network of its own that has loopback alone.
 """
@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from tests.spark.realtime_driver import KNOCKS, OTHER_ADDRESS
+from tests.spark.realtime_java import EPOCHS
 
 ROOT = Path(__file__).parents[2]
-SET_UP = f'ip link set lo up && ip addr add {OTHER_ADDRESS}/32 dev lo && exec "$@"'
+SET_UP = 'ip link set lo up && exec "$@"'
 ISOLATED = ["unshare", "--net", "sh", "-c", SET_UP, "sh"]
 
 
@@ -30,6 +30,7 @@ def missing() -> str:
     return f"no network namespace: {run.stderr.strip()}" if run.returncode else ""
 
 
+PUSH = "0 2 0"
 MISSING = missing()
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
@@ -55,20 +56,36 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return outcome_of("realtime_java", tmp_path_factory.mktemp("java"))
 
 
-def test_a_stranger_is_closed_without_a_byte_and_a_reader_is_let_in(java):
-    """Before and after; the error that would end the query is not set. Not from loopback: closed at once."""
-    found = java["strangers"]
-    assert found["knocks"] == [
-        [kind, address, "closed", 0] for kind in KNOCKS for address in ("127.0.0.1", OTHER_ADDRESS)
-    ]
-    assert (found["readers"], found["failed"]) == (["true", "true"], "false")
-    assert found["last"] == ["silence", "127.0.0.1"], "who may still prove the secret has ten seconds for it"
+def test_behind_each_whole_epoch_the_batch_is_filled_and_the_next_one_begins(java):
+    """Spark makes a batch of three rows here, and hands it on when a fourth one comes."""
+    given = java["epochs"]["given"]
+    assert given == [
+        "1 1 7", "0 1 7", PUSH, PUSH,
+        "1 0 8", "1 1 8", "1 1 9", "0 0 8", "0 1 8", PUSH,
+        "0 0 9", "0 0 9", "0 1 9", PUSH, PUSH, PUSH,
+        "0 1 10", "over",
+    ]  # fmt: skip
+    assert [row for row in given if row not in (PUSH, "over")] == EPOCHS, "each in its place"
+
+
+def test_the_shuffle_opens_no_port(java):
+    assert java["epochs"]["ports"] == []
+
+
+def test_a_writer_waits_for_a_slow_reader_and_not_for_one_that_has_ended(java):
+    flood = java["flood"]
+    for how in ("read", "close"):
+        assert flood[f"sent before {how}"] < flood["bytes"] // 2
+        assert flood[f"sent after {how}"] == flood["bytes"]
+    assert flood["rows"] == [f"0 0 {n}" for n in range(len(flood["rows"]))], "nothing is lost or out of order"
 
 
 def test_a_reader_that_waits_holds_the_driver_back(java):
     pressure = java["pressure"]
     assert pressure["sent while it waits"] < len(pressure["all"]) // 2
-    assert pressure["rows"] == [*pressure["all"], "end 1"], "nothing is lost or out of order"
+    first, *others = pressure["all"]
+    rows = [first, "push", "push", *(row for each in others for row in (each, "push"))]
+    assert pressure["rows"] == [*rows, "end 1"], "nothing is lost or out of order; batches of two rows"
 
 
 def in_order(verdicts: dict[str, Any]) -> dict[str, Any]:
@@ -102,13 +119,10 @@ def test_a_message_that_kills_its_worker_fails_alone(outcome):
     assert "over this tuple: it is not executed any more" in reason
 
 
-def test_a_stranger_gets_no_byte_and_the_query_does_not_notice(outcome):
-    assert len(outcome["listeners"]) == 4, "a port for each writer of the shuffle"
-    assert outcome["racer"]["ports"] == 4, "it found each"
-    assert outcome["racer"]["bytes"] == 0
-    for kind in KNOCKS:
-        assert outcome["knocks"][kind] == [["closed", 0]] * 8
-        assert in_order(outcome[f"after {kind}"]["real"]) == in_order(outcome[f"after {kind}"]["model"])
+def test_nobody_listens_for_strangers_but_the_driver(outcome):
+    """Also while a query starts, in Spark's next batch, and after a death: rows stay inside the JVM."""
+    assert outcome["ports"]["new"] == []
+    assert outcome["ports"]["known"] > 0, "ports are seen"
 
 
 def test_too_few_slots_are_refused_with_their_number(outcome):

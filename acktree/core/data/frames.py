@@ -180,7 +180,14 @@ def put_together(frames: Iterable[Frame]) -> list[Frame]:
     streams: dict[tuple[str, str, str], list[Frame]] = {}
     for frame in filter(len, frames):
         streams.setdefault((frame.component, frame.stream, frame.subscriber), []).append(frame)
-    return [frame for alike in streams.values() for group in _groups(alike) for frame in _in_few(group)]
+    return [frame for alike in streams.values() for frame in _joined(alike)]
+
+
+def _joined(frames: list[Frame]) -> list[Frame]:
+    """The frames of a stream for a subscriber in as few as possible."""
+    if len(frames) == 1:  # most of them at a low rate; to ask for its bytes takes longer than to read it
+        return frames
+    return [frame for group in _groups(frames) for frame in _in_few(group)]
 
 
 def _groups(frames: Sequence[Frame]) -> Iterator[list[Frame]]:

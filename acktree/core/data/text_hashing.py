@@ -65,12 +65,12 @@ def hash_texts(column: pa.Array, kind: TextKind) -> UInt64s:
         column: Of type (large) string or binary, without nulls.
     """
     offsets, content = _buffers_of(column)
-    lengths = np.diff(offsets)
+    lengths = offsets[1:] - offsets[:-1]
     hashes = np.empty(len(lengths), dtype=np.uint64)
     for first in range(0, len(lengths), _ROWS):
         rows = slice(first, first + _ROWS)
         hashes[rows] = _hash_block(content, offsets[:-1][rows], lengths[rows], kind)
-    long = np.flatnonzero(lengths > SHORT)
+    long = (lengths > SHORT).nonzero()[0]
     if len(long):
         hashes[long] = _hash_long(column, long, kind)
     return hashes

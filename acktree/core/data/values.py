@@ -63,6 +63,7 @@ __all__ = [
 _MARK: Final = b"acktree"
 _PICKLE: Final = b"pickle"
 _HIDDEN: Final = b"rows"
+_WRITES: Final = pa.ipc.IpcWriteOptions()  # the default; else pyarrow asks the environment for each batch
 _NO_FIELDS: Final = pa.schema([pa.field("__rows", pa.null(), metadata={_MARK: _HIDDEN})])
 ANYWHERE: Final = frozenset({*FAITHFUL, type(None)})
 """Types whose values can always be encoded without a schema."""
@@ -362,7 +363,7 @@ def pickled_fields(batch: pa.RecordBatch) -> frozenset[str]:
 def batch_to_bytes(batch: pa.RecordBatch) -> bytes:
     """A batch with its schema as an Arrow IPC stream; :func:`batch_from_bytes` reads it."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
+    with pa.ipc.new_stream(sink, batch.schema, options=_WRITES) as writer:
         writer.write_batch(batch)
     payload: bytes = sink.getvalue().to_pybytes()
     return payload

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import accumulate
 
 import numpy as np
@@ -61,9 +61,10 @@ class Deltas:
         """The same with each acked root once: the compact form that is sent."""
         roots, sums = xor_by_key(self.ack_roots, self.ack_sums)
         resets = np.unique(self.reset_roots) if len(self.reset_roots) else self.reset_roots
-        return replace(
-            self, ack_roots=roots, ack_sums=sums, reset_roots=resets,
-            opened=tuple(joined(self.opened)), sequence_sums=tuple(add_up(self.sequence_sums)),
+        return Deltas(
+            self.init_roots, self.init_sums, self.init_owners, roots, sums, self.fail_roots, self.failures,
+            self.reasons, resets, tuple(joined(self.opened)), tuple(add_up(self.sequence_sums)),
+            self.sparse_sums,
         )  # fmt: skip
 
     def __bool__(self) -> bool:

@@ -93,7 +93,7 @@ class Runs(Lineage):
     @cached_property
     def run_of_row(self) -> Int64s:
         """Which run each row is in, shape (n,)."""
-        return np.repeat(np.arange(len(self.roots)), np.diff(self.starts))
+        return np.repeat(np.arange(len(self.roots)), self.starts[1:] - self.starts[:-1])
 
     @cached_property
     def starts(self) -> Int64s:
@@ -106,7 +106,7 @@ class Runs(Lineage):
         if self._rows == len(self.roots):
             return None
         if self._lengths is None:
-            lengths = np.diff(self.starts)
+            lengths = self.starts[1:] - self.starts[:-1]
             self._lengths = lengths.astype(np.min_scalar_type(int(lengths.max())))
         return self._lengths
 
@@ -242,7 +242,7 @@ def siblings(sums: Int64s, starts: Int64s) -> Int64s:
         sums: XOR of the edges of each bundle, shape (b,).
         starts: First of each bundle and, last, how many siblings there are, shape (b + 1,).
     """
-    lengths = np.diff(starts)
+    lengths = starts[1:] - starts[:-1]
     seeds = np.repeat(sums.view(np.uint64) + _SIBLING, lengths)
     edges = edges_at(seeds, np.arange(starts[-1]) - np.repeat(starts[:-1], lengths))
     edges[starts[1:] - 1] ^= sums ^ np.bitwise_xor.reduceat(edges, starts[:-1])

@@ -105,6 +105,8 @@ def sequence_sums_of(run_salt: int, roots: Int64s, sums: Int64s) -> tuple[list[S
     """
     names, sums = xor_by_key(sequence_names(run_salt, roots), sums)
     sequence_sums: list[SequenceSums] = []
+    if len(names) < SHORTEST:
+        return sequence_sums, roots_named(run_salt, names), sums
     is_other = np.ones(len(names), dtype=np.bool_)
     for mine in _close_together(names):
         sequence_sum = _sequence_sums_of(names[mine], sums[mine])

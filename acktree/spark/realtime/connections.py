@@ -76,14 +76,14 @@ class Moments(NamedTuple):
     """When a level did what for an epoch in a partition, by the machine's stopwatch, in nanoseconds.
 
     Attributes:
-        arrived: Its first row came.
-        whole: The last marker came.
+        whole: All rows and markers have come.
         ran: The bolts were executed.
+        spent: The CPU time of that, of its thread alone.
     """
 
-    arrived: int
     whole: int
     ran: int
+    spent: int
 
 
 class Report(NamedTuple):
@@ -94,8 +94,9 @@ class Report(NamedTuple):
     moments: Moments
 
 
-OnReport = Callable[[int, Peer, Report], None]
-"""Is given the incarnation, the peer and each report, while ``changed`` is locked."""
+OnReport = Callable[[int, Peer, Report], bool]
+"""Is given the incarnation, the peer and each report, while ``changed`` is locked. Returns whether anybody
+waits for it: to wake a thread takes longer than to note a report."""
 
 
 def connect(address: Address, peer: Peer) -> socket.socket:
@@ -116,7 +117,7 @@ class Connections:
     Any thread may call these methods; only one at a time may send.
 
     Attributes:
-        changed: Notified whenever a connection begins or ends, and after each report.
+        changed: Notified whenever a connection begins or ends, and after a report that is waited for.
         lost: Who is gone in the middle of a batch. Then the query fails.
     """
 
@@ -264,8 +265,9 @@ class Connections:
                 epoch, length, *moments = REPORT.unpack(head)
                 body = file.read(length)
                 with self.changed:
-                    if len(body) == length and connection in self._peers:
-                        self._on_report(incarnation, peer, Report(epoch, body, Moments(*moments)))
+                    counts = len(body) == length and connection in self._peers
+                    report = Report(epoch, body, Moments(*moments))
+                    if counts and self._on_report(incarnation, peer, report):
                         self.changed.notify_all()
 
     def _drop(self, connection: socket.socket) -> None:

@@ -1,6 +1,7 @@
 """What travels through a resident query: wire rows, packed into one row of Spark's for each epoch and target.
 
-Spark hands on a row when the next one arrives, so each marker is followed by an empty row, which is dropped.
+Spark hands on a batch of rows when it is full and the next row arrives. So our Java classes put empty rows
+behind each epoch, which are dropped here.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ FRAME_SCHEMA: Final = pa.schema(
         ("body", pa.binary()),
     ]
 )
+_TYPES: Final = FRAME_SCHEMA.types
+_NO_ROWS: Final = pack()
 _PART_BYTES: Final = 4 << 20
 """The usual size of a row. Spark's shuffle warns of large rows, and refuses some."""
 _ROW: Final = struct.Struct("<iiiiqq")
@@ -52,7 +55,7 @@ class FrameKind(IntEnum):
     MARKER = 1
     """The last wire rows of an epoch from this sender."""
     PUSH = 2
-    """Nothing: it makes Spark hand on the row before it."""
+    """Nothing: it makes Spark hand on the rows before it. Only Java makes such rows."""
 
 
 class Frame(NamedTuple):
@@ -74,16 +77,18 @@ class Frame(NamedTuple):
 
 
 def frames_of(sender: int, epoch: int, rows: Iterable[WireRow], targets: Collection[int]) -> Iterator[Frame]:
-    """All that a sender sends of an epoch: to each target its rows, a marker and a push."""
+    """All that a sender sends of an epoch: to each target its rows, the last of them as a marker."""
     by_target: dict[int, list[WireRow]] = {target: [] for target in targets}
     for row in rows:
         by_target[row.partition].append(row)
     for target, its_rows in by_target.items():
-        *parts, last = [*in_parts(its_rows, _size, _PART_BYTES, len(its_rows) or 1)] or [[]]
+        if not its_rows:
+            yield Frame(target, sender, FrameKind.MARKER, epoch, _NO_ROWS)
+            continue
+        *parts, last = in_parts(its_rows, _size, _PART_BYTES, len(its_rows))
         for part in parts:
             yield Frame(target, sender, FrameKind.PART, epoch, packed(part))
         yield Frame(target, sender, FrameKind.MARKER, epoch, packed(last))
-        yield Frame(target, sender, FrameKind.PUSH, epoch, b"")
 
 
 def _size(row: WireRow) -> int:
@@ -110,15 +115,15 @@ def unpacked(blob: Buffer) -> list[WireRow]:
 def frame_batch(frames: Iterable[Frame]) -> pa.RecordBatch:
     """Rows as Spark takes them from a level."""
     columns = zip(*frames, strict=True)
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, FRAME_SCHEMA, strict=True)]
+    arrays = [pa.array(column, kind) for column, kind in zip(columns, _TYPES, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=FRAME_SCHEMA)
 
 
 def frames_in(batches: Iterable[pa.RecordBatch]) -> Iterator[Frame]:
     """The rows that Spark gives to a level, without pushes. Bodies are views of the batches."""
     for batch in batches:
-        target, sender, kind, epoch, bodies = batch.columns
-        for at, which in enumerate(kind.to_pylist()):
-            if which != FrameKind.PUSH:
-                numbers = target[at].as_py(), sender[at].as_py(), which, epoch[at].as_py()
-                yield Frame(*numbers, memoryview(bodies[at].as_buffer()))
+        *numbers, bodies = batch.columns
+        columns = (column.to_pylist() for column in numbers)
+        for at, (target, sender, kind, epoch) in enumerate(zip(*columns, strict=True)):
+            if kind != FrameKind.PUSH:
+                yield Frame(target, sender, kind, epoch, memoryview(bodies[at].as_buffer()))

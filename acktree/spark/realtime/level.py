@@ -66,17 +66,15 @@ def resident_level(
 
 def _whole_epochs(
     batches: Iterable[pa.RecordBatch], senders: Iterable[int]
-) -> Iterator[tuple[int, list[WireRow], int]]:
-    """The epochs of which all markers have come, with their rows, and when the first of these came."""
+) -> Iterator[tuple[int, list[WireRow]]]:
+    """The epochs of which all markers have come, with their rows."""
     alignment: Alignment[WireRow] = Alignment([*senders])
-    arrived: dict[int, int] = {}
     for frame in frames_in(batches):
-        arrived.setdefault(frame.epoch, time.monotonic_ns())
         alignment.arrived(frame.sender, frame.epoch, unpacked(frame.body))
         if frame.kind == FrameKind.MARKER:
             rows = alignment.marked(frame.sender, frame.epoch)
             if rows is not None:
-                yield frame.epoch, rows, arrived.pop(frame.epoch)
+                yield frame.epoch, rows
 
 
 class ResidentLevel:
@@ -97,10 +95,10 @@ class ResidentLevel:
         targets = range(self._plan.partitions)
         with connect(address, Peer(self._level, self._partition)) as driver:
             try:
-                for epoch, rows, arrived in _whole_epochs(batches, targets if self._level else [DRIVER]):
-                    whole = time.monotonic_ns()
+                for epoch, rows in _whole_epochs(batches, targets if self._level else [DRIVER]):
+                    whole, spent = time.monotonic_ns(), time.thread_time_ns()
                     onward, for_driver = self._run(epoch, rows)
-                    moments = arrived, whole, time.monotonic_ns()
+                    moments = whole, time.monotonic_ns(), time.thread_time_ns() - spent
                     if self._level + 1 < len(self._plan.levels):
                         yield frame_batch(frames_of(self._partition, epoch, onward, targets))
                     body = packed(for_driver)

@@ -228,8 +228,9 @@ class ResidentQuery:
         except ConnectionLostError:
             raise self._failure() from None
 
-    def _note_report(self, incarnation: int, peer: Peer, report: Report) -> None:
+    def _note_report(self, incarnation: int, peer: Peer, report: Report) -> bool:
         self._epochs.reported(incarnation, (peer.level, peer.partition), report.epoch, report)
+        return self._epochs.whole() is not None
 
     def _failure(self) -> ConnectionLostError:
         """Why the query failed, as far as Spark tells."""

@@ -54,9 +54,12 @@ _QUERY: Final = {
     # Spark demands it, also of queries without state.
     "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
     # Without these, rows wait in the JVM until many are there, or until the end of Spark's batch.
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "1",
     "spark.sql.execution.pandas.udf.buffer.size": "256",
+    # Batches are cut by their number of rows alone, see below: this is "no limit".
+    "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
 }
+_ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
+"""A row from each partition and one more: see ClosedShuffle.java."""
 
 
 def refuse_unsupported() -> None:
@@ -176,9 +179,6 @@ def start_realtime_session(name: str, slots: int) -> SparkSession:
             "spark.sql.streaming.realTimeMode.allowlistCheck": "false",
             # Else one thread writes to a Python worker and reads from it: no row comes back while it waits.
             "spark.python.udf.pipelined.enabled": "true",
-            # How often in ms a timer sends what the shuffle holds. Our writer sends at once what is before a
-            # marker.
-            "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "1000",
         }
 
     session = start_session(name, settings)
@@ -194,9 +194,10 @@ def start_realtime_session(name: str, slots: int) -> SparkSession:
 def query_settings(session: SparkSession, partitions: int) -> Iterator[None]:
     """The settings of a query that is started here; the session gets its own back."""
     with lent_settings(session, partitions):
-        before: dict[str, str | None] = {key: session.conf.get(key, None) for key in _QUERY}
+        wanted = {**_QUERY, _ROWS: str(partitions + 1)}
+        before: dict[str, str | None] = {key: session.conf.get(key, None) for key in wanted}
         try:
-            for key, value in _QUERY.items():
+            for key, value in wanted.items():
                 session.conf.set(key, value)
             yield
         finally:

@@ -40,10 +40,13 @@ def label(component: str, *, task: int | None = None) -> None:
         component: The id of the bolt that prints; empty for no label, while engine code runs.
         task: The task that prints; None in a hook whose task is not known.
     """
-    _Label.text = f"component={component} task={task} | " if task is not None else f"component={component} | "
     if not component:
-        _Label.text = ""
-    set_label({"component": component} | ({} if task is None else {"task": task}) if component else {})
+        if _Label.text:
+            _Label.text = ""
+            set_label({})
+        return
+    _Label.text = f"component={component} task={task} | " if task is not None else f"component={component} | "
+    set_label({"component": component} | ({} if task is None else {"task": task}))
 
 
 class LabelledStream(io.TextIOBase):

@@ -30,7 +30,7 @@ from acktree.core.data.context import Clock
 from acktree.core.data.frames import SMALL, Frame
 from acktree.core.data.groupings import Direct, Fields, PartialKey
 from acktree.core.data.tuples import Tuple
-from acktree.core.ids import Int32s, Int64s, UInt64s, channel_id, mix64
+from acktree.core.ids import Int32s, Int64s, UInt64s, channel_id, mix64, mix64_one
 from acktree.core.runs import rows_by_number, starts_of_runs
 from acktree.core.tracking.lineage import Lineage, Sparse
 from acktree.core.tracking.lineage_runs import Runs
@@ -44,6 +44,7 @@ from acktree.texts import error_text
 from acktree.topology.model import Component, Subscription
 
 _GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
+_MASK: Final = (1 << 64) - 1
 
 _Piece = tuple[int, int, int]
 """A target partition, the first of its copies and the one after its last: they are sorted by partition."""
@@ -120,8 +121,8 @@ class Router:
         self._routes: dict[str, list[_Route]] = {}
         # Unanchored tuples are spread by the sequence for a spout, and by the clock and position for a bolt.
         self._place = 0 if chunk_at is None else chunk_at
-        moment = np.array([outputs.clock_ms if chunk_at is None else 0], dtype=np.uint64)
-        self._unanchored = mix64(mix64(moment) + np.uint64(task))[0]
+        moment = outputs.clock_ms if chunk_at is None else 0
+        self._unanchored = np.uint64(mix64_one(mix64_one(moment) + task & _MASK))
 
     def route(self, emission: Emission, rows: InboundRows) -> Mapping[int, BaseException]:
         """Make frames of an emission, and add the edges of its copies to the sums of their anchors.
@@ -196,7 +197,8 @@ class Router:
         grouping = route.subscription.grouping
         if emission.tasks is not None or not isinstance(grouping, Fields | PartialKey):
             return emission
-        return replace(emission, batch=coded(emission.batch, grouping.fields, self._plan.partitions, SMALL))
+        batch = coded(emission.batch, grouping.fields, self._plan.partitions, SMALL)
+        return emission if batch is emission.batch else replace(emission, batch=batch)
 
     def _choose(self, route: _Route, emission: Emission, mixes: UInt64s) -> Choice:
         if emission.tasks is not None:
@@ -289,7 +291,8 @@ class Router:
         rises[at - 1] = True
         if heads.min() < 0 or not rises.all():
             return None
-        counts = np.diff(np.concatenate(([0], at, [len(heads)]))).tolist()
+        bounds = np.concatenate(([0], at, [len(heads)]))
+        counts = (bounds[1:] - bounds[:-1]).tolist()
         channels = [
             (_channel(self._component.id, stream, partition), count, end - start)
             for (partition, start, end), count in zip(pieces, counts, strict=True)
@@ -305,7 +308,8 @@ class Router:
 
     def _send(self, partition: int, frame: Frame) -> None:
         if len(frame) <= SMALL:  # it may be joined with others, whose number goes by their size
-            frame = replace(frame, values=plain(frame.values))
+            values = plain(frame.values)
+            frame = frame if values is frame.values else replace(frame, values=values)
         self._outputs.frame(partition, frame)
         self._sequence += self._step
 

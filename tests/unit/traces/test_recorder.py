@@ -135,6 +135,23 @@ def test_messages_of_an_earlier_run_get_the_verdicts_that_this_one_gives(tmp_pat
     assert [each.verdict for each in Traces(store).find()] == ["ACKED"] * 3
 
 
+def test_a_micro_batch_is_looked_at_only_while_a_traced_message_is_open():
+    """To wake the thread for each would take a tenth of the driver's time at a low rate."""
+    recorder = TraceRecorder(TraceStore(IN_MEMORY), 1.0, 5, lambda: 9)
+    given: list[int] = []
+    try:
+        for number in range(3):
+            assert recorder.settle()
+            before = recorder._writer._given
+            recorder.judged(MicroBatch(number, 9), {1: VerdictBatch(acked=np.arange(3))})
+            given.append(recorder._writer._given - before)
+            if number == 0:
+                recorder.emitted(CHUNK, ["a", "b", "c"])
+    finally:
+        recorder.close()
+    assert given == [0, 1, 0]
+
+
 @pytest.mark.parametrize("rate", [0.0, 0.001])
 def test_a_rate_that_changes_while_verdicts_wait_loses_none(rate):
     store, gate = TraceStore(IN_MEMORY), threading.Event()

@@ -46,6 +46,9 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  *
  * The driver ends a batch, not Spark's clock, so a batch ends between two epochs. Nothing is buffered here but one
  * read of the socket: a reader whose consumer is slow leaves the bytes in the connection, and the driver's send waits.
+ *
+ * Behind each marker come pushes, for the same reason as behind an epoch in ClosedShuffle.java.
+ *
  * An offset is the number of batches that ended. The driver knows what it sent, so no row is ever asked for again.
  *
  * Spark's own Janino compiles this file, which knows neither lambdas nor inferred generics.
@@ -56,6 +59,8 @@ public class FrameSource implements TableProvider {
     static final int END = 0;
     static final int FRAME = 1;
     static final int SOURCE_LEVEL = -1;  // the level that a reader names in its hello
+    static final int MARKER = 1;         // kinds of rows, see frames.py
+    static final int PUSH = 2;
 
     @Override
     public StructType inferSchema(CaseInsensitiveStringMap options) {
@@ -180,6 +185,7 @@ public class FrameSource implements TableProvider {
         final String token;
         final int incarnation;
         final int partition;
+        final int batch;  // how many rows Spark makes an Arrow batch of
         final long ended;
 
         Part(CaseInsensitiveStringMap options, int partition, long ended) {
@@ -188,6 +194,7 @@ public class FrameSource implements TableProvider {
             this.token = options.get("token");
             this.incarnation = options.getInt("incarnation", 0);
             this.partition = partition;
+            this.batch = options.getInt("partitions", 1) + 1;
             this.ended = ended;
         }
     }
@@ -209,6 +216,8 @@ public class FrameSource implements TableProvider {
         private final DataInputStream in;
         private final UnsafeProjection projection = UnsafeProjection.create(SCHEMA);
         private InternalRow row;
+        private long given;
+        private int pushes;
 
         FrameReader(Part part) throws IOException {
             this.part = part;
@@ -224,6 +233,10 @@ public class FrameSource implements TableProvider {
         /** Waits for the next row, or for the end of the batch, however long that is. */
         @Override
         public RecordStatus nextWithTimeout(Long startTimeMs, Long timeoutMs) throws IOException {
+            if (pushes > 0) {
+                pushes--;
+                return given(0, 0, PUSH, 0, new byte[0]);
+            }
             int type = in.read();
             if (type == END) {
                 return RecordStatus.newStatusWithoutArrivalTime(false);
@@ -232,9 +245,21 @@ public class FrameSource implements TableProvider {
                 throw new EOFException("the driver closed the connection of partition " + part.partition);
             }
             byte[] body = new byte[in.readInt()];
-            Object[] values = {in.readInt(), in.readInt(), in.readInt(), in.readLong(), body};
+            int target = in.readInt();
+            int sender = in.readInt();
+            int kind = in.readInt();
+            long epoch = in.readLong();
             in.readFully(body);
+            if (kind == MARKER) {
+                pushes = part.batch - (int) (given % part.batch);  // with this row and those the next batch begins
+            }
+            return given(target, sender, kind, epoch, body);
+        }
+
+        private RecordStatus given(int target, int sender, int kind, long epoch, byte[] body) {
+            Object[] values = {target, sender, kind, epoch, body};
             row = projection.apply(new GenericInternalRow(values));
+            given++;
             return RecordStatus.newStatusWithArrivalTimeMs(System.currentTimeMillis());
         }
 
