@@ -64,7 +64,9 @@ def gate_log_of(
     """The gates of a topology; None if it has none."""
     spouts = plan.topology.spouts
     names = [spout.id for spout in spouts if spout.gated is not None]
-    return GateLog(names, plan.run_salt, still_open, spouts, ids_at, lambda: keys.repeated) if names else None
+    if not names:
+        return None
+    return GateLog(names, plan.run_salt, still_open, spouts, ids_at, repeated=lambda: keys.repeated)
 
 
 def waiting_gates(checkpoint: Path, last_committed: int, files: Files) -> frozenset[str]:

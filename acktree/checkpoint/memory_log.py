@@ -77,7 +77,9 @@ class MemoryOfBatch(StateStore):
             chain = store.commit(file_name(self._batch_id, attempt))
             if chain is not None:
                 names = json.dumps([file.name for file in chain]).encode()
-                yield WireRow(partition, SINK_LEVEL, Kind.MEMORY, int(task), 0, 0, names, b"")
+                yield WireRow(
+                    partition, SINK_LEVEL, Kind.MEMORY, source=int(task), sequence=0, clock_ms=0, head=names
+                )
 
     def _of(self, name: str) -> tuple[ChainStore, str]:
         _, task, its = name.split("/", 2)

@@ -89,4 +89,6 @@ def redriven_letter(letter: DeadLetter) -> RedrivenLetter:
     if target is not None:
         values = values.replace_schema_metadata(metadata or None)
     task = None if target is None else int(target)
-    return RedrivenLetter(letter.id, letter.stream, values, task, letter.label or "", letter.origins)
+    return RedrivenLetter(
+        letter.id, letter.stream, values, target=task, label=letter.label or "", origins=letter.origins
+    )

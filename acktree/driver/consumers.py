@@ -122,7 +122,12 @@ class Consumers:
         )
         at, interval = int(time.time()), round(self._interval_secs)
         return [
-            (TaskInfo(self._host, 0, component, task, at, interval), mine)
+            (
+                TaskInfo(
+                    self._host, 0, component_id=component, task_id=task, timestamp=at, interval_secs=interval
+                ),
+                mine,
+            )
             for (component, task), mine in points.items()
         ]
 

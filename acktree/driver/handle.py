@@ -68,8 +68,8 @@ class SubmittedTopology(RunningTopology):
             return Traces(recorded.store, recorded.settle, rate=lambda: recorded.rate)
         orders, watched = self._run.orders, self._run.watched
         return Traces(
-            recorded.store, recorded.settle, orders.set_rate, lambda: recorded.rate,
-            orders.watch_messages, lambda: watched.secs_left,
+            recorded.store, recorded.settle, orders.set_rate, rate=lambda: recorded.rate,
+            watch=orders.watch_messages, watched=lambda: watched.secs_left,
         )  # fmt: skip
 
     @property

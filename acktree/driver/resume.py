@@ -42,13 +42,19 @@ def add_spouts(topology: Topology, run: Run, recorder: DeadLetterRecorder) -> No
         for task_id in spout.task_ids:
             if spout.is_dataframe:
                 mine = spout.user_object  # Spark's, and never called
-                task: SpoutTask = DataFrameTask(mine, bare, task_id, plan, spout_host, held.first_sequence)
+                task: SpoutTask = DataFrameTask(
+                    mine, bare, task=task_id, plan=plan, spout_host=spout_host,
+                    first_sequence=held.first_sequence,
+                )  # fmt: skip
             else:
                 mine = copy.deepcopy(spout.user_object)
                 if isinstance(mine, GateSpout):
                     assert run.gates is not None, "a topology with gates has their log"
                     mine.connect(run.gates)
-                task = SpoutTask(mine, bare, task_id, plan, spout_host, held.first_sequence)
+                task = SpoutTask(
+                    mine, bare, task=task_id, plan=plan, spout_host=spout_host,
+                    first_sequence=held.first_sequence,
+                )  # fmt: skip
                 # Then it runs for its dead letters alone; what they lead to passes gates as before.
                 task.has_ended = held.has_ended and spout.gated is None
             run.results.metrics.watch(spout.id, task_id, task.grown_metrics)

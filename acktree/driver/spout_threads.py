@@ -375,7 +375,10 @@ class Threads:
         outages = outages_together(each for thread in mine for each in (*thread.task.outages, thread.blocked))
         awaiting = sum(thread.task.awaiting_count for thread in mine)
         lag, by_partition = added_lags(each.lag for each in numbers)
-        return SpoutNumbers(count, oldest_secs, lag, complete_ms, outages, awaiting, by_partition)
+        return SpoutNumbers(
+            count, oldest_secs, lag, complete_ms, outages, awaiting_retry=awaiting,
+            lag_by_partition=by_partition,
+        )  # fmt: skip
 
     def ids_at(self, task: int, sequences: Int64s) -> list[object]:
         """The ids of open messages of a task by their sequences; None for one that is not there."""

@@ -76,7 +76,7 @@ def rebalance(
             fresh = range(shape.tasks_given + 1, shape.tasks_given + 1 + parallelism - len(part.tasks))
             tasks = part.tasks[:parallelism] + tuple(fresh)
             groups = by_key if isinstance(by_key, Mapping) else dict.fromkeys(by_key)
-            memories = _moved(memories, component, part, tasks, groups, forget)
+            memories = _moved(memories, component, part, tasks, by_key=groups, forget=forget)
             now = shape.with_part(component, replace(part, tasks=tasks))
         _begin(held, now, partitions or held.partitions, memories)
 

@@ -64,9 +64,9 @@ class Verdicts:
         """The verdicts of a judgement, with only the reasons that are used."""
         used, failures = np.unique(judged.failures, return_inverse=True)
         return cls(
-            done, judged.acked, judged.failed, failures, judged.others, judged.timed_out,
-            tuple(reasons[index] for index in used), judged.open_count, judged.next_deadline_ms,
-            judged.late_count,
+            done, judged.acked, judged.failed, failures, judged.others, timed_out=judged.timed_out,
+            reasons=tuple(reasons[index] for index in used), open_count=judged.open_count,
+            next_deadline_ms=judged.next_deadline_ms, late_count=judged.late_count,
         )  # fmt: skip
 
     def __bool__(self) -> bool:
@@ -91,9 +91,10 @@ class Verdicts:
         acked, a_owners, failed, f_owners, failures, others, late, l_owners, *reasons = parts
         return cls(
             [(task, _sequences_in(int64s(part))) for task, part in zip(tasks, runs, strict=True)],
-            Judged(int64s(acked), int32s(a_owners)), Judged(int64s(failed), int32s(f_owners)),
-            int64s(failures), int64s(others), Judged(int64s(late), int32s(l_owners)),
-            tuple(map(bytes, reasons)), open_count, next_deadline_ms,
+            Judged(int64s(acked), int32s(a_owners)), failed=Judged(int64s(failed), int32s(f_owners)),
+            failures=int64s(failures), others=int64s(others),
+            timed_out=Judged(int64s(late), int32s(l_owners)), reasons=tuple(map(bytes, reasons)),
+            open_count=open_count, next_deadline_ms=next_deadline_ms,
         )  # fmt: skip
 
 
@@ -151,13 +152,10 @@ class Acker:
         opened = [run for run in deltas.opened if run.first >= self._first_sequences.get(run.task, 0)]
         spread_sums, roots, sums = spread(self._salt, deltas.sparse_sums)
         closing = close(
-            self._salt,
-            (*deltas.sequence_sums, *spread_sums),
-            opened,
-            deltas.fail_roots,
-            np.concatenate((deltas.ack_roots, roots)),
-            np.concatenate((deltas.ack_sums, sums)),
-        )
+            self._salt, (*deltas.sequence_sums, *spread_sums), opened, deltas.fail_roots,
+            ack_roots=np.concatenate((deltas.ack_roots, roots)),
+            ack_sums=np.concatenate((deltas.ack_sums, sums)),
+        )  # fmt: skip
         for owner, roots in (rows for one in combined for rows in one.done_rows):
             self.ledger.refuse(roots, owner)
         settled = settle(self._salt, combined, deltas.fail_roots)

@@ -37,6 +37,6 @@ def run_combiner(plan: Plan, combiner: int, rows: Iterable[WireRow]) -> Iterator
     combined = combine(plan.run_salt, [Deltas.from_bytes(row.body) for row in mine])
     if combined:
         yield WireRow(
-            0, SINK_LEVEL, Kind.COMBINED, combiner, plan.combining_level, mine[0].clock_ms, b"",
-            combined.to_bytes(),
+            0, SINK_LEVEL, Kind.COMBINED, source=combiner, sequence=plan.combining_level,
+            clock_ms=mine[0].clock_ms, body=combined.to_bytes(),
         )  # fmt: skip

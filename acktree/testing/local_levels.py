@@ -60,8 +60,8 @@ class LocalLevels:
                 here = [row for row in mine if row.partition == partition]
                 store = self._store(level.index, partition) if level.stateful else None
                 rows += run_level(
-                    self._plan, level.index, partition, here, store, given.__getitem__, self._observers,
-                    batch_id=batch_id,
+                    self._plan, level.index, partition, rows=here, store=store, read_chunk=given.__getitem__,
+                    observe=self._observers, batch_id=batch_id,
                 )  # fmt: skip
         return self._combined(rows)
 
@@ -82,7 +82,10 @@ class LocalLevels:
                 first, end = (len(chunk) * at // partitions for at in (partition, partition + 1))
                 if first < end:
                     head = json.dumps((str(number), first, end)).encode()
-                    yield WireRow(partition, 0, Kind.CHUNK, chunk.task, number, clock_ms, head, b"")
+                    yield WireRow(
+                        partition, 0, Kind.CHUNK, source=chunk.task, sequence=number, clock_ms=clock_ms,
+                        head=head,
+                    )  # fmt: skip
         ticks = self._ticks.due(clock_ms)
         for level in range(len(self._plan.levels)):
             broadcast = Broadcast(ticks.get(level, {}), self._order)

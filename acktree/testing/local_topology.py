@@ -379,7 +379,9 @@ class LocalTopology(RunningTopology):
         if isinstance(spout_copy, GateSpout):
             assert self._gates is not None, "a topology with gates has their log"
             spout_copy.connect(self._gates)
-        task = SpoutTask(spout_copy, bare, task_id, self.plan, self._host, 0)
+        task = SpoutTask(
+            spout_copy, bare, task=task_id, plan=self.plan, spout_host=self._host, first_sequence=0
+        )
         try:
             with standing(task.place):
                 task.open(self.now_ms)
@@ -438,7 +440,10 @@ class LocalTopology(RunningTopology):
         outages = outages_together(each for task in mine for each in task.outages)
         awaiting = sum(task.awaiting_count for task in mine)
         lag, by_partition = added_lags(task.lag for task in mine)
-        return SpoutNumbers(open_count, oldest, lag, complete_ms, outages, awaiting, by_partition)
+        return SpoutNumbers(
+            open_count, oldest, lag, complete_ms, outages, awaiting_retry=awaiting,
+            lag_by_partition=by_partition,
+        )  # fmt: skip
 
 
 def _call_at(place: Place, call: Callable[[], None]) -> None:

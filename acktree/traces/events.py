@@ -65,8 +65,9 @@ class Event:
         given = json.loads(line)
         root = given["root"]
         return cls(
-            int(given["time_ms"]), str(given["component"]), int(given["task_id"]), str(given["stream"]),
-            None if root is None else int(root), list(given["values"]),
+            int(given["time_ms"]), str(given["component"]), task_id=int(given["task_id"]),
+            stream=str(given["stream"]), root=None if root is None else int(root),
+            values=list(given["values"]),
         )  # fmt: skip
 
 

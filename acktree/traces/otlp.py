@@ -254,8 +254,9 @@ class _Encoder(SpanProcessor, IdGenerator):
             parent = _context_of(span.trace_id, span.parent_id)
             above = set_span_in_context(NonRecordingSpan(parent), above)
         made = self._tracer.start_span(
-            span.name, above, SpanKind.CONSUMER if span.is_consumer else SpanKind.INTERNAL, span.attributes,
-            [Link(_context_of(*link)) for link in span.links], span.start_ns,
+            span.name, above, SpanKind.CONSUMER if span.is_consumer else SpanKind.INTERNAL,
+            attributes=span.attributes, links=[Link(_context_of(*link)) for link in span.links],
+            start_time=span.start_ns,
         )  # fmt: skip
         for name, at_ns in span.events:
             made.add_event(name, timestamp=at_ns)

@@ -86,7 +86,7 @@ class Door:
         self._folder = run.checkpoint.folder if self._disk is not None else None
         try:
             store = open_store(self._folder, run.name)
-            self._observer = Observer(run, self._began_ms, self._version, batch_ms, self._keep, store)
+            self._observer = Observer(run, self._began_ms, self._version, batch_ms, self._keep, store=store)
             self._observer.begin()
             self._levels.begin()
             self._routes = Routes(running, run, self._observer, self._levels)
@@ -133,8 +133,9 @@ class Door:
         Thread(target=self._server.serve, name=f"door {run.name}", daemon=True).start()
         self._is_serving = True
         entry = Entry(
-            run.name, routes.id, place, str(path), os.getpid(), socket.gethostname(), self._began_ms
-        )
+            run.name, routes.id, checkpoint=place, socket=str(path), pid=os.getpid(),
+            host=socket.gethostname(), began_ms=self._began_ms,
+        )  # fmt: skip
         self._entry, self._entry_file = entry, file
         write_entry(entry, file, Disk())
         if self._folder is not None and self._disk is not None:

@@ -140,7 +140,10 @@ class Routes:
 
     def _order_of(self, path: str, given: Mapping[str, Any], by: str) -> Order:
         place = str(self.run.checkpoint.place)
-        return Order(path.removeprefix("/v1/"), by, self.run.name, place, given, self._orders.append)
+        return Order(
+            path.removeprefix("/v1/"), by, topology=self.run.name, place=place, given=given,
+            keep=self._orders.append,
+        )  # fmt: skip
 
     def _order(self, path: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
         order = path.removeprefix("/v1/")

@@ -85,7 +85,8 @@ class Observer:
         self._totals = run.results.totals
         self.history = History(
             store or HistoryStore(IN_MEMORY), self._totals, run.checkpoint.run, run.name,
-            [spout.id for spout in run.plan.topology.spouts], run.checkpoint.is_committed,
+            spouts=[spout.id for spout in run.plan.topology.spouts],
+            is_committed=run.checkpoint.is_committed,
         )  # fmt: skip
         self._windows = self.history.begin(_LENGTHS, _steady_ms(), run.checkpoint.last_committed())
         self._orders = run.orders

@@ -227,13 +227,10 @@ def combine(run_salt: int, parts: Sequence[Deltas]) -> Combined:
     deltas = concat_deltas(parts)
     spread_sums, roots, sums = spread(run_salt, deltas.sparse_sums)
     closing = close(
-        run_salt,
-        (*deltas.sequence_sums, *spread_sums),
-        deltas.opened,
-        _NONE,
-        np.concatenate((deltas.ack_roots, roots)),
-        np.concatenate((deltas.ack_sums, sums)),
-    )
+        run_salt, (*deltas.sequence_sums, *spread_sums), deltas.opened, fail_roots=_NONE,
+        ack_roots=np.concatenate((deltas.ack_roots, roots)),
+        ack_sums=np.concatenate((deltas.ack_sums, sums)),
+    )  # fmt: skip
     rows = Roots.of(deltas.init_roots, deltas.init_sums, deltas.init_owners)
     old_roots, old_sums = xor_by_key(closing.old_roots, closing.old_sums)
     at, which = rows.find(old_roots)
@@ -329,8 +326,8 @@ def settle(run_salt: int, combined: Sequence[Combined], fail_roots: Int64s) -> S
             if len(sequences)
         ],
         np.concatenate([lost_rows, *(roots for roots, _, _ in opened)]),
-        np.concatenate([np.zeros_like(lost_rows), *(sums for _, sums, _ in opened)]),
-        np.concatenate([done_owners[has_failed], *owners]),
-        done_rows[~has_failed],
-        done_owners[~has_failed],
+        open_sums=np.concatenate([np.zeros_like(lost_rows), *(sums for _, sums, _ in opened)]),
+        open_owners=np.concatenate([done_owners[has_failed], *owners]),
+        done_rows=done_rows[~has_failed],
+        done_owners=done_owners[~has_failed],
     )

@@ -135,8 +135,9 @@ class _Change:
         number, clock, away, since = int64s(head).tolist()
         left = Roots.of(int64s(roots), int64s(owed), int32s(owners))
         return cls(
-            number, clock, away, since, int64s(gone), int64s(summed), int64s(sums), int64s(reset), left
-        )
+            number, clock, away_ms=away, since_ms=since, gone=int64s(gone), summed=int64s(summed),
+            sums=int64s(sums), reset=int64s(reset), left=left,
+        )  # fmt: skip
 
 
 class Ledger:
@@ -258,9 +259,9 @@ class Ledger:
         reset = asked[stays & np.isin(asked, deltas.reset_roots)]
         timed_out = self._late(now_ms, reset)
         change = _Change(
-            self._last_change + 1, now_ms, away_ms, self._since(now_ms),
-            np.concatenate((*self._forgotten, asked[~stays], timed_out.roots)),
-            asked[is_summed], added[is_summed], reset, left,
+            self._last_change + 1, now_ms, away_ms, since_ms=self._since(now_ms),
+            gone=np.concatenate((*self._forgotten, asked[~stays], timed_out.roots)), summed=asked[is_summed],
+            sums=added[is_summed], reset=reset, left=left,
         )  # fmt: skip
         is_recorded = ages_count or ages_begin or bool(change)
         self._last_change += is_recorded
@@ -268,18 +269,13 @@ class Ledger:
         self._apply(change)
         positions = np.searchsorted(fail_roots, failed.roots)
         return Judgement(
-            Judged(closed.roots, closed.owners),
-            Judged(failed.roots, failed.owners),
-            deltas.failures[firsts[positions]],
-            repeats[positions] - 1,
-            Judged(timed_out.roots, timed_out.owners),
-            Judged(left.roots, left.owners),
-            self._open.count,
-            self._next_deadline_ms(now_ms),
-            self._ages.oldest_ms(),
-            change.to_bytes() if is_recorded else b"",
-            late_count,
-        )
+            Judged(closed.roots, closed.owners), Judged(failed.roots, failed.owners),
+            failures=deltas.failures[firsts[positions]], others=repeats[positions] - 1,
+            timed_out=Judged(timed_out.roots, timed_out.owners), left=Judged(left.roots, left.owners),
+            open_count=self._open.count, next_deadline_ms=self._next_deadline_ms(now_ms),
+            oldest_ms=self._ages.oldest_ms(), change=change.to_bytes() if is_recorded else b"",
+            late_count=late_count,
+        )  # fmt: skip
 
     def replay(self, change: Buffer) -> None:
         """Apply the change of a micro-batch to the state before it. Changes are replayed in order.

@@ -260,11 +260,11 @@ def close(
     return Closing(
         [(task, sequences) for task, sequences in done if len(sequences)],
         np.concatenate([_NONE, *(roots for roots, _, _ in still_open)]),
-        np.concatenate([_NONE, *(sums for _, sums, _ in still_open)]),
-        np.concatenate([_NONE.astype(np.int32), *owners]),
-        np.concatenate([roots for roots, _ in old]),
-        np.concatenate([sums for _, sums in old]),
-    )
+        open_sums=np.concatenate([_NONE, *(sums for _, sums, _ in still_open)]),
+        open_owners=np.concatenate([_NONE.astype(np.int32), *owners]),
+        old_roots=np.concatenate([roots for roots, _ in old]),
+        old_sums=np.concatenate([sums for _, sums in old]),
+    )  # fmt: skip
 
 
 def _holds(sequence_sum: SequenceSums, run: Opened) -> bool:

@@ -127,15 +127,14 @@ class Facts:
             head, links, parents, executions = (body[a:b] for a, b in pairwise(ends))
             told = json.loads(head)
             return cls(
-                [Place(*each) for each in told["places"]],
-                np.frombuffer(links, LINK),
-                np.frombuffer(parents, "<i8").astype(np.int64),
-                [Bolt(*each) for each in told["bolts"]],
-                np.frombuffer(executions, EXECUTION),
-                {int(at): reason for at, reason in told["reasons"].items()},
-                [(root, component, count) for root, component, count in told["more"]],
-                body[ends[-1] :],
-            )
+                [Place(*each) for each in told["places"]], np.frombuffer(links, LINK),
+                parents=np.frombuffer(parents, "<i8").astype(np.int64),
+                bolts=[Bolt(*each) for each in told["bolts"]],
+                executions=np.frombuffer(executions, EXECUTION),
+                reasons={int(at): reason for at, reason in told["reasons"].items()},
+                more=[(root, component, count) for root, component, count in told["more"]],
+                shown_json=body[ends[-1] :],
+            )  # fmt: skip
         except (struct.error, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"no facts of traced messages: {error}") from error
 
@@ -160,12 +159,6 @@ class Facts:
             kept = [self.shown[row] for row in np.flatnonzero(links).tolist()]
             shown = json.dumps([[1, *([value] for value in values)] for values in kept]).encode()
         return Facts(
-            self.places,
-            self.links[links],
-            self.parents[np.repeat(links, self.links["parents"])],
-            self.bolts,
-            self.executions[at],
-            reasons,
-            more,
-            shown,
-        )
+            self.places, self.links[links], parents=self.parents[np.repeat(links, self.links["parents"])],
+            bolts=self.bolts, executions=self.executions[at], reasons=reasons, more=more, shown_json=shown,
+        )  # fmt: skip

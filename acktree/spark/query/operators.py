@@ -95,15 +95,10 @@ def isolation(shared: SharedPlan, places: Places, level: int, partition: int) ->
     assert context is not None, "levels run in Spark tasks"
     batch_id = _spark_batch(context)
     return Isolation(
-        Path(places.marks) if places.is_seen else worker.own_folder(places.marks, batch_id),
-        batch_id,
-        level,
-        partition,
-        context.attemptNumber(),
-        shared.plan().config.execute_timeout_secs,
-        shared.run_number,
-        places.new_from if places.is_seen else None,
-    )
+        Path(places.marks) if places.is_seen else worker.own_folder(places.marks, batch_id), batch_id, level,
+        partition, attempt=context.attemptNumber(), timeout_secs=shared.plan().config.execute_timeout_secs,
+        run_number=shared.run_number, new_from=places.new_from if places.is_seen else None,
+    )  # fmt: skip
 
 
 def _spark_batch(context: TaskContext) -> int:
@@ -153,7 +148,7 @@ def mapped_level(shared: SharedPlan, level: int, places: Places, *, remembers: b
             def run_it(monitor: ExecutionMonitor, store: StateStore | None) -> Iterable[WireRow]:
                 rows = scratch.take(places.scratch, mine)
                 return run_level(
-                    plan, level, partition, rows, store, reader, observe, monitor,
+                    plan, level, partition, rows, store, read_chunk=reader, observe=observe, monitor=monitor,
                     batch_id=_micro_batch(places),
                 )  # fmt: skip
 

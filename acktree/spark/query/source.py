@@ -212,7 +212,9 @@ class InboxReader(DataSourceStreamReader):
                 body = whole
                 rows_of_chunk = (entry.name, 0, end_row - first)
             head = json.dumps(rows_of_chunk).encode()
-            rows[partition].append(_row(partition, 0, Kind.CHUNK, entry.task, entry.number, head, body))
+            rows[partition].append(
+                _row(partition, 0, Kind.CHUNK, source=entry.task, sequence=entry.number, head=head, body=body)
+            )
         rows[0].append(Broadcast(end=end["chunk"], is_first=is_first).row(0, SINK_LEVEL))
         return [Slices(part) for part in rows]
 
@@ -284,4 +286,7 @@ def _slices(
 def _row(
     partition: int, level: int, kind: Kind, source: int, sequence: int, head: bytes, body: bytes = b""
 ) -> WireRow:
-    return WireRow(partition, level, int(kind), source, sequence, 0, head, body)  # the query sets the clock
+    unset = 0  # the query sets the clock
+    return WireRow(
+        partition, level, int(kind), source=source, sequence=sequence, clock_ms=unset, head=head, body=body
+    )

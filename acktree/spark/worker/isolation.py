@@ -137,8 +137,9 @@ class Isolation:
         if lost:
             counted = Counters.of([((SYSTEM, SYSTEM_TASK, NO_STREAM, WORKERS_LOST), lost)])
             yield WireRow(
-                0, SINK_LEVEL, Kind.STATISTICS, self.partition, self.level, 0, b"", counted.to_bytes()
-            )
+                0, SINK_LEVEL, Kind.STATISTICS, source=self.partition, sequence=self.level, clock_ms=0,
+                body=counted.to_bytes(),
+            )  # fmt: skip
 
     def _has_lost_a_worker(self) -> bool:
         """Whether the attempt before neither ended nor raised an exception."""

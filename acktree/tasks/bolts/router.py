@@ -299,8 +299,9 @@ class Router:
     def _frame(self, route: _Route, emission: Emission, copies: _Copies, lineage: Lineage) -> Frame:
         tasks = copies.tasks
         return Frame(
-            self._component.id, emission.stream, route.subscription.subscriber, self._task, self._sequence,
-            int(tasks[0]) if (tasks == tasks[0]).all() else tasks, copies.batch, lineage,
+            self._component.id, emission.stream, route.subscription.subscriber, source_tasks=self._task,
+            sequence=self._sequence, tasks=int(tasks[0]) if (tasks == tasks[0]).all() else tasks,
+            values=copies.batch, lineage=lineage,
         )  # fmt: skip
 
     def _send(self, partition: int, frame: Frame) -> None:

@@ -269,7 +269,10 @@ class BoltTask(ABC):
         """The account of a frame's rows."""
         stream = self.plan.topology.components[frame.component].streams[frame.stream]
         source = self.plan.topology.components[frame.component].gated or frame.component
-        rows = InboundRows(source, frame.stream, frame.source_tasks, stream.fields, frame.lineage, columns)
+        rows = InboundRows(
+            source, frame.stream, task_ids=frame.source_tasks, fields=stream.fields, lineage=frame.lineage,
+            columns=columns,
+        )  # fmt: skip
         rows.owner = self.owner
         if self.are_questions:
             rows.are_questions = True

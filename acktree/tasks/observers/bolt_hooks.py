@@ -94,7 +94,11 @@ class _HooksOfTask(Observer):
         if self._is_batch:
             targets = {int(each) for choice in choices for each in np.unique(choice.tasks)}
             out = tuple(sorted(targets))
-            self._calls.emit(EmitInfo(None, emission.stream, task, out, batch, batch.num_rows))
+            self._calls.emit(
+                EmitInfo(
+                    None, emission.stream, task_id=task, out_tasks=out, batch=batch, count=batch.num_rows
+                )
+            )
             return
         out_tasks: list[list[int]] = [[] for _ in range(batch.num_rows)]
         for choice in choices:

@@ -346,15 +346,11 @@ class Tracer(Observer):
         if not (self._links or self._executions or self._more):
             return
         facts = Facts(
-            [*self._places],
-            _joined(self._links, LINK),
-            _joined(self._parents, np.dtype(np.int64)),
-            [*self._bolts],
-            _joined(self._executions, EXECUTION),
-            self._reasons,
-            [(root, component, count) for (root, component), count in self._more.items()],
-            json.dumps(self._shown).encode(),
-        )
+            [*self._places], _joined(self._links, LINK), parents=_joined(self._parents, np.dtype(np.int64)),
+            bolts=[*self._bolts], executions=_joined(self._executions, EXECUTION), reasons=self._reasons,
+            more=[(root, component, count) for (root, component), count in self._more.items()],
+            shown_json=json.dumps(self._shown).encode(),
+        )  # fmt: skip
         yield Kind.TRACE, b"", facts.to_bytes()
 
 

@@ -374,7 +374,10 @@ class SpoutCollector(SpoutOutputCollector):
         if ids is None and self._must_have_ids:
             raise self._has_no_id()
         is_tracked = ids is not None and self._is_tracking
-        run = Run(stream, is_tracked, checked, ids if ids is not None and is_tracked else (), None, numbers)
+        run = Run(
+            stream, is_tracked, values=checked, message_ids=ids if ids is not None and is_tracked else (),
+            tasks=None, attempts=numbers,
+        )  # fmt: skip
         with self._lock:
             self._refuse_if_closed()
             self._run = self._no_run
@@ -422,7 +425,9 @@ class SpoutCollector(SpoutOutputCollector):
             self._buffers.pop(stream, None)  # the current run ends
             self.row_count += batch.num_rows
             self._weight += batch.nbytes
-            self._waiting.append(Run(stream, True, batch, message_ids, None, None))  # noqa: FBT003
+            self._waiting.append(
+                Run(stream, is_tracked=True, values=batch, message_ids=message_ids, tasks=None, attempts=None)
+            )
 
     def _has_no_id(self) -> MisuseError:
         """Without an id no failure is delivered: the tuple would be lost in spite of the policy."""

@@ -164,8 +164,8 @@ class HandOver:
     def _position_alone(self, position: bytes, now_ms: int) -> Chunk:
         """For a position behind messages none of which goes on."""
         return Chunk(
-            self._reporter.component, self._reporter.task, DEFAULT_STREAM, False, self._next_sequence, now_ms,  # noqa: FBT003
-            _NO_VALUES, position=position,
+            self._reporter.component, self._reporter.task, stream=DEFAULT_STREAM, is_tracked=False,
+            first_sequence=self._next_sequence, emitted_ms=now_ms, values=_NO_VALUES, position=position,
         )  # fmt: skip
 
     def _chunk_of(self, run: Run, position: bytes, now_ms: int, *, is_marked: bool = True) -> Chunk:
@@ -174,8 +174,9 @@ class HandOver:
             attempts = self._marked(first, attempts, run.message_ids, now_ms)
         ids = ids_to_bytes(run.message_ids) if run.is_tracked and not self._spout.redelivers else b""
         return Chunk(
-            self._reporter.component, self._reporter.task, run.stream, run.is_tracked, first, now_ms,
-            run.values, attempts, run.tasks, message_ids=ids, position=position,
+            self._reporter.component, self._reporter.task, run.stream, run.is_tracked, first_sequence=first,
+            emitted_ms=now_ms, values=run.values, attempts=attempts, tasks=run.tasks, message_ids=ids,
+            position=position,
         )  # fmt: skip
 
     def _next_attempts(self, stream: str, part: Payloads, now_ms: int) -> Chunk:
@@ -184,8 +185,8 @@ class HandOver:
         first = self.sequences(len(attempts))
         marked = self._marked(first, numbers, part.message_ids, now_ms)
         return Chunk(
-            self._reporter.component, self._reporter.task, stream, True, first, now_ms, part.values,  # noqa: FBT003
-            marked, part.targets,
+            self._reporter.component, self._reporter.task, stream, is_tracked=True, first_sequence=first,
+            emitted_ms=now_ms, values=part.values, attempts=marked, tasks=part.targets,
             first_emitted_ms=np.array([attempt.first_emitted_ms for attempt in attempts], dtype=np.int64),
             retry_of=np.array([attempt.sequence for attempt in attempts], dtype=np.int64),
             message_ids=b"" if self._spout.redelivers else ids_to_bytes(part.message_ids),

@@ -88,8 +88,11 @@ class KeyedMessages:
         attempts = [1] * len(chunk) if chunk.attempts is None else number_of(chunk.attempts).tolist()
         for row, sequence in enumerate(chunk.sequences.tolist()):
             if sequence not in retries.earlier.tried_again:
-                at = (number, row, sequence, attempts[row] - 1, chunk.emitted_ms, chunk.stream)
-                retries.wait_for_key(Attempt(ids[row], *at))
+                attempt = Attempt(
+                    ids[row], number, row, sequence, attempt=attempts[row] - 1,
+                    first_emitted_ms=chunk.emitted_ms, stream=chunk.stream,
+                )  # fmt: skip
+                retries.wait_for_key(attempt)
         chunks.release_unneeded({number})
         self._seen = _UNSEEN  # its key may be decided already
 
@@ -146,7 +149,7 @@ def _waiting(run: Run, row: int, now_ms: int) -> Attempt:
     attempt = 1 if run.attempts is None else int(number_of(run.attempts[row : row + 1])[0])
     target = None if run.tasks is None else int(run.tasks[row])
     letter = RedrivenLetter(NO_CHUNK, run.stream, run.values.slice(row, 1), target)
-    return Attempt(run.message_ids[row], NO_CHUNK, 0, -1, attempt - 1, now_ms, run.stream, letter)
+    return Attempt.of_letter(letter, run.message_ids[row], attempt - 1, now_ms)
 
 
 def _mask(rows: Sequence[int], count: int) -> Bools:

@@ -61,7 +61,7 @@ class OpenChunks:
         self._streams[number] = chunk.stream
         attempts = None if chunk.attempts is None else number_of(chunk.attempts)
         self.pending.add(
-            chunk.first_sequence, message_ids, attempts, number, 0, chunk.emitted_ms,
+            chunk.first_sequence, message_ids, attempts, chunk=number, first_row=0, now_ms=chunk.emitted_ms,
             first_emitted_ms=chunk.first_emitted_ms,
         )  # fmt: skip
 

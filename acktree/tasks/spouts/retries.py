@@ -78,6 +78,16 @@ class Attempt:
     dependency: str = ""
     waited_ms: int = 0
 
+    @classmethod
+    def of_letter(
+        cls, letter: RedrivenLetter, message_id: object, attempt: int, first_emitted_ms: int
+    ) -> Attempt:
+        """An attempt whose payload is in memory, in no chunk."""
+        return cls(
+            message_id, NO_CHUNK, row=0, sequence=-1, attempt=attempt, first_emitted_ms=first_emitted_ms,
+            stream=letter.stream, letter=letter,
+        )  # fmt: skip
+
 
 @dataclass(frozen=True)
 class GivenUpRecord:
@@ -240,7 +250,7 @@ class Retries:
     def add_redriven(self, letter: RedrivenLetter, now_ms: int) -> None:
         """A dead letter starts anew: due now, as a first attempt."""
         message_id = Redriven(letter.letter_id, letter.label, letter.origins)
-        self.add(now_ms, Attempt(message_id, NO_CHUNK, 0, -1, 0, now_ms, letter.stream, letter))
+        self.add(now_ms, Attempt.of_letter(letter, message_id, 0, now_ms))
 
     def decide(
         self, attempts: Iterable[Attempt], roots: Iterable[int], failure: Failure, now_ms: int
@@ -293,7 +303,11 @@ class Retries:
         found = []
         for attempt, failure, root in sorted(self.records, key=lambda record: record[0].chunk):
             row, target = payload_of(attempt, given.get(attempt.chunk))
-            found.append(GivenUpRecord(component, task, attempt, failure, root, row, target, now_ms))
+            found.append(
+                GivenUpRecord(
+                    component, task, attempt, failure, root, values=row, target=target, dead_ms=now_ms
+                )
+            )
         return found
 
     def requeue(self, now_ms: int, but: frozenset[int]) -> None:
@@ -425,7 +439,9 @@ def attempts_in(closed: Closed, stream: str) -> Iterator[Attempt]:
     columns = (closed.rows, closed.sequences, closed.attempts, closed.first_emitted_ms)
     each = zip(closed.message_list(), *(column.tolist() for column in columns), strict=True)
     for message_id, row, sequence, attempt, first_ms in each:
-        yield Attempt(message_id, closed.chunk, row, sequence, attempt, first_ms, stream)
+        yield Attempt(
+            message_id, closed.chunk, row, sequence, attempt, first_emitted_ms=first_ms, stream=stream
+        )
 
 
 def chunks_of(attempts: Iterable[Attempt]) -> set[int]:

@@ -81,14 +81,12 @@ class Run:
         for first in range(0, len(self), most):
             end = first + most
             yield Run(
-                self.stream,
-                self.is_tracked,
-                self.values.slice(first, most),
-                self.message_ids[first:end],
-                None if self.tasks is None else self.tasks[first:end],
-                None if self.attempts is None else self.attempts[first:end],
-                _cut(self.parents, first, end),
-            )
+                self.stream, self.is_tracked, values=self.values.slice(first, most),
+                message_ids=self.message_ids[first:end],
+                tasks=None if self.tasks is None else self.tasks[first:end],
+                attempts=None if self.attempts is None else self.attempts[first:end],
+                parents=_cut(self.parents, first, end),
+            )  # fmt: skip
 
     def those(self, which: Bools) -> Run:
         """The messages of a mask, shape (n,)."""
@@ -286,14 +284,11 @@ class RunBuffer(TupleBuffer):
                 continue
             ids = message_ids[first:end] if self.is_tracked else ()
             yield Run(
-                name,
-                self.is_tracked,
-                batch,
-                ids,
-                None if tasks is None else tasks[first:end],
-                None if attempts is None else attempts[first:end],
-                _cut(parents, first, end),
-            )
+                name, self.is_tracked, values=batch, message_ids=ids,
+                tasks=None if tasks is None else tasks[first:end],
+                attempts=None if attempts is None else attempts[first:end],
+                parents=_cut(parents, first, end),
+            )  # fmt: skip
 
 
 def _numbers(count: int, noted: Mapping[int, Noted]) -> Int32s | None:

@@ -41,7 +41,7 @@ def _last_attempt(run: Run, row: int, attempt: int) -> Attempt:
     message_id = message_id.item() if isinstance(message_id, np.generic) else message_id
     target = None if run.tasks is None else int(run.tasks[row])
     letter = RedrivenLetter(NO_CHUNK, run.stream, run.values.slice(row, 1), target)
-    return Attempt(message_id, NO_CHUNK, 0, -1, attempt, 0, run.stream, letter)
+    return Attempt.of_letter(letter, message_id, attempt, 0)
 
 
 def _failure(attempt: int, max_attempts: int) -> Failure:

@@ -113,7 +113,9 @@ class SpoutTask:
         chunks = self._chunks = OpenChunks(spout_host.inbox, retries.needs, roots_of)
         self.sent, self._pending = chunks.sent, chunks.pending
         latest = self._latest = Latest(component.latest_by, chunks, retries, spout_host.inbox.read)
-        self.recovery = Recovery(chunks, retries, keys, latest, spout_host.letters_among, self.dispatch)
+        self.recovery = Recovery(
+            chunks, retries, keys, latest, spout_host.letters_among, dispatch=self.dispatch
+        )
         hooks = self._hooks = Hooks(spout, reporter.error, reporter.note_recovered)
         task_hooks = self._task_hooks = SpoutHooks(plan, task, reporter.error)
         self._clock_ms = self._pause_ms = self._asked_again_ms = 0
@@ -121,8 +123,8 @@ class SpoutTask:
         if component.max_spout_pending is not None:
             self._limit = component.max_spout_pending or None
         self._collector = SpoutCollector(
-            component, task, plan, lambda: self.open_count, self._report, self._lose,
-            partial(spout_host.wake, task), keeps_ids=not spout.redelivers,
+            component, task, plan, open_count=lambda: self.open_count, report=self._report, lose=self._lose,
+            wake=partial(spout_host.wake, task), keeps_ids=not spout.redelivers,
         )  # fmt: skip
         self._keyed = KeyedMessages(keys, chunks, retries, redelivers=spout.redelivers)
         self._opening = Opening(spout, self._context, hooks=hooks, task_hooks=task_hooks, reporter=reporter)

@@ -114,11 +114,11 @@ def verdict_batches_of(
         task: VerdictBatch(
             np.concatenate(acked.get(task, [_none()])),
             failed.get(task, ()),
-            sum(map(len, acked.get(-task, ()))),
-            failed.get(-task, ()),
-            payloads,
-            np.concatenate(acked.get(-task, [_none()])),
-            ids,
+            acked_rows=sum(map(len, acked.get(-task, ()))),
+            failed_rows=failed.get(-task, ()),
+            payloads=payloads,
+            acked_roots=np.concatenate(acked.get(-task, [_none()])),
+            ids=ids,
         )
         for task in {abs(owner) for owner in acked.keys() | failed.keys()}
     }
