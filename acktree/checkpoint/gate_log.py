@@ -33,7 +33,7 @@ from acktree.core.gate import Gate, Passage, Staged
 from acktree.core.ids import Int64s, UInt64s, root_ids, sequence_names, tasks_and_sequences
 from acktree.core.packing import Buffer, int64s, pack, unpack
 from acktree.core.tracking.origins import FrameOrigins, Origin, Origins
-from acktree.tasks.acker import Verdicts
+from acktree.core.tracking.verdicts import Verdicts
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.labels import label_of, shown_id
 from acktree.tasks.spouts.retries import Redriven

@@ -35,6 +35,7 @@ from acktree.core.stats.counters import (
     spread_key,
 )
 from acktree.core.stats.numbers import ReportedError
+from acktree.core.tracking.verdicts import Verdicts
 from acktree.driver.batch_times import BatchTimes
 from acktree.driver.error_log import ErrorLog
 from acktree.driver.holders import Holders
@@ -42,7 +43,7 @@ from acktree.driver.metrics_book import MetricsBook
 from acktree.driver.progress import Progress
 from acktree.driver.total_counts import TotalCounts
 from acktree.logs import logger
-from acktree.tasks.acker import Acker, Verdicts
+from acktree.tasks.acker import Acker
 from acktree.tasks.payloads import Payload, RowIds, TakePayloads, no_payloads
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.verdict_batch import VerdictBatch, timed_out, verdict_batches_of
@@ -145,8 +146,7 @@ class MemoryAcker(BatchAcker):
         payloads: TakePayloads,  # noqa: ARG002
         ids: TakePayloads = no_payloads,  # noqa: ARG002
     ) -> tuple[Verdicts, Iterable[Payload]]:
-        verdicts, _ = self._acker.judge(deltas, batch.clock_ms, is_first=batch.is_first)
-        return verdicts, ()
+        return self._acker.judge(deltas, batch.clock_ms, is_first=batch.is_first), ()
 
 
 class BatchTraces(Protocol):

@@ -60,7 +60,7 @@ class LocalLevels:
                 here = [row for row in mine if row.partition == partition]
                 store = self._store(level.index, partition) if level.stateful else None
                 rows += run_level(
-                    self._plan, level.index, partition, rows=here, store=store, read_chunk=given.__getitem__,
+                    self._plan, level.index, partition, here, store, read_chunk=given.__getitem__,
                     observe=self._observers, batch_id=batch_id,
                 )  # fmt: skip
         return self._combined(rows)

@@ -39,11 +39,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from acktree.core.ids import Int32s, Int64s, sequences_of
+from acktree.core.ids import Int64s, sequences_of
 from acktree.core.packing import Buffer, int32s, int64s, pack, unpack
 from acktree.core.runs import xor_by_key
 from acktree.core.tracking.deltas import Deltas
 from acktree.core.tracking.open_roots import UNTIMED, AgeTable, OpenRoots, Roots
+from acktree.core.tracking.verdicts import Judged, Verdicts
 from acktree.errors import CheckpointError
 
 BUCKETS: Final = 16
@@ -51,45 +52,6 @@ BUCKETS: Final = 16
 
 _NO_CLOCK: Final = -1
 _Mask = npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True, eq=False)
-class Judged:
-    """Roots with the same verdict: ``roots`` and the spout task that opened each (``owners``), shape (n,)."""
-
-    roots: Int64s
-    owners: Int32s
-
-
-@dataclass(frozen=True, eq=False)
-class Judgement:
-    """The verdicts of one micro-batch.
-
-    Attributes:
-        acked: Roots of which every tuple was acked.
-        failed: Roots of which at least one tuple was failed.
-        failures: Index into the deltas' ``reasons`` of the first failure of each failed root, shape (n,).
-        others: The number of further failures of each failed root, shape (n,).
-        timed_out: Roots that were neither acked nor failed within the message timeout.
-        left: Roots that this micro-batch opened and did not judge.
-        open_count: The number of roots still open.
-        next_deadline_ms: The time at which the ledger needs a micro-batch at the latest; None for never.
-        oldest_ms: The time from which the oldest age counts; None when no age counts.
-        change: For :meth:`Ledger.replay`; empty when the ledger did not change.
-        late_count: The number of roots with an ack or fail that were judged before, or never opened.
-    """
-
-    acked: Judged
-    failed: Judged
-    failures: Int64s
-    others: Int64s
-    timed_out: Judged
-    left: Judged
-    open_count: int
-    next_deadline_ms: int | None
-    oldest_ms: int | None
-    change: bytes
-    late_count: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,7 +172,7 @@ class Ledger:
             owners = np.full(len(roots), owner, dtype=np.int32)
             self._open.refuse(Roots(roots, np.zeros_like(roots), owners))
 
-    def judge(self, deltas: Deltas, now_ms: int, *, is_first: bool = False) -> Judgement:
+    def judge(self, deltas: Deltas, now_ms: int, *, is_first: bool = False) -> Verdicts:
         """Add one micro-batch's deltas and judge the roots that they touch, or that are too old.
 
         Args:
@@ -221,7 +183,7 @@ class Ledger:
                 is then not added to any age, because the topology was not running.
 
         Returns:
-            The verdicts, and the change for :meth:`replay`.
+            The verdicts, with the change for :meth:`replay`; no root is among the ``done``.
 
         Raises:
             ProtocolError: A root was opened that is open. The ledger is unchanged.
@@ -268,13 +230,13 @@ class Ledger:
         self._forgotten.clear()
         self._apply(change)
         positions = np.searchsorted(fail_roots, failed.roots)
-        return Judgement(
-            Judged(closed.roots, closed.owners), Judged(failed.roots, failed.owners),
+        return Verdicts(
+            (), Judged(closed.roots, closed.owners), Judged(failed.roots, failed.owners),
             failures=deltas.failures[firsts[positions]], others=repeats[positions] - 1,
-            timed_out=Judged(timed_out.roots, timed_out.owners), left=Judged(left.roots, left.owners),
+            timed_out=Judged(timed_out.roots, timed_out.owners), reasons=deltas.reasons,
             open_count=self._open.count, next_deadline_ms=self._next_deadline_ms(now_ms),
-            oldest_ms=self._ages.oldest_ms(), change=change.to_bytes() if is_recorded else b"",
-            late_count=late_count,
+            late_count=late_count, left=Judged(left.roots, left.owners), oldest_ms=self._ages.oldest_ms(),
+            change=change.to_bytes() if is_recorded else b"",
         )  # fmt: skip
 
     def replay(self, change: Buffer) -> None:

@@ -67,8 +67,8 @@ class _Waiting(NamedTuple, Generic[Message]):
     due_ms: int
 
 
-class _Verdicts(NamedTuple):
-    """The verdicts of one micro-batch, as one dependency sees them.
+class _Counts(NamedTuple):
+    """The numbers of verdicts of one micro-batch, as one dependency sees them.
 
     Attributes:
         passed: How many of those that had waited passed.
@@ -130,20 +130,20 @@ class _Dependency(Generic[Message]):
     def wait(self, now_ms: int, wait_ms: int) -> None:
         self.wait_ms, self.again_ms = wait_ms, now_ms + wait_ms
 
-    def verdicts(self, passed: Int64s, missed: Sequence[Int64s]) -> _Verdicts:
+    def counts(self, passed: Int64s, missed: Sequence[Int64s]) -> _Counts:
         """Count verdicts."""
         fresh = np.concatenate([passed[:0], *missed])
         fresh = fresh[fresh >= self.mark]
         missed_again = len(self.sent.intersection(fresh.tolist()))
         passed_again = self.sent.intersection(passed.tolist()) if self.sent else set()
         new_passed = np.count_nonzero(passed >= self.mark) - sum(each >= self.mark for each in passed_again)
-        return _Verdicts(len(passed_again), len(fresh), int(new_passed), len(fresh) - missed_again)
+        return _Counts(len(passed_again), len(fresh), int(new_passed), len(fresh) - missed_again)
 
     def judge(
-        self, verdicts: _Verdicts, failures: Sequence[Failure], next_sequence: int, news: int, now_ms: int
+        self, counts: _Counts, failures: Sequence[Failure], next_sequence: int, news: int, now_ms: int
     ) -> Change | None:
         """Take the verdicts of one micro-batch. A change, if it is away now and was not, or the other way."""
-        passed, missed, new_passed, new_missed = verdicts
+        passed, missed, new_passed, new_missed = counts
         self.in_a_row = new_missed + (0 if new_passed else self.in_a_row)
         are_most = new_missed > 0 and new_missed >= new_passed
         if new_passed > new_missed or passed > missed:
@@ -297,8 +297,8 @@ class Dependencies(Generic[Message]):
         for name in self._by_name.keys() | missed.keys():
             each = self._by_name.get(name) or self._by_name.setdefault(name, _Dependency())
             groups = missed.get(name, ())
-            verdicts = each.verdicts(passed, [sequences for sequences, _ in groups])
-            change = each.judge(verdicts, [why for _, why in groups], next_sequence, news, now_ms)
+            counts = each.counts(passed, [sequences for sequences, _ in groups])
+            change = each.judge(counts, [why for _, why in groups], next_sequence, news, now_ms)
             each.mark = each.mark or next_sequence
             each.sent -= ended
             changes.append(change)

@@ -67,7 +67,7 @@ class GivenUp:
     def record(self, now_ms: int) -> None:
         """Make dead letters of what was given up, then deliver the failures. Tried again after a pause."""
         reporter = self._reporter
-        letters = self._retries.take_records(reporter.component, reporter.task, now_ms, self._host.inbox.read)
+        letters = self._retries.records_with_payloads(now_ms, self._host.inbox.read)
         if self._only_redriven:  # except messages that are letters of ours already
             letters = [each for each in letters if isinstance(each.attempt.message_id, Redriven)]
         try:
@@ -87,11 +87,13 @@ class GivenUp:
             reporter.count(letter.attempt.stream, "dead_lettered", 1)
         given_up = self._retries.records
         chunks = self._retries.record()
-        message_ids = [attempt.message_id for attempt, _, _ in given_up]
+        message_ids = [record.attempt.message_id for record in given_up]
         self.mark_settled(message_ids, now_ms)
         self._host.keys.give_up(message_ids)
         failures = [
-            (id_of(p.message_id), f) for p, f, _ in given_up if not isinstance(p.message_id, Redriven)
+            (id_of(message_id), record.failure)
+            for message_id, record in zip(message_ids, given_up, strict=True)
+            if not isinstance(message_id, Redriven)
         ]
         if failures:
             self._hooks.fail(failures)

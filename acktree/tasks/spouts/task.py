@@ -108,7 +108,7 @@ class SpoutTask:
         self.counters, self.complete_ms, self.own = reporter.counters, reporter.complete_ms, reporter.own
         self._report = reporter.error
         keys = spout_host.keys
-        retries = self._retries = Retries(component.retry, keys)
+        retries = self._retries = Retries(component.retry, keys, component.id, task)
         roots_of = partial(root_ids, plan.run_salt, task)
         chunks = self._chunks = OpenChunks(spout_host.inbox, retries.needs, roots_of)
         self.sent, self._pending = chunks.sent, chunks.pending

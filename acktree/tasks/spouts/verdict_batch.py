@@ -11,9 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from acktree.core.ids import Int32s, Int64s, sequences_of
-from acktree.core.tracking.verdicts import Failure, FailureCause, FailureKind
+from acktree.core.tracking.verdicts import Failure, FailureCause, FailureKind, Verdicts
 from acktree.errors import ProtocolError
-from acktree.tasks.acker import Verdicts
 from acktree.tasks.payloads import Payload
 from acktree.tasks.spouts.retries import RedrivenLetter
 
