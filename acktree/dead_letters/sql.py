@@ -96,9 +96,6 @@ _LETTERS: Final = sa.Table(
 )
 _ALL: Final = [_LETTERS.c[name] for name in COLUMNS]
 
-_OLDEST: Final = 2
-_ADDED: Final[Mapping[int, str]] = {3: "label VARCHAR(255)", 4: "origins TEXT"}
-"""The column that each version has added."""
 _SYNCED: Final = sa.text(
     "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
 )
@@ -261,7 +258,7 @@ class SqlTable(Table):
             raise CheckpointError(
                 f"the dead letters have version {versions}, and this acktree reads version {VERSION}",
                 f"dead letters in {self.place}",
-                "run the acktree that wrote them, or newer; or keep them and name another database",
+                "run the acktree that wrote them; or keep them and name another database",
             )
 
     def _make_tables(self) -> list[int]:
@@ -272,13 +269,6 @@ class SqlTable(Table):
             versions = list(connection.execute(sa.select(_VERSIONS.c.version)).scalars())
             if not versions:
                 connection.execute(sa.insert(_VERSIONS), [{"version": VERSION}])
-            is_older = bool(versions) and versions[0] >= _OLDEST
-            added = [column for since, column in _ADDED.items() if is_older and versions[0] < since]
-            for column in added:
-                connection.execute(sa.text(f"ALTER TABLE {_LETTERS.name} ADD COLUMN {column}"))
-            if added:
-                connection.execute(sa.update(_VERSIONS).values(version=VERSION))
-                return [VERSION]
             return versions or [VERSION]
 
     @contextmanager

@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 VERSION: Final = 4
-"""The version of the columns. Raise it with each change of them, and convert older stores."""
+"""The version of the columns. Raise it with each change; from the first release on, convert older stores."""
 
 COLUMNS: Final = tuple(field.name for field in fields(DeadLetter))
 
