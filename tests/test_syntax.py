@@ -9,6 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "acktree").rglob("*.py"))
 MOST_BY_POSITION = 5
+MOST_LINES = 600
 VARIADIC = {
     "log.info": "the values of a format string",
     "log.warning": "the values of a format string",
@@ -45,3 +46,12 @@ def test_no_call_passes_more_than_five_arguments_by_position() -> None:
     more = {file: calls for file, calls in found.items() if len(calls) > STILL.get(file, 0)}
     assert not more, f"name the arguments of these calls, or find the object that is missing: {more}"
     assert {file: len(calls) for file, calls in found.items()} == STILL, "shorten the list STILL"
+
+
+def test_no_file_has_more_than_600_lines() -> None:
+    long = {
+        str(file.relative_to(ROOT)): lines
+        for file in SOURCES
+        if (lines := file.read_text().count("\n")) > MOST_LINES
+    }
+    assert not long, f"split these by noun: {long}"

@@ -43,7 +43,7 @@ from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.collector import SpoutCollector
 from acktree.tasks.spouts.delivery import Delivery
 from acktree.tasks.spouts.dependencies import Change
-from acktree.tasks.spouts.given_up import GivenUp
+from acktree.tasks.spouts.given_up import GivenUp, without_spent
 from acktree.tasks.spouts.hand_over import HandOver
 from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.keyed_messages import KeyedMessages
@@ -56,7 +56,6 @@ from acktree.tasks.spouts.recovery import Recovery
 from acktree.tasks.spouts.reporter import Reporter
 from acktree.tasks.spouts.retries import Attempt, Redriven, Retries
 from acktree.tasks.spouts.runs import Run
-from acktree.tasks.spouts.spent import without_spent
 from acktree.tasks.spouts.spout_calls import Hooks, pass_on_exit
 from acktree.tasks.spouts.task_hooks import SpoutHooks
 from acktree.tasks.spouts.upkeep import OpenNow, Pulse, checked_lag
