@@ -193,27 +193,27 @@ def _account(running: SubmittedTopology, error: BaseException | None, before: Sn
     }
     if isinstance(error, AcktreeError):
         shown["error"] = error.what
-    text, told = [stats.table()], counts
+    text, printed_counts = [stats.table()], counts
     if before is not None and before.status == "ENDED" and not any({**counts, "dead_letters": 0}.values()):
-        told = _counts(before.stats, before.spouts, letters)
+        printed_counts = _counts(before.stats, before.spouts, letters)
         ended = f"{running.name} has ended: there was nothing left to do. The numbers of run {before.run}:"
         text, shown["ended_in_run"] = [ended, before.stats.table()], before.run
-    text += [f"{what}: {n:,}" for what, n in told.items() if n is not None]
+    text += [f"{what}: {n:,}" for what, n in printed_counts.items() if n is not None]
     return Answer(shown | counts, "\n".join(text))
 
 
 def _counts(stats: Stats, spouts: Iterable[str], dead_letters: int | None) -> dict[str, int | None]:
     """What became of the messages of a run, in the order in which it is printed."""
-    mine = [stats[spout] for spout in spouts]
+    spouts_stats = [stats[spout] for spout in spouts]
     counts = {
-        what: sum(getattr(spout.total, what) for spout in mine)
+        what: sum(getattr(spout.total, what) for spout in spouts_stats)
         for what in ("emitted", "acked", "failed", "timed_out")
     }
     letters = {
-        "new_dead_letters": sum(spout.total.dead_lettered for spout in mine),
+        "new_dead_letters": sum(spout.total.dead_lettered for spout in spouts_stats),
         "dead_letters": dead_letters,
     }
-    still = sum(spout.open or 0 for spout in mine)
+    still = sum(spout.open or 0 for spout in spouts_stats)
     return {"open_at_start": stats.open_at_start, **counts, **letters, "open": still}
 
 

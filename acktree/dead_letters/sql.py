@@ -161,7 +161,7 @@ class SqlTable(Table):
 
     def insert(self, rows: Sequence[Row]) -> int:
         with self._connector_errors("store dead letters in"):
-            for left in reversed(range(_TRIES)):
+            for tries_left in reversed(range(_TRIES)):
                 try:
                     with self._begun() as connection:
                         new = _new(connection, rows)
@@ -169,7 +169,7 @@ class SqlTable(Table):
                             connection.execute(sa.insert(_LETTERS), new)
                         return len(new)
                 except sa.exc.IntegrityError:
-                    if not left:
+                    if not tries_left:
                         raise
             raise AssertionError("the last try returns or raises")
 
@@ -245,14 +245,14 @@ class SqlTable(Table):
 
     def _prepare(self) -> None:
         versions: list[int] = []
-        for left in reversed(range(_TRIES)):
+        for tries_left in reversed(range(_TRIES)):
             try:
                 versions = self._make_tables()
                 break
             except sa.exc.DatabaseError:
                 # Two drivers may start at once. Where creating tables is not transactional, each attempt
                 # finds the tables that the other one has created.
-                if not left:
+                if not tries_left:
                     raise
         if versions != [VERSION]:
             raise CheckpointError(
@@ -368,8 +368,8 @@ def _new(connection: sa.Connection, rows: Sequence[Row]) -> list[dict[str, Any]]
     first = {(row[topology], row[root]): row for row in reversed(rows)}
     known: set[tuple[str, int]] = set()
     for name in {row[topology] for row in rows}:
-        mine = [row[root] for row in rows if row[topology] == name]
-        known.update((name, number) for number in _known_roots(connection, name, mine))
+        roots = [row[root] for row in rows if row[topology] == name]
+        known.update((name, number) for number in _known_roots(connection, name, roots))
     fresh = [row for row in rows if first.get(key := (row[topology], row[root])) is row and key not in known]
     return [{name: part for name, part in zip(COLUMNS, row, strict=True) if name != "id"} for row in fresh]
 

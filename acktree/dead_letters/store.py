@@ -137,9 +137,9 @@ class DeadLetters:
         An id whose ``repr`` is another in each run, and a row of a DataFrame, are known by their time.
         """
         for topology in {letter.topology for letter in letters}:
-            mine = [letter for letter in letters if letter.topology == topology]
-            stored = self._table.messages(topology, [letter.root for letter in mine])
-            for letter in mine:
+            of_topology = [letter for letter in letters if letter.topology == topology]
+            stored = self._table.messages(topology, [letter.root for letter in of_topology])
+            for letter in of_topology:
                 message_id, first_ms = stored.get(
                     letter.root, (letter.message_id_repr, letter.first_emitted_ms)
                 )

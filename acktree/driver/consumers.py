@@ -126,9 +126,9 @@ class Consumers:
                 TaskInfo(
                     self._host, 0, component_id=component, task_id=task, timestamp=at, interval_secs=interval
                 ),
-                mine,
+                points_of_task,
             )
-            for (component, task), mine in points.items()
+            for (component, task), points_of_task in points.items()
         ]
 
 

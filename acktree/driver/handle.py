@@ -268,10 +268,10 @@ class SubmittedTopology(RunningTopology):
         deadline = None if timeout_secs is None else time.monotonic() + timeout_secs
         with signals.signals_wait() as came:
             while not done():
-                left = _LOOK_SECS if deadline is None else min(_LOOK_SECS, deadline - time.monotonic())
-                if left <= 0 or came():
+                secs_left = _LOOK_SECS if deadline is None else min(_LOOK_SECS, deadline - time.monotonic())
+                if secs_left <= 0 or came():
                     return False
-                self._run.ended.wait(left)
+                self._run.ended.wait(secs_left)
         return True
 
     def _is_idle(self) -> bool:

@@ -221,8 +221,8 @@ def _refuse_in_doubt(held: Checkpoint, shape: Shape) -> None:
 def _memories(held: Checkpoint) -> Memories:
     """What every task remembers, as of the last committed micro-batch."""
     found: dict[int, dict[str, bytes]] = defaultdict(dict)
-    for task, its, blob in _stored(held):
-        found[task][its] = blob
+    for task, blob_name, blob in _stored(held):
+        found[task][blob_name] = blob
     if held.memory is not None:  # of an earlier time: tasks that had nothing to do since
         for absent in tasks_in(held.memory) - found.keys():
             found[absent] = read_memory(held.memory, absent)

@@ -54,10 +54,10 @@ class LocalLevels:
         given = {str(number): chunk for number, chunk in chunks}
         rows = list(self._rows_of(chunks, clock_ms))
         for level in self._plan.levels:
-            mine = [row for row in rows if row.level == level.index]
+            level_rows = [row for row in rows if row.level == level.index]
             rows = [row for row in rows if row.level != level.index]
             for partition in range(self._plan.partitions):
-                here = [row for row in mine if row.partition == partition]
+                here = [row for row in level_rows if row.partition == partition]
                 store = self._store(level.index, partition) if level.stateful else None
                 rows += run_level(
                     self._plan, level.index, partition, here, store, read_chunk=given.__getitem__,
@@ -70,8 +70,8 @@ class LocalLevels:
         level = self._plan.combining_level
         out = [row for row in rows if row.level != level]
         for combiner in range(self._plan.combiners):
-            mine = [row for row in rows if row.level == level and row.partition == combiner]
-            out += run_combiner(self._plan, combiner, mine)
+            own_rows = [row for row in rows if row.level == level and row.partition == combiner]
+            out += run_combiner(self._plan, combiner, own_rows)
         return out
 
     def _rows_of(self, chunks: Sequence[tuple[int, Chunk]], clock_ms: int) -> Iterator[WireRow]:

@@ -430,16 +430,16 @@ class LocalTopology(RunningTopology):
         return task is not None and letter.id is not None and task.has_open_letter(letter.id)
 
     def _open_messages(self, tasks: Iterable[int]) -> SpoutNumbers:
-        mine = [self._tasks[task] for task in tasks]
-        ages = [age for task in mine if (age := task.oldest_ms()) is not None]
+        own_tasks = [self._tasks[task] for task in tasks]
+        ages = [age for task in own_tasks if (age := task.oldest_ms()) is not None]
         oldest = (self.now_ms - min(ages)) / 1000 if ages else None
         complete_ms = Histogram()
-        for task in mine:
+        for task in own_tasks:
             complete_ms.merge(task.complete_ms)
-        open_count = sum(task.open_count for task in mine)
-        outages = outages_together(each for task in mine for each in task.outages)
-        awaiting = sum(task.awaiting_count for task in mine)
-        lag, by_partition = added_lags(task.lag for task in mine)
+        open_count = sum(task.open_count for task in own_tasks)
+        outages = outages_together(each for task in own_tasks for each in task.outages)
+        awaiting = sum(task.awaiting_count for task in own_tasks)
+        lag, by_partition = added_lags(task.lag for task in own_tasks)
         return SpoutNumbers(
             open_count, oldest, lag, complete_ms, outages, awaiting_retry=awaiting,
             lag_by_partition=by_partition,

@@ -169,7 +169,7 @@ class Shape:
 
     def with_part(self, name: str, part: Part | None) -> Shape:
         """The shape with the part of one component replaced, or removed if ``part`` is None."""
-        parts = {other: its for other, its in self.parts.items() if other != name}
+        parts = {other: part_of_other for other, part_of_other in self.parts.items() if other != name}
         if part is None:
             return replace(self, parts=parts)
         return replace(self, parts=parts | {name: part}, tasks_given=max(self.tasks_given, *part.tasks))

@@ -176,10 +176,10 @@ class TraceExport:
         spans = [span for each in traces for span in each]
         is_taken = self._send(spans)
         if not is_taken and _refusal_of(spans) is not None:
-            left = [each for each in traces if self._is_encoded(each)]
-            if len(left) < len(traces):
-                if left:
-                    self._request(left)
+            encoded = [each for each in traces if self._is_encoded(each)]
+            if len(encoded) < len(traces):
+                if encoded:
+                    self._request(encoded)
                 return
         self._note(len(traces) * is_taken, len(traces) * (not is_taken))
         self._say(is_away=not is_taken)

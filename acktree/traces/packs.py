@@ -129,12 +129,14 @@ class Messages:
     def _told(self, which: Bools) -> Iterator[tuple[int, int, str]]:
         """(root, number of tuples, components as a JSON list) of some messages."""
         names, of_root = self._components
-        told: dict[bytes, str] = {}
+        components: dict[bytes, str] = {}
         for at in np.flatnonzero(which).tolist():
             key = of_root[at].tobytes()
-            if key not in told:
-                told[key] = json.dumps([names[column] for column in np.flatnonzero(of_root[at]).tolist()])
-            yield int(self.roots[at]), int(self.tuples[at]), told[key]
+            if key not in components:
+                components[key] = json.dumps(
+                    [names[column] for column in np.flatnonzero(of_root[at]).tolist()]
+                )
+            yield int(self.roots[at]), int(self.tuples[at]), components[key]
 
     @cached_property
     def _components(self) -> tuple[list[str], Bools]:
@@ -205,15 +207,15 @@ def _cut(part: Facts, counts: Counter[int], edges: Mapping[int, set[int]]) -> Fa
 
     links = [is_kept(root, edge) for root, edge in zip(*_keys(part.links), strict=True)]
     executions: list[bool] = []
-    told = zip(*_keys(part.executions), part.executions["fate"].tolist(), part.executions["bolt"].tolist(),
+    columns = zip(*_keys(part.executions), part.executions["fate"].tolist(), part.executions["bolt"].tolist(),
                np.isnan(part.executions["took_ms"]).tolist(), strict=True)  # fmt: skip
-    for root, edge, fate, bolt, is_later in told:
+    for root, edge, fate, bolt, is_later in columns:
         # The fate of a tuple that was executed in an earlier micro-batch: it is recorded there, or counted.
         executions.append(is_kept(root, edge, must=fate == _FAILED or is_later))
         if not executions[-1]:
             more[root, part.bolts[bolt].component] += 1
-    left = [(root, name, count) for (root, name), count in more.items()]
-    return part.taken(np.array(links, np.bool_), np.array(executions, np.bool_), left)
+    more_left = [(root, name, count) for (root, name), count in more.items()]
+    return part.taken(np.array(links, np.bool_), np.array(executions, np.bool_), more_left)
 
 
 def _keys(rows: npt.NDArray[np.void]) -> tuple[list[int], list[int]]:
@@ -247,11 +249,11 @@ def _tuple_at(
 
 
 def _add_links(found: dict[int, dict[str, Any]], part: Facts, root: int, batch_id: int) -> None:
-    mine = np.flatnonzero(part.links["root"] == root).tolist()
-    if not mine:
+    positions = np.flatnonzero(part.links["root"] == root).tolist()
+    if not positions:
         return
     parents = part.parents_of_links()
-    for at in mine:
+    for at in positions:
         place = part.places[int(part.links["place"][at])]
         edge = int(part.links["edge"][at])
         _tuple_at(found, edge, batch_id, place.component, place.task).update(

@@ -190,8 +190,8 @@ class Traces:
         if message.message_id is None:
             return [message]
         found = self.find(message_id=message.message_id, limit=_MOST_FOUND)
-        mine = (each for each in found if each.spout == message.spout)
-        return sorted(mine, key=lambda each: (each.emitted_ms, each.attempt))
+        of_spout = (each for each in found if each.spout == message.spout)
+        return sorted(of_spout, key=lambda each: (each.emitted_ms, each.attempt))
 
     def close(self) -> None:
         """Close the store. Nothing can be read afterwards."""

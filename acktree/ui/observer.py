@@ -125,12 +125,12 @@ class Observer:
             while not self._is_closed.is_set():
                 if self._latest is not None and self._latest[0] >= asked - most_age_secs:
                     break
-                left = asked + wait_secs - time.monotonic()
-                if left <= 0 or (most_age_secs > 0 and self._rests_long()):
+                secs_left = asked + wait_secs - time.monotonic()
+                if secs_left <= 0 or (most_age_secs > 0 and self._rests_long()):
                     self._asked.set()
                     break
                 self._asked.set()
-                self._made.wait(left)
+                self._made.wait(secs_left)
             return b"" if self._latest is None else self._latest[2]
 
     def _rests_long(self) -> bool:

@@ -133,9 +133,9 @@ class Stats:
             tallies_of.setdefault(component, {}).setdefault(task, {})
             metrics_of.setdefault(component, {}).setdefault(task, {})[name] = metric
         held_by: dict[str, dict[int, tuple[int, float | None]]] = {}
-        for (component, task), mine in held.items():
+        for (component, task), held_tuples in held.items():
             tallies_of.setdefault(component, {}).setdefault(task, {})
-            held_by.setdefault(component, {})[task] = mine
+            held_by.setdefault(component, {})[task] = held_tuples
         seen = {
             name: _component(
                 tallies_of[name], spouts.get(name), metrics_of.get(name, {}), held_by.get(name, {})

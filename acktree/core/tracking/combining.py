@@ -156,8 +156,8 @@ def split(run_salt: int, deltas: Deltas, combiners: int) -> tuple[dict[int, Delt
             opened.setdefault(combiner, []).append(Opened(run.task, first, end))
     for part in deltas.sequence_sums:
         for combiner, first, end in _blocks(part.task, part.first, part.end, combiners):
-            mine = part.sums[first - part.first : end - part.first]
-            sums.setdefault(combiner, []).append(SequenceSums(part.task, first, mine))
+            block_sums = part.sums[first - part.first : end - part.first]
+            sums.setdefault(combiner, []).append(SequenceSums(part.task, first, block_sums))
     for some in deltas.sparse_sums:
         for combiner, piece in _sparse_blocks(some, combiners):
             sparse.setdefault(combiner, []).append(piece)
@@ -296,14 +296,14 @@ def settle(run_salt: int, combined: Sequence[Combined], fail_roots: Int64s) -> S
         ProtocolError: A message was opened twice.
     """
     failed = np.sort(sequence_names(run_salt, fail_roots))
-    told = sorted((run for one in combined for run in one.runs), key=lambda run: run.opened)
+    runs = sorted((run for one in combined for run in one.runs), key=lambda run: run.opened)
     done: dict[int, list[Int64s]] = {}
     opened: list[tuple[Int64s, Int64s, int]] = []
     at = 0
-    for run in joined(part.opened for part in told):
+    for run in joined(part.opened for part in runs):
         is_done = np.ones(run.end - run.first, dtype=np.bool_)
-        while at < len(told) and told[at].opened.task == run.task and told[at].opened.end <= run.end:
-            part = told[at]
+        while at < len(runs) and runs[at].opened.task == run.task and runs[at].opened.end <= run.end:
+            part = runs[at]
             is_done[part.sequences - run.first] = False
             opened.append((root_ids(run_salt, run.task, part.sequences), part.sums, run.task))
             at += 1

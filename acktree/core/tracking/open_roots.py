@@ -289,9 +289,9 @@ class OpenRoots:
         if is_other is None or not is_other.all():
             self._begin(begun, since_ms, slice(None) if is_other is None else ~is_other)
         for owner, since in since_of.items():
-            mine = begun.owners == owner
-            if mine.any():
-                self._begin(begun, since, mine)
+            is_of_owner = begun.owners == owner
+            if is_of_owner.any():
+                self._begin(begun, since, is_of_owner)
         self._runs.append(begun)
         while len(self._runs) > 1 and self._runs[-2].count < _GROWTH * self._runs[-1].count:
             younger, older = self._runs.pop().without_gone(), self._runs.pop().without_gone()

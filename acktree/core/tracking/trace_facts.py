@@ -125,14 +125,14 @@ class Facts:
             if ends[-1] > len(body):
                 raise ValueError(f"{len(body)} bytes instead of {ends[-1]}")
             head, links, parents, executions = (body[a:b] for a, b in pairwise(ends))
-            told = json.loads(head)
+            tables = json.loads(head)
             return cls(
-                [Place(*each) for each in told["places"]], np.frombuffer(links, LINK),
+                [Place(*each) for each in tables["places"]], np.frombuffer(links, LINK),
                 parents=np.frombuffer(parents, "<i8").astype(np.int64),
-                bolts=[Bolt(*each) for each in told["bolts"]],
+                bolts=[Bolt(*each) for each in tables["bolts"]],
                 executions=np.frombuffer(executions, EXECUTION),
-                reasons={int(at): reason for at, reason in told["reasons"].items()},
-                more=[(root, component, count) for root, component, count in told["more"]],
+                reasons={int(at): reason for at, reason in tables["reasons"].items()},
+                more=[(root, component, count) for root, component, count in tables["more"]],
                 shown_json=body[ends[-1] :],
             )  # fmt: skip
         except (struct.error, KeyError, TypeError, AttributeError) as error:

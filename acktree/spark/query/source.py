@@ -126,10 +126,10 @@ class InboxReader(DataSourceStreamReader):
             self._running = None
         until = time.monotonic() + self._longest_wait_secs()
         while not (news := self._news(start["chunk"])):
-            left = until - time.monotonic()
-            if left <= 0:
+            secs_left = until - time.monotonic()
+            if secs_left <= 0:
                 return start
-            self._wait(min(left, _LOOK_SECS))
+            self._wait(min(secs_left, _LOOK_SECS))
             if self._is_held() or os.getppid() != self._java:  # the query stops, or its JVM has ended
                 return start
         self._running = news, time.monotonic()
@@ -228,15 +228,15 @@ class InboxReader(DataSourceStreamReader):
 
     def _between(self, start: int, end: int) -> list[Entry]:
         found = map(Entry.of_name, self._disk.names(self._folder))
-        mine = [entry for entry in found if entry is not None and start < entry.number <= end]
-        if len(mine) != end - start:
+        entries = [entry for entry in found if entry is not None and start < entry.number <= end]
+        if len(entries) != end - start:
             # Without this error their messages would never reach the acker and never time out.
             raise CheckpointError(
-                f"{end - start - len(mine)} of the inbox's files after {start} up to {end} are missing",
+                f"{end - start - len(entries)} of the inbox's files after {start} up to {end} are missing",
                 str(self._folder),
                 "restore them, or give the topology a new checkpoint",
             )
-        return sorted(mine, key=lambda entry: entry.number)
+        return sorted(entries, key=lambda entry: entry.number)
 
     def _orders(self, entry: Entry) -> dict[str, Any]:
         return read_orders(self._folder, entry, self._disk)

@@ -217,14 +217,14 @@ class Isolation:
         self, level: Run, store: StateStore | None, suspects: Suspects
     ) -> tuple[list[WireRow], Writes] | None:
         """Run the level in a child. Returns its rows and writes; None if it died and a row is suspected."""
-        mine, its = Pipe()
+        own_end, childs_end = Pipe()
         child = os.fork()
         if child == 0:  # the child must never return into the worker's own code
-            mine.close()
-            self._be_the_child(level, suspects, its, has_state=store is not None)
-        its.close()
-        with mine:
-            result = _serve_state(mine, store)
+            own_end.close()
+            self._be_the_child(level, suspects, childs_end, has_state=store is not None)
+        childs_end.close()
+        with own_end:
+            result = _serve_state(own_end, store)
         _, status = os.waitpid(child, 0)
         if result is not None and os.waitstatus_to_exitcode(status) == 0:
             raised, rows, writes = result

@@ -88,9 +88,11 @@ class _Copies:
 
     def slice(self, start: int, end: int) -> _Copies:
         """The copies from ``start`` up to, and without, ``end``."""
-        mine = slice(start, end)
-        emitted = np.arange(start, end) if self.emitted is None else self.emitted[mine]
-        return _Copies(self.batch.slice(start, end - start), self.parents[mine], self.tasks[mine], emitted)
+        positions = slice(start, end)
+        emitted = np.arange(start, end) if self.emitted is None else self.emitted[positions]
+        return _Copies(
+            self.batch.slice(start, end - start), self.parents[positions], self.tasks[positions], emitted
+        )
 
 
 class Router:

@@ -279,9 +279,9 @@ class Tracer(Observer):
             if id(rows) not in of_rows:
                 of_rows[id(rows)] = Pairs(*traced_pairs(rows.lineage))
             pairs = of_rows[id(rows)]
-            mine = pairs.where(pairs.rows == row)
-            if len(mine.rows):
-                self._add_executions((component, number, rows), mine, self._start_ms, np.nan, 1)
+            row_pairs = pairs.where(pairs.rows == row)
+            if len(row_pairs.rows):
+                self._add_executions((component, number, rows), row_pairs, self._start_ms, np.nan, 1)
 
     def _times(self, traced: TracedRows) -> tuple[Int64s | int, Floats | float]:
         """When the traced rows were executed, and how long."""

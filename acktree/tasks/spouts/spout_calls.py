@@ -140,8 +140,10 @@ class Hooks:
     def lose(self, is_lost: IsLost) -> None:
         """Deliver no verdict for what was lost."""
         self._losses.append(is_lost)
-        left = (each.without(is_lost) if isinstance(each, _VerdictCall) else each for each in self._waiting)
-        self._waiting = deque(each for each in left if isinstance(each, _Call) or each.items)
+        without_lost = (
+            each.without(is_lost) if isinstance(each, _VerdictCall) else each for each in self._waiting
+        )
+        self._waiting = deque(each for each in without_lost if isinstance(each, _Call) or each.items)
 
     def failed(self, error: ConnectorError) -> None:
         """``next_tuple`` or ``open`` raised what may pass, or ``keep_alive`` did: pause."""

@@ -103,8 +103,8 @@ def verdict_batches_of(
     for owner, which in _runs(verdicts.acked.owners):
         acked.setdefault(owner, []).append(_named(verdicts.acked.roots[which], owner, run_salt))
     for owner, which in _runs(verdicts.timed_out.owners):
-        mine = timed_out(timeout_of[owner]) if owner in timeout_of else late
-        for roots, failure in _by_bolt(verdicts.timed_out.roots[which], mine, forgotten):
+        timeout = timed_out(timeout_of[owner]) if owner in timeout_of else late
+        for roots, failure in _by_bolt(verdicts.timed_out.roots[which], timeout, forgotten):
             failed.setdefault(owner, []).append((_named(roots, owner, run_salt), failure))
     for owner, index, others, which in _runs(verdicts.failed.owners, verdicts.failures, verdicts.others):
         failure = replace(Failure.from_bytes(verdicts.reasons[index]), others=others)
