@@ -309,5 +309,5 @@ def _by_task(ids: Iterable[Payload], rows: Judged) -> Iterator[tuple[int, pa.Rec
 
 
 def _rows(judged: Judged) -> Int64s:
-    """Those of judged roots that are rows of DataFrames."""
+    """The judged roots that are rows of DataFrames."""
     return judged.roots[judged.owners < 0]

@@ -58,7 +58,7 @@ class _Line:
     each: float
 
     def secs(self, messages: int) -> float:
-        """Of a micro-batch with this number of messages."""
+        """The predicted duration, in seconds, of a micro-batch with this number of messages."""
         return self.fixed + self.each * messages
 
 

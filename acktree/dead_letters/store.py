@@ -191,7 +191,7 @@ class DeadLetters:
         return grouped(self._table.causes(Which.of(filters, self._scope)))
 
     def dead_again(self, letters: Iterable[DeadLetter]) -> dict[int, int]:
-        """Of settled letters those whose message was given up again: id -> id of the letter that it became.
+        """The settled letters whose message was given up again: id -> id of the letter that it became.
 
         The message of any other settled letter was acked, unless the letter that it became was deleted.
         """

@@ -178,7 +178,7 @@ class MemoryAcker(BatchAcker):
 
 
 class BatchTraces(Protocol):
-    """Takes what a micro-batch says of traced messages. Nothing waits for a disk."""
+    """Receives what a micro-batch says of traced messages. Must not block."""
 
     def add(self, batch: MicroBatch, rows: Iterable[WireRow]) -> None:
         """Take its rows of kind TRACE."""
@@ -188,7 +188,7 @@ class BatchTraces(Protocol):
 
 
 class BatchEvents(Protocol):
-    """Takes the emitted tuples that operators watch. Nothing waits for a disk."""
+    """Receives the emitted tuples that operators watch. Must not block."""
 
     def add(self, rows: Iterable[WireRow]) -> None:
         """Take a micro-batch's rows of kind EVENTS."""

@@ -41,7 +41,7 @@ def rebalance(
     forget: Collection[str] = (),
     spark: object = None,  # noqa: ARG001
 ) -> None:
-    """Let memory go to other tasks, partitions or levels. Nothing else changes, and nothing open is touched.
+    """Move bolts' memory to other tasks, partitions or levels. Open messages are unaffected.
 
     Without ``component`` every task keeps what it remembers, and the next run may place it on other levels.
 

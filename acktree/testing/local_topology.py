@@ -173,7 +173,7 @@ class LocalTopology(RunningTopology):
         return self._now_ms()
 
     def round(self, *, is_first: bool = False, most: float = math.inf, until: float = math.inf) -> bool:
-        """One micro-batch, if there is anything for one. True if anything moved.
+        """Run a micro-batch if there is anything for one. True if anything moved.
 
         Args:
             is_first: Whether to count anew what happens while the clock stands.

@@ -55,7 +55,7 @@ class Input:
         return self.grouping, self.fields, self.custom, self.parameters
 
     def as_known_in(self, before: Input) -> Input:
-        """This one, with as much as the shape of an earlier acktree says of it."""
+        """This part, reduced to what the shape of an earlier acktree says of it."""
         is_unknown = before.grouping == self.grouping == "custom" and not before.custom
         return replace(self, custom="", parameters=()) if is_unknown else self
 

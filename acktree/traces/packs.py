@@ -75,7 +75,7 @@ class Messages:
 
     @classmethod
     def of(cls, parts: Sequence[Facts], elsewhere: Collection[int] = ()) -> Messages:
-        """Those of the facts of a micro-batch."""
+        """The pack of the facts of a micro-batch."""
         roots = np.unique(np.concatenate([np.zeros(0, np.int64), *(part.roots for part in parts)]))
         counts = np.zeros(len(roots), np.int64)
         for part in parts:
@@ -106,7 +106,7 @@ class Messages:
         return found
 
     def rows(self, pack: int, emitted_ms: int) -> list[tuple[Any, ...]]:
-        """Of the messages that were emitted in this micro-batch, what ``MESSAGE`` takes.
+        """The rows for ``MESSAGE`` of the messages that were emitted in this micro-batch.
 
         Args:
             pack: Names this pack; where it is not a message's first, its facts are in :meth:`later_rows`.
@@ -123,7 +123,7 @@ class Messages:
         ]  # fmt: skip
 
     def later_rows(self, pack: int) -> list[tuple[Any, ...]]:
-        """Of the other messages: pack, number of tuples, components, root."""
+        """The rows of the other messages: pack, number of tuples, components, root."""
         return [(pack, count, components, root) for root, count, components in self._told(~self._is_first)]
 
     def _told(self, which: Bools) -> Iterator[tuple[int, int, str]]:

@@ -132,7 +132,7 @@ class Isolation:
             raise
 
     def lost_rows(self) -> Iterator[WireRow]:
-        """For the driver how many workers were lost over this level, after :meth:`run`; nothing for none."""
+        """The row with how many workers were lost over this level, after :meth:`run`; none for 0."""
         lost = Suspects.read(self._file("suspects")).lost
         if lost:
             counted = Counters.of([((SYSTEM, SYSTEM_TASK, NO_STREAM, WORKERS_LOST), lost)])

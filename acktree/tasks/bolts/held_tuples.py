@@ -29,7 +29,7 @@ from acktree.tasks.bolts.rows import OPEN, InboundRows, account_of
 __all__ = ["HeldTuples"]
 
 _NEXT_ID: Final = ""
-"""The table's own entry: the next name to give. Names are integers, so it is no tuple's."""
+"""The table's own entry: the next name to give. It cannot clash: tuples are named by integers."""
 MOST_SEARCHED: Final = 256
 """While at most this number of names was given, the smallest is searched for; afterwards it is stored."""
 _OLDEST: Final = "oldest"
@@ -84,7 +84,7 @@ class _Held:
         return rows
 
     def to_bytes(self) -> bytes:
-        """Its record in the table of held tuples, whose first byte is the version of the layout.
+        """The record in the table of held tuples; the first byte is the version of the layout.
 
         One after the other: numbers (:data:`_ACCOUNT`); names, as JSON; lineage; values, by ``durable.py``.
         """

@@ -119,7 +119,7 @@ class Pairs(NamedTuple):
     edges: Int64s
 
     def where(self, mask: Bools) -> Pairs:
-        """Those where a mask is true."""
+        """The pairs where a mask is true."""
         return Pairs(*(each[mask] for each in self))
 
 
@@ -361,7 +361,7 @@ class _Above(NamedTuple):
     edges: Int64s
 
     def where(self, mask: Bools) -> _Above:
-        """Those of the tuples where a mask is true."""
+        """The parents of the tuples where a mask is true."""
         return _Above(self.counts[mask], self.edges[np.repeat(mask, self.counts)])
 
 

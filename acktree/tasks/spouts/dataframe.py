@@ -87,7 +87,7 @@ class DataFrameTask(SpoutTask):
         return False
 
     def not_asked_because(self) -> None:
-        """It is never asked."""
+        """None: it is never asked, and that needs no reason."""
 
     def note_open(self, message_ids: pa.RecordBatch) -> None:
         """Before ``open``: rows are open that an earlier run read."""

@@ -150,7 +150,7 @@ class HandOver:
                 if not self._spout.redelivers:
                     self._chunks.must_outlive(number + offset, {attempt.chunk for attempt in part.attempts})
             self._chunks.release_unneeded(earlier)
-            # A dead letter that is sent again begins anew, and has no attempt before.
+            # A redriven letter starts at attempt 1, so it is not counted as a retry.
             self._reporter.count(stream, "retried", sum(attempt.attempt > 0 for attempt in attempts))
             self._task_hooks.emitted(chunks)
         return bool(due)
@@ -162,7 +162,7 @@ class HandOver:
             self._host.keys.sent(self._chunks.roots_of(chunk.sequences), message_ids)
 
     def _position_alone(self, position: bytes, now_ms: int) -> Chunk:
-        """For a position behind messages none of which goes on."""
+        """An empty chunk with the position behind messages none of which goes on."""
         return Chunk(
             self._reporter.component, self._reporter.task, stream=DEFAULT_STREAM, is_tracked=False,
             first_sequence=self._next_sequence, emitted_ms=now_ms, values=_NO_VALUES, position=position,

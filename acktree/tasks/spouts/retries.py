@@ -62,7 +62,7 @@ class RedrivenLetter:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One failed attempt: whose, and where its payload lies (a row of a chunk).
+    """A failed attempt of a message, and where its payload lies (a row of a chunk).
 
     ``dependency`` is what it waits for, if that is away; ``waited_ms``: for how long it waited so before.
     """
@@ -202,7 +202,7 @@ class Retries:
         return len(self._with_open_key)
 
     def _awaiting(self) -> Iterator[Attempt]:
-        """Those attempts, in no order."""
+        """The attempts that wait until they are due, in no order."""
         yield from (attempt for _, _, attempt in (*self._waiting, *self._blocked))
         yield from self.dependencies
         yield from tuple(self._with_open_key)
@@ -328,7 +328,7 @@ class Retries:
         return self.has_records and not 0 < self._record_again_ms - now_ms <= self._record_pause_ms
 
     def record_later(self, now_ms: int) -> None:
-        """It cannot be recorded now: the disk is full, or the database cannot be reached."""
+        """Wait before the next try to record: the disk is full, or the database cannot be reached."""
         self._record_pause_ms = min(2 * self._record_pause_ms or _RECORD_PAUSE_MS, _LONGEST_RECORD_PAUSE_MS)
         self._record_again_ms = now_ms + self._record_pause_ms
 
@@ -439,7 +439,7 @@ class Retries:
 
 
 def attempts_in(closed: Closed, stream: str) -> Iterator[Attempt]:
-    """Each of these messages as the attempt that is over, with where its payload lies."""
+    """The finished attempt of each closed message, with where its payload lies."""
     columns = (closed.rows, closed.sequences, closed.attempts, closed.first_emitted_ms)
     each = zip(closed.message_list(), *(column.tolist() for column in columns), strict=True)
     for message_id, row, sequence, attempt, first_ms in each:

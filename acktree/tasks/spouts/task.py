@@ -256,7 +256,7 @@ class SpoutTask:
 
     @property
     def waiting_count(self) -> int:
-        """Of these, those that can be handed over. Any thread may ask."""
+        """The buffered messages that can be handed over. Any thread may ask."""
         return self._collector.row_count
 
     @property

@@ -105,7 +105,7 @@ class OwnRoutes(Handlers):
         return Json({"version": self._version, "read_only": self._is_read_only})
 
     def _health(self, _: Request) -> Response:
-        """This server answers. It asks no driver: one that hangs is no reason to restart the page."""
+        """Say that this server runs. It asks no driver: one that hangs is no reason to restart the page."""
         return Json({"ok": True})
 
     def _readiness(self, _: Request) -> Response:

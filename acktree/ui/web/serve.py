@@ -36,7 +36,7 @@ _USUAL_PORTS: Final = {"http": 80, "https": 443}
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What the caller's user calls the options, for errors.
+    """Option names as the user wrote them, for error messages.
 
     Attributes:
         listen: Where it is said where to listen.
