@@ -42,7 +42,7 @@ from acktree.spark.query.handle import SparkQuery
 from acktree.spark.query.ladder import ladder
 from acktree.spark.query.operators import Places
 from acktree.spark.query.phases import Phases
-from acktree.spark.query.sink import Sink
+from acktree.spark.query.sink import QuerySink
 from acktree.spark.realtime.drive import Drive
 from acktree.spark.realtime.query import ResidentQuery
 from acktree.spark.realtime.session import (
@@ -335,7 +335,7 @@ def _query(session: SparkSession, topology: Topology, run: Run, commits: CommitL
         note_micro_batch()
 
     used = [*([held.marks] if held.files.is_seen else []), *([] if folder is None else [folder])]
-    sink = Sink(
+    sink = QuerySink(
         run.results, run.inbox, commits, scratch, folders=used, dispatch=run.threads.hold, on_batch=on_batch,
         sync=held.sync, phases_ms=(phases := Phases()).of_batch, first_batch=held.first_batch,
         has_payloads=plan.has_payloads, has_gates=run.gates is not None,

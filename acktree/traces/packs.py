@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from acktree.core.ids import Int64s
-from acktree.core.tracking.trace_facts import FATES, Facts, Place
+from acktree.core.tracking.trace_facts import FATES, Place, TraceFacts
 from acktree.tasks.observers.tracer import MOST_TUPLES
 
 __all__ = ["Messages", "left_out", "packed", "tuples_of", "unpacked"]
@@ -29,19 +29,19 @@ _FAILED: Final = FATES.index("failed")
 Bools = npt.NDArray[np.bool_]
 
 
-def packed(parts: Sequence[Facts]) -> bytes:
+def packed(parts: Sequence[TraceFacts]) -> bytes:
     """The bytes of a pack."""
     bodies = [part.to_bytes() for part in parts]
     return b"".join(piece for body in bodies for piece in (_LENGTH.pack(len(body)), body))
 
 
-def unpacked(pack: bytes) -> list[Facts]:
+def unpacked(pack: bytes) -> list[TraceFacts]:
     """The facts of a pack.
 
     Raises:
         ValueError: The bytes are no pack.
     """
-    found: list[Facts] = []
+    found: list[TraceFacts] = []
     at = 0
     while at < len(pack):
         try:
@@ -49,11 +49,11 @@ def unpacked(pack: bytes) -> list[Facts]:
         except struct.error as error:
             raise ValueError(f"no pack of traces: {error}") from error
         at += _LENGTH.size + length
-        found.append(Facts.of_bytes(pack[at - length : at]))
+        found.append(TraceFacts.of_bytes(pack[at - length : at]))
     return found
 
 
-def left_out(parts: Sequence[Facts]) -> int:
+def left_out(parts: Sequence[TraceFacts]) -> int:
     """How many tuples were counted instead of recorded."""
     return sum(count for part in parts for _, _, count in part.more)
 
@@ -68,13 +68,13 @@ class Messages:
         elsewhere: Of these messages another pack is stored as the first.
     """
 
-    parts: Sequence[Facts]
+    parts: Sequence[TraceFacts]
     roots: Int64s
     tuples: Int64s
     elsewhere: Collection[int] = ()
 
     @classmethod
-    def of(cls, parts: Sequence[Facts], elsewhere: Collection[int] = ()) -> Messages:
+    def of(cls, parts: Sequence[TraceFacts], elsewhere: Collection[int] = ()) -> Messages:
         """The pack of the facts of a micro-batch."""
         roots = np.unique(np.concatenate([np.zeros(0, np.int64), *(part.roots for part in parts)]))
         counts = np.zeros(len(roots), np.int64)
@@ -159,8 +159,8 @@ class Messages:
         return names, of_root
 
     def bounded(
-        self, parts: Sequence[Facts], known: Collection[int], earlier: Mapping[int, int]
-    ) -> Sequence[Facts]:
+        self, parts: Sequence[TraceFacts], known: Collection[int], earlier: Mapping[int, int]
+    ) -> Sequence[TraceFacts]:
         """The facts of known messages, with at most :data:`MOST_TUPLES` tuples of each, and what failed.
 
         Args:
@@ -187,7 +187,7 @@ class Messages:
         return counts
 
 
-def _cut(part: Facts, counts: Counter[int], edges: Mapping[int, set[int]]) -> Facts:
+def _cut(part: TraceFacts, counts: Counter[int], edges: Mapping[int, set[int]]) -> TraceFacts:
     """A part without the tuples of large messages that are too many; they are counted.
 
     Args:
@@ -248,7 +248,7 @@ def _tuple_at(
     })  # fmt: skip
 
 
-def _add_links(found: dict[int, dict[str, Any]], part: Facts, root: int, batch_id: int) -> None:
+def _add_links(found: dict[int, dict[str, Any]], part: TraceFacts, root: int, batch_id: int) -> None:
     positions = np.flatnonzero(part.links["root"] == root).tolist()
     if not positions:
         return
@@ -262,7 +262,7 @@ def _add_links(found: dict[int, dict[str, Any]], part: Facts, root: int, batch_i
         )  # fmt: skip
 
 
-def _add_executions(found: dict[int, dict[str, Any]], part: Facts, root: int, batch_id: int) -> None:
+def _add_executions(found: dict[int, dict[str, Any]], part: TraceFacts, root: int, batch_id: int) -> None:
     for at in np.flatnonzero(part.executions["root"] == root).tolist():
         row = part.executions[at]
         bolt, fate = part.bolts[int(row["bolt"])], FATES[int(row["fate"])]

@@ -38,7 +38,7 @@ from acktree.ui.snapshot import (
     Window,
 )
 
-__all__ = ["Observer", "own_version", "user_name"]
+__all__ = ["TopologyObserver", "own_version", "user_name"]
 
 log = logger("acktree")
 
@@ -59,7 +59,7 @@ def _nothing(_: Snapshot) -> None:
     """The default: nothing is kept of a snapshot."""
 
 
-class Observer:
+class TopologyObserver:
     """The snapshots of one run.
 
     Args:

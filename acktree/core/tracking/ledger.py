@@ -55,7 +55,7 @@ _Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
-class _Change:
+class _LedgerChange:
     """The effect of one micro-batch on the ledger.
 
     Attributes:
@@ -92,7 +92,7 @@ class _Change:
         )  # fmt: skip
 
     @classmethod
-    def from_bytes(cls, blob: Buffer) -> _Change:
+    def from_bytes(cls, blob: Buffer) -> _LedgerChange:
         head, gone, summed, sums, reset, roots, owed, owners = unpack(blob)
         number, clock, away, since = int64s(head).tolist()
         left = Roots.of(int64s(roots), int64s(owed), int32s(owners))
@@ -220,7 +220,7 @@ class Ledger:
         self._open.drop(asked[~stays])
         reset = asked[stays & np.isin(asked, deltas.reset_roots)]
         timed_out = self._late(now_ms, reset)
-        change = _Change(
+        change = _LedgerChange(
             self._last_change + 1, now_ms, away_ms, since_ms=self._since(now_ms),
             gone=np.concatenate((*self._forgotten, asked[~stays], timed_out.roots)), summed=asked[is_summed],
             sums=added[is_summed], reset=reset, left=left,
@@ -245,7 +245,7 @@ class Ledger:
         Raises:
             CheckpointError: The number of the change does not follow that of the last one.
         """
-        again = _Change.from_bytes(change)
+        again = _LedgerChange.from_bytes(change)
         if again.number != self._last_change + 1:
             # Messages that the missing changes opened would never get a verdict.
             raise CheckpointError(
@@ -274,7 +274,7 @@ class Ledger:
             self._open.drop(run.roots[orphaned])
             self._forgotten.append(run.roots[orphaned])
 
-    def _apply(self, change: _Change) -> None:
+    def _apply(self, change: _LedgerChange) -> None:
         self._clock_ms = change.clock_ms
         self._open.drop(change.gone)
         self._open.add(change.summed, change.sums)

@@ -30,7 +30,7 @@ from acktree.core.data.tuples import Tuple
 from acktree.core.ids import Int32s, Int64s
 from acktree.core.packing import Buffer
 from acktree.core.tracking.sampling import traced_pairs
-from acktree.core.tracking.trace_facts import EXECUTION, HELD, LINK, Bolt, Facts, Place
+from acktree.core.tracking.trace_facts import EXECUTION, HELD, LINK, Bolt, Place, TraceFacts
 from acktree.core.tracking.verdicts import Failure
 from acktree.logs import logger
 from acktree.stopped_by import pass_on
@@ -345,7 +345,7 @@ class Tracer(Observer):
         """All facts as one row; none for none."""
         if not (self._links or self._executions or self._more):
             return
-        facts = Facts(
+        facts = TraceFacts(
             [*self._places], _joined(self._links, LINK), parents=_joined(self._parents, np.dtype(np.int64)),
             bolts=[*self._bolts], executions=_joined(self._executions, EXECUTION), reasons=self._reasons,
             more=[(root, component, count) for (root, component), count in self._more.items()],

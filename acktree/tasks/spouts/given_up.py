@@ -26,7 +26,7 @@ from acktree.tasks.spouts.retries import (
     Retries,
     redriven_ids,
 )
-from acktree.tasks.spouts.runs import Run
+from acktree.tasks.spouts.runs import MessageRun
 from acktree.tasks.spouts.spout_calls import Hooks
 from acktree.tasks.spouts.upkeep import outage_of
 
@@ -139,8 +139,8 @@ class GivenUp:
 
 
 def without_spent(
-    runs: Iterable[Run], max_attempts: int, give_up: Callable[[Attempt, Failure], None]
-) -> list[Run]:
+    runs: Iterable[MessageRun], max_attempts: int, give_up: Callable[[Attempt, Failure], None]
+) -> list[MessageRun]:
     """The runs without the messages that their queue has delivered more often than a ``Retry`` allows.
 
     Each earlier delivery ended without a verdict, with its driver or its connection: a message that kills its
@@ -150,7 +150,7 @@ def without_spent(
     Args:
         give_up: Called with each of these, as the attempt that is over.
     """
-    admitted: list[Run] = []
+    admitted: list[MessageRun] = []
     for run in runs:
         if run.attempts is None or not run.is_tracked:
             admitted.append(run)
@@ -165,7 +165,7 @@ def without_spent(
     return admitted
 
 
-def _last_attempt(run: Run, row: int, attempt: int) -> Attempt:
+def _last_attempt(run: MessageRun, row: int, attempt: int) -> Attempt:
     message_id = run.message_ids[row]
     message_id = message_id.item() if isinstance(message_id, np.generic) else message_id
     target = None if run.tasks is None else int(run.tasks[row])

@@ -24,7 +24,7 @@ from acktree.tasks.spouts.latest import Latest
 from acktree.tasks.spouts.open_chunks import OpenChunks
 from acktree.tasks.spouts.reporter import Reporter
 from acktree.tasks.spouts.retries import Payloads, Retries
-from acktree.tasks.spouts.runs import Run, runs_together
+from acktree.tasks.spouts.runs import MessageRun, runs_together
 from acktree.tasks.spouts.stored_ids import ids_to_bytes
 from acktree.tasks.spouts.task_hooks import SpoutHooks
 from acktree.tasks.spouts.trace_marks import TraceMarks
@@ -96,7 +96,7 @@ class HandOver:
         names = root_ids(0, self._reporter.task, np.arange(first, first + len(message_ids)))
         return self._marks.put_on(attempts, message_ids, names, now_ms)
 
-    def emitted(self, taken: Sequence[Run], position: bytes, now_ms: int) -> bool:
+    def emitted(self, taken: Sequence[MessageRun], position: bytes, now_ms: int) -> bool:
         """Hand over what the spout emitted, and what waits for its key. True if there was anything.
 
         Args:
@@ -168,7 +168,7 @@ class HandOver:
             first_sequence=self._next_sequence, emitted_ms=now_ms, values=_NO_VALUES, position=position,
         )  # fmt: skip
 
-    def _chunk_of(self, run: Run, position: bytes, now_ms: int, *, is_marked: bool = True) -> Chunk:
+    def _chunk_of(self, run: MessageRun, position: bytes, now_ms: int, *, is_marked: bool = True) -> Chunk:
         first, attempts = self.sequences(len(run)), run.attempts
         if run.is_tracked and is_marked:
             attempts = self._marked(first, attempts, run.message_ids, now_ms)

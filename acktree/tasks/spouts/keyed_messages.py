@@ -18,7 +18,7 @@ from acktree.tasks.spouts.keys import Fate, Keys, keys_of
 from acktree.tasks.spouts.labels import id_of
 from acktree.tasks.spouts.open_chunks import OpenChunks
 from acktree.tasks.spouts.retries import NO_CHUNK, Attempt, RedrivenLetter, Retries
-from acktree.tasks.spouts.runs import Bools, Run
+from acktree.tasks.spouts.runs import Bools, MessageRun
 from acktree.tasks.spouts.stored_ids import ids_from_bytes
 
 __all__ = ["KeyedMessages"]
@@ -40,7 +40,7 @@ class KeyedMessages:
         """
         self._keys, self._chunks, self._retries, self._redelivers = keys, chunks, retries, redelivers
         self._seen = self._keys.changes
-        self._to_park: list[Run] = []
+        self._to_park: list[MessageRun] = []
         # Stream, id and chunk of messages to be acked at once.
         self._repeated: list[tuple[str, object, int]] = []
         self._acked_in: set[int] = set()
@@ -51,9 +51,9 @@ class KeyedMessages:
         must_look = self._seen != self._keys.changes and self._retries.waiting_for_keys > 0
         return must_look or bool(self._repeated)
 
-    def admitted(self, runs: Iterable[Run], now_ms: int) -> list[Run]:
+    def admitted(self, runs: Iterable[MessageRun], now_ms: int) -> list[MessageRun]:
         """The messages that go on now. Others wait for the verdict on their key, or will be acked."""
-        admitted: list[Run] = []
+        admitted: list[MessageRun] = []
         for run in runs:
             keys = keys_of(run.message_ids) if run.is_tracked else []
             fates = self._keys.claim(keys) if keys else []
@@ -75,7 +75,7 @@ class KeyedMessages:
                 admitted.append(run.those(_mask(does_run, len(run))))
         return admitted
 
-    def take_to_park(self) -> list[Run]:
+    def take_to_park(self) -> list[MessageRun]:
         """What is to be parked for :meth:`wait_in`, a run for each key."""
         taken, self._to_park = self._to_park, []
         return taken
@@ -144,7 +144,7 @@ class KeyedMessages:
             self._keys.give_up(each.message_id for each in between if is_lost(each.message_id))
 
 
-def _waiting(run: Run, row: int, now_ms: int) -> Attempt:
+def _waiting(run: MessageRun, row: int, now_ms: int) -> Attempt:
     """A message as an attempt that is to come, with its values in memory: its queue delivers it again."""
     attempt = 1 if run.attempts is None else int(number_of(run.attempts[row : row + 1])[0])
     target = None if run.tasks is None else int(run.tasks[row])

@@ -42,7 +42,7 @@ from acktree.tasks.own_metrics import grown_metrics
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.collector import SpoutCollector
 from acktree.tasks.spouts.delivery import Delivery
-from acktree.tasks.spouts.dependencies import Change
+from acktree.tasks.spouts.dependencies import OutageChange
 from acktree.tasks.spouts.given_up import GivenUp, without_spent
 from acktree.tasks.spouts.hand_over import HandOver
 from acktree.tasks.spouts.host import SpoutHost
@@ -55,7 +55,7 @@ from acktree.tasks.spouts.opening import Opening, opening_error
 from acktree.tasks.spouts.recovery import Recovery
 from acktree.tasks.spouts.reporter import Reporter
 from acktree.tasks.spouts.retries import Attempt, Redriven, Retries
-from acktree.tasks.spouts.runs import Run
+from acktree.tasks.spouts.runs import MessageRun
 from acktree.tasks.spouts.spout_calls import Hooks, pass_on_exit
 from acktree.tasks.spouts.task_hooks import SpoutHooks
 from acktree.tasks.spouts.upkeep import OpenNow, Pulse, checked_lag
@@ -494,7 +494,7 @@ class SpoutTask:
                 return False
             return self._hand_over.emitted(self._taken(now_ms), b"", now_ms)
 
-    def _taken(self, now_ms: int) -> list[Run]:
+    def _taken(self, now_ms: int) -> list[MessageRun]:
         """What was emitted, without what waits for its key or has used up its attempts."""
         taken = self._collector.take_runs()
         if self._collector.has_keys:
@@ -568,7 +568,7 @@ class SpoutTask:
             failed += [(np.full(len(rows), next_sequence), why) for rows, why in verdict_batch.failed_rows]
         self._note_changes(self._retries.dependencies.judge(acked, failed, next_sequence, now_ms), now_ms)
 
-    def _note_changes(self, changes: Iterable[Change], now_ms: int) -> None:
+    def _note_changes(self, changes: Iterable[OutageChange], now_ms: int) -> None:
         """Let the host log that something is away, or works again."""
         for outage, works in changes:
             if works:
