@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from acktree.core.data.fields import DEFAULT_STREAM, Outputs
 from acktree.errors import Unavailable, name_keywords_of_connector
@@ -41,6 +41,9 @@ __all__ = [
     "OutputCollector",
 ]
 
+
+BoltKind = Literal["by hand", "by itself", "batches"]
+"""Whether a bolt acks by hand, is acked by itself, or takes whole batches."""
 
 MOST_AT_ONCE: Final = 100
 """How many tuples of a task an asynchronous bolt executes at once, unless it sets ``max_concurrency``."""
@@ -68,6 +71,9 @@ class AnyBolt:
     remembers_per_task: bool = False
     """Whether each task is meant to remember for itself, whatever tuples it gets. If not, ``create_topology``
     warns of several tasks behind a shuffle: they would each remember a part of a total."""
+
+    _acktree_kind: ClassVar[BoltKind]
+    """The kind of its tasks, which its base class names."""
 
     def __init_subclass__(cls, **more: object) -> None:
         """Let a connector of acktree's name a misspelt argument."""
@@ -109,6 +115,8 @@ class _WaitingBolt(AnyBolt):
 
 class Bolt(_WaitingBolt, ABC):
     """A bolt that anchors and acks explicitly; for joins, windows and other bolts that hold tuples."""
+
+    _acktree_kind = "by hand"
 
     tick_secs: float | None = None
     """How often ``tick`` is called, by the micro-batch's clock. None: ``Config.tick_tuple_freq_secs``."""
@@ -170,6 +178,8 @@ class BasicBolt(_WaitingBolt, ABC):
                     collector.emit([word])
     """
 
+    _acktree_kind = "by itself"
+
     tick_secs: float | None = None
     """How often ``tick`` is called, by the micro-batch's clock. None: ``Config.tick_tuple_freq_secs``."""
 
@@ -227,6 +237,8 @@ class ArrowBolt(AnyBolt, ABC):
                 out = pa.record_batch({"word": pc.list_flatten(words)})
                 collector.emit_batch(out, parents=pc.list_parent_indices(words))
     """
+
+    _acktree_kind = "batches"
 
     def prepare(self, config: Config, context: TaskContext) -> None:
         """Prepare the task: set the initial values of the remembered attributes. As :class:`BasicBolt`."""

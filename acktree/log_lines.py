@@ -138,8 +138,8 @@ class LogFormatter(logging.Formatter):
         place = here()
         if self._is_json:
             line = json_line(
-                time_text(record.created), record.levelname, record.name, {**place, **_named(record)},
-                record.getMessage(), _traceback(record),
+                time_text(record.created), record.levelname, record.name, fields={**place, **_named(record)},
+                message=record.getMessage(), more=_traceback(record),
             )  # fmt: skip
         else:
             line = _text(record, self.formatTime(record), place)

@@ -26,7 +26,7 @@ log = logger("acktree.metrics")
 
 @dataclass(frozen=True, slots=True)
 class TaskInfo:
-    """Whose numbers they are.
+    """The task that numbers are of.
 
     Attributes:
         host: The driver's machine.

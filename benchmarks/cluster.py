@@ -42,10 +42,10 @@ from acktree.checkpoint.journal import Journal
 from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
 from acktree.core.data.values import batch_to_bytes
 from acktree.core.micro_batch import MicroBatch as Moment
+from acktree.core.tracking.verdicts import Verdicts
 from acktree.driver.batch import BatchAcker, BatchResults, rows_by_kind
 from acktree.driver.error_log import ErrorLog
 from acktree.spark.query.wire import batch_of, rows_of
-from acktree.tasks.acker import Verdicts
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.combiner import run_combiner
 from acktree.tasks.payloads import Payload, TakePayloads, no_payloads

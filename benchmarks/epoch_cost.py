@@ -71,7 +71,7 @@ class Levels:
                 spent_us.setdefault(place, []).append((process_time_ns() - began) / 1000)
             _sort_in(waiting, [*onward, *for_driver])
         deltas = [row for rows in waiting.values() for row in rows if row.kind == Kind.DELTAS]
-        verdicts, _ = self.acker.judge(deltas, clock_ms)
+        verdicts = self.acker.judge(deltas, clock_ms)
         acked = sum(len(sequences) for _, sequences in verdicts.done) + len(verdicts.acked.roots)
         assert acked == count, f"{acked} of {count} messages acked"
 

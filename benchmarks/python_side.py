@@ -93,7 +93,7 @@ class MicroBatch:
             return 0
         deltas = [row for row in for_driver if row.kind in (Kind.DELTAS, Kind.COMBINED)]
         started = process_time()
-        verdicts, _ = self.acker.judge(deltas, self.clock_ms)
+        verdicts = self.acker.judge(deltas, self.clock_ms)
         _add(seconds, "acker", process_time() - started)
         return sum(len(sequences) for _, sequences in verdicts.done) + len(verdicts.acked.roots)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,6 +55,8 @@ WINDOWS = [
 ]
 PROMISES = list(rows_of("../README.md", "| when |"))
 TRUST = list(rows_of("security.md", "| claim |"))
+FORMS = list(rows_of("architecture.md", "| what | form |"))
+MOST_FORMS = {"a value": 8, "an ack": 9, "a dead letter": 8, "its redrive": 5}
 
 
 @pytest.mark.parametrize("row", BREAKS, ids=[row[0] for row in BREAKS])
@@ -75,6 +78,20 @@ def test_each_claim_about_security_is_tested(row: list[str]) -> None:
     named = NAMED.findall(row[-1])
     assert named
     assert set(named) <= TESTS
+
+
+@pytest.mark.parametrize("row", FORMS, ids=[" ".join(row[:2]) for row in FORMS])
+def test_each_form_that_data_takes_is_made_where_the_page_says(row: list[str]) -> None:
+    form, defined, maker = (cell.strip("`") for cell in row[1:])
+    assert f"class {form}" in (ROOT / "acktree" / defined).read_text(), f"{form} is not in {defined}"
+    made = re.compile(rf"\b{form}\b")
+    assert made.search((ROOT / "acktree" / maker).read_text()), f"{maker} does not make {form}"
+
+
+def test_data_takes_no_more_forms_than_the_page_says() -> None:
+    taken = Counter(row[0].split(",")[0] for row in FORMS)
+    assert taken.keys() == MOST_FORMS.keys()
+    assert all(count <= MOST_FORMS[what] for what, count in taken.items()), taken
 
 
 @pytest.mark.parametrize("row", WINDOWS, ids=[row[0] for row in WINDOWS])

@@ -28,9 +28,10 @@ from acktree.core.data.frames import WireRow
 from acktree.core.ids import Int64s
 from acktree.core.micro_batch import MicroBatch
 from acktree.core.packing import pack, unpack
-from acktree.core.tracking.ledger import Judged, Ledger
+from acktree.core.tracking.ledger import Ledger
+from acktree.core.tracking.verdicts import Judged, Verdicts
 from acktree.private_files import UNPUBLISHED
-from acktree.tasks.acker import Acker, Verdicts
+from acktree.tasks.acker import Acker
 from acktree.tasks.chunk import in_parts
 from acktree.tasks.payloads import Payload, RowIds, TakePayloads, is_among, no_payloads
 from acktree.tasks.plan import Plan
@@ -100,7 +101,7 @@ class DurableAcker(Participant):
             The verdicts, and the payloads of failed rows of DataFrames, in pieces; to be read before the next
             call.
         """
-        verdicts, change = self._acker.judge(deltas, batch.clock_ms, is_first=batch.is_first)
+        verdicts = self._acker.judge(deltas, batch.clock_ms, is_first=batch.is_first)
         left, lost = self._acker.rows_left, _lost(verdicts)
         judged = np.concatenate((lost, _rows(verdicts.acked)))
         failed = self._payloads.update(batch.batch_id, payloads, lost, judged, left.roots)
@@ -108,7 +109,7 @@ class DurableAcker(Participant):
             judged = np.sort(judged)
             judged_ids = self._ids.update(batch.batch_id, ids, judged, judged, left.roots)
             self.row_ids = RowIds(judged_ids, list(_by_task(ids(left.roots), left)))
-        self._change = change
+        self._change = verdicts.change
         return verdicts, failed
 
     # ---- a participant of the commit log ----------------------------------------------------------------
@@ -308,5 +309,5 @@ def _by_task(ids: Iterable[Payload], rows: Judged) -> Iterator[tuple[int, pa.Rec
 
 
 def _rows(judged: Judged) -> Int64s:
-    """Those of judged roots that are rows of DataFrames."""
+    """The judged roots that are rows of DataFrames."""
     return judged.roots[judged.owners < 0]

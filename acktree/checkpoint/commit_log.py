@@ -33,8 +33,8 @@ from acktree.checkpoint.envelope import checksum_of, damaged, missing, opened, r
 from acktree.checkpoint.files import FOLDER, Files, explaining
 from acktree.core.data.frames import WireRow
 from acktree.core.packing import Buffer, pack, unpack
+from acktree.core.tracking.verdicts import Verdicts
 from acktree.private_files import UNPUBLISHED
-from acktree.tasks.acker import Verdicts
 from acktree.texts import is_number
 
 __all__ = [

@@ -18,7 +18,7 @@ from acktree.errors import CheckpointError
 from acktree.private_files import UNPUBLISHED
 from acktree.topology.shape import Shape
 
-__all__ = ["Facts", "redrives_ordered_in"]
+__all__ = ["CheckpointFacts", "redrives_ordered_in"]
 
 _NAME: Final = "acktree.json"
 _CHECKSUM: Final = "checksum"
@@ -42,7 +42,7 @@ def _checksum_of(facts: Mapping[str, Any]) -> int:
     return zlib.crc32(json.dumps(as_read, sort_keys=True).encode())
 
 
-class Facts:
+class CheckpointFacts:
     """The facts of one checkpoint folder; empty before its first run."""
 
     def __init__(self, folder: Path, files: Files) -> None:

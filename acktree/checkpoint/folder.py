@@ -45,7 +45,7 @@ from typing import Final
 
 from acktree.checkpoint import full_disk
 from acktree.checkpoint.envelope import damaged, missing
-from acktree.checkpoint.facts import Facts
+from acktree.checkpoint.facts import CheckpointFacts
 from acktree.checkpoint.files import FOLDER, Files
 from acktree.checkpoint.gate_log import waiting_gates
 from acktree.checkpoint.holding import holder_in, make_folder, sign_lock, warn_of_other_files, warn_of_writers
@@ -71,7 +71,7 @@ _PLAN: Final = re.compile(r"plan-[0-9]+-[0-9a-f]{8}")
 _OF_GENERATION: Final = re.compile(r"(?:spark|state)(-[0-9]+)?|memory-[0-9]+")
 
 
-class Checkpoint(Facts):
+class Checkpoint(CheckpointFacts):
     """One checkpoint folder, held by this process until :meth:`close`."""
 
     def __init__(self, folder: Path, files: Files = FOLDER) -> None:

@@ -33,7 +33,7 @@ from acktree.core.gate import Gate, Passage, Staged
 from acktree.core.ids import Int64s, UInt64s, root_ids, sequence_names, tasks_and_sequences
 from acktree.core.packing import Buffer, int64s, pack, unpack
 from acktree.core.tracking.origins import FrameOrigins, Origin, Origins
-from acktree.tasks.acker import Verdicts
+from acktree.core.tracking.verdicts import Verdicts
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.labels import label_of, shown_id
 from acktree.tasks.spouts.retries import Redriven
@@ -64,7 +64,9 @@ def gate_log_of(
     """The gates of a topology; None if it has none."""
     spouts = plan.topology.spouts
     names = [spout.id for spout in spouts if spout.gated is not None]
-    return GateLog(names, plan.run_salt, still_open, spouts, ids_at, lambda: keys.repeated) if names else None
+    if not names:
+        return None
+    return GateLog(names, plan.run_salt, still_open, spouts, ids_at, repeated=lambda: keys.repeated)
 
 
 def waiting_gates(checkpoint: Path, last_committed: int, files: Files) -> frozenset[str]:

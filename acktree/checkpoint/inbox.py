@@ -394,7 +394,7 @@ class FileInbox:
         self._pipe.close()
 
     def _release_old_watches(self) -> None:
-        """Of orders of operators, only the last committed one and later ones are needed."""
+        """Release the orders of operators that are older than the last committed one."""
         done = [number for number in self._watches if number <= self._committed]
         for number in done[:-1]:
             self._watches.remove(number)

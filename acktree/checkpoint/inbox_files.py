@@ -61,7 +61,7 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """Its file name."""
+        """The file name."""
         return f"{self.number:012d}.{self.kind.value}.{self.task}.{self.rows}"
 
     @classmethod

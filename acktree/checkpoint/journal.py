@@ -36,9 +36,9 @@ from acktree.checkpoint.envelope import opened, sealed
 from acktree.checkpoint.files import FOLDER, Files, explaining
 from acktree.checkpoint.row_files import NO_FILE, RowFile, rows_in, write_rows
 from acktree.core.packing import int64s, pack, unpack
+from acktree.core.tracking.verdicts import Verdicts
 from acktree.errors import CheckpointError
 from acktree.private_files import UNPUBLISHED
-from acktree.tasks.acker import Verdicts
 from acktree.tasks.payloads import Payload
 
 __all__ = ["NO_ROWS", "Journal", "StoredRows"]

@@ -23,7 +23,7 @@ from acktree.core.ids import Int64s, root_ids
 from acktree.core.packing import int64s, pack, unpack
 from acktree.core.spouts.keys import KeptPart
 from acktree.core.stats.numbers import KeyNumbers
-from acktree.tasks.acker import Verdicts
+from acktree.core.tracking.verdicts import Verdicts
 from acktree.tasks.broadcast import Broadcast
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.keys import Keys

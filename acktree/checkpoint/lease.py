@@ -135,12 +135,12 @@ class Lease:
         last = max(found, default=0)
         if found:
             _see_that_it_is_free(remote, folder, last, found[last])
-        mine = cls(remote, folder, last + 1)
-        if not remote.put_new(mine._note(Holder.me(folder)), _name(last + 1)):
+        lease = cls(remote, folder, last + 1)
+        if not remote.put_new(lease._note(Holder.me(folder)), _name(last + 1)):
             raise _taken(remote, "took it at this moment")
         for number in found:
             remote.delete(_name(number))
-        return mine
+        return lease
 
     def check(self) -> None:
         """Check that no other driver has taken over.

@@ -214,8 +214,8 @@ def _is_mostly_dead(index: _Index, newer: Collection[str], size: int) -> bool:
     """Whether little is left of a file beside what changed since. Found out where it is as little work."""
     if len(index.spans) > _TAKEN_IN * len(newer):
         return False
-    left = (span.length for name, span in index.spans.items() if span is not None and name not in newer)
-    return sum(left) <= _TAKEN_IN * size
+    lengths = (span.length for name, span in index.spans.items() if span is not None and name not in newer)
+    return sum(lengths) <= _TAKEN_IN * size
 
 
 def _write(

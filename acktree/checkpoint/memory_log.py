@@ -52,16 +52,16 @@ class MemoryOfBatch(StateStore):
         self._tasks: dict[str, ChainStore] = {}
 
     def get(self, name: str) -> bytes | None:
-        store, its = self._of(name)
-        return store.get(its)
+        store, blob_name = self._of(name)
+        return store.get(blob_name)
 
     def put(self, name: str, blob: bytes) -> None:
-        store, its = self._of(name)
-        store.put(its, blob)
+        store, blob_name = self._of(name)
+        store.put(blob_name, blob)
 
     def delete(self, name: str) -> None:
-        store, its = self._of(name)
-        store.delete(its)
+        store, blob_name = self._of(name)
+        store.delete(blob_name)
 
     def commit(self, partition: int, attempt: str | None = None) -> Iterator[WireRow]:
         """Write what has changed. Returns the rows that tell the driver.
@@ -77,15 +77,17 @@ class MemoryOfBatch(StateStore):
             chain = store.commit(file_name(self._batch_id, attempt))
             if chain is not None:
                 names = json.dumps([file.name for file in chain]).encode()
-                yield WireRow(partition, SINK_LEVEL, Kind.MEMORY, int(task), 0, 0, names, b"")
+                yield WireRow(
+                    partition, SINK_LEVEL, Kind.MEMORY, source=int(task), sequence=0, clock_ms=0, head=names
+                )
 
     def _of(self, name: str) -> tuple[ChainStore, str]:
-        _, task, its = name.split("/", 2)
+        _, task, blob_name = name.split("/", 2)
         store = self._tasks.get(task)
         if store is None:
             store = ChainStore(self._state / task, self._head.get(task), self._disk)
             store = self._tasks.setdefault(task, store)  # threads may ask for it at the same time
-        return store, its
+        return store, blob_name
 
 
 def stored_blobs(state: Path, batch_id: int, began: int) -> Iterator[tuple[int, str, bytes]]:
@@ -149,9 +151,9 @@ class MemoryLog(Participant):
         self._delete_unnamed(None)
 
     def write(self, commit: Commit, outcome: Outcome) -> Section | None:
-        told = {str(row.source): tuple(json.loads(row.head)) for row in outcome.rows.get(Kind.MEMORY, ())}
+        named = {str(row.source): tuple(json.loads(row.head)) for row in outcome.rows.get(Kind.MEMORY, ())}
         self._before = self._now
-        self._now = {task: names for task, names in (self._before | told).items() if names}
+        self._now = {task: names for task, names in (self._before | named).items() if names}
         if commit.number % _SWEEP == 0:
             self._delete_unnamed(commit.number)
         newest = {task: names[-1] for task, names in self._now.items()}

@@ -83,7 +83,7 @@ class SeededStore(StateStore):
         if task in self._seen:
             return
         if self._store.get(f"task/{task}/{TAKEN_IN}") is None:
-            for its, blob in read_memory(self._folder, int(task)).items():
-                self._store.put(f"task/{task}/{its}", blob)
+            for blob_name, blob in read_memory(self._folder, int(task)).items():
+                self._store.put(f"task/{task}/{blob_name}", blob)
             self._store.put(f"task/{task}/{TAKEN_IN}", b"{}")
         self._seen.add(task)  # last: an interrupted load is repeated, with the same blobs

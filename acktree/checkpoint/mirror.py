@@ -100,11 +100,11 @@ class Mirror(Files):
         for name in _FOLDERS:
             self._remote.make(name)
             make_private_folder(self.folder / name)
-            for its in self._remote.names(name):
-                if its.startswith(".") and its.endswith(".tmp"):  # Spark's, of a writer that died
-                    self._remote.delete(f"{name}/{its}")
+            for file in self._remote.names(name):
+                if file.startswith(".") and file.endswith(".tmp"):  # Spark's, of a writer that died
+                    self._remote.delete(f"{name}/{file}")
                 else:
-                    self._remote.get(f"{name}/{its}", self.folder / name / its)
+                    self._remote.get(f"{name}/{file}", self.folder / name / file)
         if self._remote.exists(_FACTS):
             self._remote.get(_FACTS, self.folder / _FACTS)
 
@@ -253,14 +253,14 @@ class Mirror(Files):
 
 def _at_once(calls: Sequence[Callable[[], None]]) -> None:
     """Make calls, several at a time; the first error is raised once none goes on."""
-    left, errors = iter(calls), list[BaseException]()
+    calls_left, errors = iter(calls), list[BaseException]()
     taking = Lock()
 
     def work() -> None:
         try:
             while not errors:
                 with taking:
-                    call = next(left, None)
+                    call = next(calls_left, None)
                 if call is None:
                     return
                 call()

@@ -58,7 +58,7 @@ class _Line:
     each: float
 
     def secs(self, messages: int) -> float:
-        """Of a micro-batch with this number of messages."""
+        """The predicted duration, in seconds, of a micro-batch with this number of messages."""
         return self.fixed + self.each * messages
 
 
@@ -163,9 +163,9 @@ class Pace:
             for one, other in combinations(self._last, 2)
             if one[0] != other[0]
         )
-        left = sum(weight for _, weight in slopes) / 2
+        weight_left = sum(weight for _, weight in slopes) / 2
         for slope, weight in slopes:
-            left -= weight
-            if left <= 0:
+            weight_left -= weight
+            if weight_left <= 0:
                 return max(0.0, slope)
         raise AssertionError("sizes that are apart have a slope")

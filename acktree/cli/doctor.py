@@ -91,7 +91,7 @@ def _python() -> Check:
 
 
 def _packages() -> Iterator[Check]:
-    """Those that every topology needs, then those of other extras that are installed and do not fit."""
+    """The packages that every topology needs, then the installed ones of other extras that do not fit."""
     known = {each.name: each for each in requirements()}
     for name in _PACKAGES:
         yield _package(known.get(name, Requirement(name, "", "")))

@@ -138,5 +138,5 @@ def _counted(snapshot: Snapshot, component: str, stream: str, what: str) -> int:
         raise ConfigError(
             f"component {component!r} has no stream {stream!r}", "-s", nearest(stream, sorted(known))
         )
-    mine = (numbers for name, numbers in found.streams.items() if name.rpartition(":")[2] == stream)
-    return sum(int(getattr(numbers, what)) for numbers in mine)
+    of_stream = (numbers for name, numbers in found.streams.items() if name.rpartition(":")[2] == stream)
+    return sum(int(getattr(numbers, what)) for numbers in of_stream)

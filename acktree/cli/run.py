@@ -197,12 +197,13 @@ def _account(running: SubmittedTopology, error: BaseException | None, before: Sn
         shown["error"] = error.what
     if of_gates:
         shown["gates"] = of_gates
-    text, told = [stats.table()], counts
+    text, printed_counts = [stats.table()], counts
     if before is not None and before.status == "ENDED" and not any({**counts, "dead_letters": 0}.values()):
-        told, of_gates = _counts(before.stats, before.spouts, before.gates, letters), before.gate_account()
+        printed_counts = _counts(before.stats, before.spouts, before.gates, letters)
+        of_gates = before.gate_account()
         ended = f"{running.name} has ended: there was nothing left to do. The numbers of run {before.run}:"
         text, shown["ended_in_run"] = [ended, before.stats.table()], before.run
-    text += [f"{what}: {n:,}" for what, n in told.items() if n is not None]
+    text += [f"{what}: {n:,}" for what, n in printed_counts.items() if n is not None]
     text += [f"gates: {account_line(of_gates)}"] if of_gates else []
     return Answer(shown | counts, "\n".join(text))
 
@@ -211,14 +212,14 @@ def _counts(
     stats: Stats, spouts: Iterable[str], gates: Iterable[str], dead_letters: int | None
 ) -> dict[str, int | None]:
     """What became of the messages of a run, in the order in which it is printed; letters are of gates too."""
-    mine = [stats[spout] for spout in spouts]
-    counts = {what: sum(getattr(spout.total, what) for spout in mine) for what in VERDICTS}
-    made = sum(each.total.dead_lettered for each in (*mine, *(stats[gate] for gate in gates)))
+    spouts_stats = [stats[spout] for spout in spouts]
+    counts = {what: sum(getattr(spout.total, what) for spout in spouts_stats) for what in VERDICTS}
+    made = sum(each.total.dead_lettered for each in (*spouts_stats, *(stats[gate] for gate in gates)))
     letters = {
         "new_dead_letters": made,
         "dead_letters": dead_letters,
     }
-    still = sum(spout.open or 0 for spout in mine)
+    still = sum(spout.open or 0 for spout in spouts_stats)
     return {"open_at_start": stats.open_at_start, **counts, **letters, "open": still}
 
 
@@ -226,9 +227,10 @@ def _gate_counts(stats: Stats, gates: Sequence[str]) -> dict[str, int]:
     """What became of what passed gates; empty without gates."""
     if not gates:
         return {}
-    mine = [stats[gate] for gate in gates]
-    counts = {what: sum(getattr(gate.total, what) for gate in mine) for what in (*VERDICTS, "superseded")}
-    return counts | {"open": sum(gate.open or 0 for gate in mine)}
+    gates_stats = [stats[gate] for gate in gates]
+    whats = (*VERDICTS, "superseded")
+    counts = {what: sum(getattr(gate.total, what) for gate in gates_stats) for what in whats}
+    return counts | {"open": sum(gate.open or 0 for gate in gates_stats)}
 
 
 def _letters(running: SubmittedTopology) -> int | None:

@@ -145,7 +145,7 @@ def _why_not_traced(found: Found, given: Namespace, page: Mapping[str, Any]) -> 
 
 
 def _none_listed(found: Found, given: Namespace, page: Mapping[str, Any]) -> str:
-    """That no traced message matches, and why where nothing is traced."""
+    """The line for no matching traced message, with the reason where nothing is traced."""
     none = f"no traced message matches; {page['count']:,} are stored"
     if not found.is_running or page["rate"]:
         return none

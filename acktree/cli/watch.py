@@ -87,7 +87,7 @@ def _how(spout: str, outage: Mapping[str, Any]) -> str:
 
 
 def _line_of(found: Found) -> dict[str, Any] | None:
-    """One topology in the list. One whose driver died is listed, and said to be so."""
+    """The line of a topology in the list; it says so if the driver died."""
     entry, snapshot = found.entry, None
     if entry is None:
         return None
@@ -222,7 +222,7 @@ def account_line(account: Mapping[str, int | None]) -> str:
 
 
 def _not_asked_lines(window: Window, spouts: Iterable[str]) -> Iterator[str]:
-    """Of each spout for how long it was not asked for messages, and why; nothing where it always was."""
+    """For how long each spout was not asked for messages, and why; no line where it always was."""
     for spout in spouts:
         found = window.stats.components.get(spout)
         secs = {} if found is None else found.not_asked_secs

@@ -301,7 +301,7 @@ class _Connection:
 
     @property
     def file(self) -> int:
-        """Its file descriptor."""
+        """The file descriptor of the connection."""
         return self._socket.fileno()
 
     def is_up(self) -> bool:

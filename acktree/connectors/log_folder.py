@@ -341,7 +341,9 @@ def _file_of(path: Path, each: os.stat_result, *, is_log: bool) -> LogFile:
         with suppress(OSError), open_regular(path) as file:
             file.seek(-4, os.SEEK_END)
             length = int.from_bytes(file.read(4), "little")
-    return LogFile(path, each.st_ino, each.st_size, length, each.st_mtime_ns, is_log)
+    return LogFile(
+        path, each.st_ino, size=each.st_size, length=length, changed_ns=each.st_mtime_ns, is_log=is_log
+    )
 
 
 def _oldest_first(rotated: list[LogFile], log: str) -> list[LogFile]:

@@ -283,8 +283,8 @@ class Session:
         # nats-py has members of an enumeration among the names.
         headers = {str.__str__(name): value for name, value in (message.headers or {}).items()}
         return Message(
-            metadata.sequence.stream, message.reply, metadata.num_delivered, message.subject, message.data,
-            None if message.headers is _UNREADABLE else headers,
+            metadata.sequence.stream, message.reply, attempt=metadata.num_delivered, subject=message.subject,
+            data=message.data, headers=None if message.headers is _UNREADABLE else headers,
         )  # fmt: skip
 
     async def _see_removed(self) -> None:

@@ -21,7 +21,7 @@ import logging
 import re
 import select
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, Final, Literal, NamedTuple, NoReturn
 
@@ -32,11 +32,10 @@ from acktree import (  # isort: skip
 from acktree.connectors import client_errors
 from acktree.connectors.batch_sink import BatchSink, Outcome, as_bytes, as_text, headers_of, must_read
 from acktree.connectors.message_names import KeyFrom, LabelFrom, MessageNames, Names
-from acktree.connectors.rabbitmq_client import UNREADABLE, Wire, connector_error
+from acktree.connectors.rabbitmq_client import UNREADABLE, Wire, connector_error, size_of_headers
 
 try:
     import pika
-    import pika.data
     import pika.exceptions
     from pika.adapters.utils.connection_workflow import AMQPConnectorException
 except ModuleNotFoundError as missing:
@@ -472,7 +471,7 @@ class RabbitMQSink(BatchSink[_Message]):
             what = f"the routing key has {len(key.encode()):,} bytes; AMQP takes {_MOST_KEY_BYTES}"
             raise ConnectorError(what, where, "give a shorter one")
         headers = dict(headers_of(tup, "headers", where))
-        size = _size_of(headers, where)
+        size = size_of_headers(headers, where)
         if size > self._most_bytes:
             what = f"the headers have {size:,} bytes; this connection takes {self._most_bytes:,}"
             raise ConnectorError(what, where, "emit less in 'headers', and more in 'body'")
@@ -526,24 +525,6 @@ class RabbitMQSink(BatchSink[_Message]):
             fix = "see the server's log for what it says of the message"
             return client_errors.broken_by_a_message("RabbitMQ", words, where, fix)
         raise connector_error(error, where, self.exchange) from error
-
-
-def _size_of(headers: Mapping[str, Any], where: str) -> int:
-    """The size of headers in bytes. Raises ConnectorError for one that AMQP would not return as it is."""
-    size = 0
-    for name, value in headers.items():
-        pieces: list[bytes] = []
-        with suppress(
-            Exception
-        ):  # pika's own, struct.error, RecursionError, and what methods of values raise
-            pika.data.encode_table(pieces, {name: value})
-            if pika.data.decode_table(b"".join(pieces), 0)[0] == {name: value}:
-                size += sum(map(len, pieces))
-                continue
-        what = f"the header {name!r:.60} of type {type(value).__name__} would be another one when it is read"
-        fix = "emit texts, bytes, booleans, ints of 64 bits, whole seconds in UTC, lists and dicts of them"
-        raise ConnectorError(what, where, fix)
-    return size
 
 
 class _Kept:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import ssl
 import struct
+from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final
@@ -17,13 +19,14 @@ from acktree.connectors.client_errors import Cause
 
 try:
     import pika
+    import pika.data
     import pika.exceptions
     import pika.frame
     import pika.spec
 except ModuleNotFoundError as missing:
     raise client_errors.missing_client(missing, "rabbitmq") from missing
 
-__all__ = ["ERRORS", "UNREADABLE", "Wire", "connector_error"]
+__all__ = ["ERRORS", "UNREADABLE", "Wire", "connector_error", "size_of_headers"]
 
 _ACCESS: Final = Cause(
     "RabbitMQ refused access",
@@ -206,3 +209,20 @@ def _date(secs: int) -> datetime | int:
         return datetime.fromtimestamp(secs, UTC)
     except (ValueError, OverflowError, OSError):
         return secs
+
+
+def size_of_headers(headers: Mapping[str, Any], where: str) -> int:
+    """The size of headers in bytes. Raises ConnectorError for one that AMQP would not return as it is."""
+    size = 0
+    for name, value in headers.items():
+        pieces: list[bytes] = []
+        # pika's own, struct.error, RecursionError, and what methods of values raise
+        with suppress(Exception):
+            pika.data.encode_table(pieces, {name: value})
+            if pika.data.decode_table(b"".join(pieces), 0)[0] == {name: value}:
+                size += sum(map(len, pieces))
+                continue
+        what = f"the header {name!r:.60} of type {type(value).__name__} would be another one when it is read"
+        fix = "emit texts, bytes, booleans, ints of 64 bits, whole seconds in UTC, lists and dicts of them"
+        raise ConnectorError(what, where, fix)
+    return size

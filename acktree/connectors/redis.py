@@ -259,7 +259,7 @@ class RedisStreamSpout(Spout):
         if not fresh:
             return
         pending = self._client.xpending_range(
-            self.stream, self.group, fresh[0][0], fresh[-1][0], _PAGE, self.consumer
+            self.stream, self.group, fresh[0][0], fresh[-1][0], count=_PAGE, consumername=self.consumer
         )
         times = {each["message_id"]: int(each["times_delivered"]) for each in pending}
         self._ahead.extend((entry_id.decode(), fields, times.get(entry_id, 1)) for entry_id, fields in fresh)

@@ -106,8 +106,8 @@ class SqlTable:
         with self._engine.begin() as connection:
             _move_mark(connection, table, marks)
             refused = {**unreadable, **self._insert(connection, rows, explain)}
-            told = sa.update(table).where(table.c.writer == marks[0]).values(refused=json.dumps(refused))
-            connection.execute(told)
+            noted = sa.update(table).where(table.c.writer == marks[0]).values(refused=json.dumps(refused))
+            connection.execute(noted)
             self.may_be_written = True  # what is raised from here on, the commit raises
         return refused
 

@@ -211,13 +211,9 @@ def read(message: Mapping[str, Any], now: float) -> Message:
         for name, value in message.get("MessageAttributes", {}).items()
     }
     return Message(
-        message["MessageId"],
-        message["ReceiptHandle"],
-        _attempt_of(system),
-        message["Body"],
-        own | system,
-        now,
-    )
+        message["MessageId"], message["ReceiptHandle"], attempt=_attempt_of(system), body=message["Body"],
+        attributes=own | system, received=now,
+    )  # fmt: skip
 
 
 def _attempt_of(system: Mapping[str, str]) -> int:

@@ -110,7 +110,7 @@ class Staged:
         return np.bincount(self.group_of_root[is_so], minlength=len(self)) > 0
 
     def take(self, is_taken: _Mask, without: _Mask) -> Staged:
-        """Some of the groups, without some of the roots; shapes (g,) and (number of roots,)."""
+        """The chosen groups without the left-out roots; shapes (g,) and (number of roots,)."""
         stays = is_taken[self.group_of_root] & ~without
         degrees = np.bincount(self.group_of_root[stays], minlength=len(self))
         return Staged(

@@ -207,7 +207,10 @@ class Program:
         if is_imported:  # workers import it
             known = {key: value for key, value in known.items() if by_value(value)}
         definitions = {key: short for key, value in known.items() if (short := _short_definition(value))}
-        return cls(process, number, _name_of(main), is_imported, definitions, known)
+        return cls(
+            process, number, main=_name_of(main), is_imported=is_imported, definitions=definitions,
+            known=known,
+        )  # fmt: skip
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Program, (self.process, self.number, self.main, self.is_imported, self.definitions)
@@ -256,7 +259,7 @@ def current() -> Program:
     if _Process.program is not None:
         return _Process.program
     main, is_imported = _main_module()
-    return Program("", 0, _name_of(main), is_imported, {}, _named_in(main))
+    return Program("", 0, main=_name_of(main), is_imported=is_imported, definitions={}, known=_named_in(main))
 
 
 def reference_to(value: Any, *, must_travel: bool) -> Reference:  # noqa: ANN401  # a class or a function

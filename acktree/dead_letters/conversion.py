@@ -22,6 +22,7 @@ def letter_of(
 ) -> DeadLetter:
     """The dead letter of a message that was given up; behind a gate, with its origins."""
     failure, attempt, values = record.failure, record.attempt, record.values
+    assert values is not None, "its chunk is read before it is stored"
     if record.target is not None:
         metadata = {**(values.schema.metadata or {}), _TARGET: str(record.target).encode()}
         values = values.replace_schema_metadata(metadata)
@@ -89,4 +90,6 @@ def redriven_letter(letter: DeadLetter) -> RedrivenLetter:
     if target is not None:
         values = values.replace_schema_metadata(metadata or None)
     task = None if target is None else int(target)
-    return RedrivenLetter(letter.id, letter.stream, values, task, letter.label or "", letter.origins)
+    return RedrivenLetter(
+        letter.id, letter.stream, values, target=task, label=letter.label or "", origins=letter.origins
+    )

@@ -107,7 +107,7 @@ class DeadLetter:
         return [each._asdict() for each in self.origins]
 
     def __repr__(self) -> str:
-        """One line; of the payload the size only: it may be large, and from an unknown sender."""
+        """One line with the payload's size only: the payload may be large, and from an unknown sender."""
         message = f"{self.spout!r:.15}, message={self.message_id_repr:.15}, {self.reason!r:.30}"
         return f"DeadLetter({self.id}, {message}, <{len(self.payload)} bytes>)"
 

@@ -96,9 +96,6 @@ _LETTERS: Final = sa.Table(
 )
 _ALL: Final = [_LETTERS.c[name] for name in COLUMNS]
 
-_OLDEST: Final = 2
-_ADDED: Final[Mapping[int, str]] = {3: "label VARCHAR(255)", 4: "origins TEXT"}
-"""The column that each version has added."""
 _SYNCED: Final = sa.text(
     "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
 )
@@ -164,7 +161,7 @@ class SqlTable(Table):
 
     def insert(self, rows: Sequence[Row]) -> int:
         with self._connector_errors("store dead letters in"):
-            for left in reversed(range(_TRIES)):
+            for tries_left in reversed(range(_TRIES)):
                 try:
                     with self._begun() as connection:
                         new = _new(connection, rows)
@@ -172,7 +169,7 @@ class SqlTable(Table):
                             connection.execute(sa.insert(_LETTERS), new)
                         return len(new)
                 except sa.exc.IntegrityError:
-                    if not left:
+                    if not tries_left:
                         raise
             raise AssertionError("the last try returns or raises")
 
@@ -248,20 +245,20 @@ class SqlTable(Table):
 
     def _prepare(self) -> None:
         versions: list[int] = []
-        for left in reversed(range(_TRIES)):
+        for tries_left in reversed(range(_TRIES)):
             try:
                 versions = self._make_tables()
                 break
             except sa.exc.DatabaseError:
                 # Two drivers may start at once. Where creating tables is not transactional, each attempt
                 # finds the tables that the other one has created.
-                if not left:
+                if not tries_left:
                     raise
         if versions != [VERSION]:
             raise CheckpointError(
                 f"the dead letters have version {versions}, and this acktree reads version {VERSION}",
                 f"dead letters in {self.place}",
-                "run the acktree that wrote them, or newer; or keep them and name another database",
+                "run the acktree that wrote them; or keep them and name another database",
             )
 
     def _make_tables(self) -> list[int]:
@@ -272,13 +269,6 @@ class SqlTable(Table):
             versions = list(connection.execute(sa.select(_VERSIONS.c.version)).scalars())
             if not versions:
                 connection.execute(sa.insert(_VERSIONS), [{"version": VERSION}])
-            is_older = bool(versions) and versions[0] >= _OLDEST
-            added = [column for since, column in _ADDED.items() if is_older and versions[0] < since]
-            for column in added:
-                connection.execute(sa.text(f"ALTER TABLE {_LETTERS.name} ADD COLUMN {column}"))
-            if added:
-                connection.execute(sa.update(_VERSIONS).values(version=VERSION))
-                return [VERSION]
             return versions or [VERSION]
 
     @contextmanager
@@ -378,8 +368,8 @@ def _new(connection: sa.Connection, rows: Sequence[Row]) -> list[dict[str, Any]]
     first = {(row[topology], row[root]): row for row in reversed(rows)}
     known: set[tuple[str, int]] = set()
     for name in {row[topology] for row in rows}:
-        mine = [row[root] for row in rows if row[topology] == name]
-        known.update((name, number) for number in _known_roots(connection, name, mine))
+        roots = [row[root] for row in rows if row[topology] == name]
+        known.update((name, number) for number in _known_roots(connection, name, roots))
     fresh = [row for row in rows if first.get(key := (row[topology], row[root])) is row and key not in known]
     return [{name: part for name, part in zip(COLUMNS, row, strict=True) if name != "id"} for row in fresh]
 

@@ -62,9 +62,9 @@ CREATE TABLE dead_letters (
     first_emitted_ms INTEGER NOT NULL,
     dead_ms          INTEGER NOT NULL,
     redriven_ms      INTEGER,
-    settled_ms       INTEGER, -- since version 2
-    label            TEXT, -- since version 3
-    origins          TEXT, -- a JSON list; since version 4
+    settled_ms       INTEGER,
+    label            TEXT,
+    origins          TEXT, -- a JSON list
     UNIQUE (topology, root) -- two topologies that share a file and a run salt do have equal roots
 );
 """
@@ -256,21 +256,12 @@ class SqliteTable(Table):
                 for table in filter(str.strip, _TABLES.split(";\n")):
                     connection.execute(table)
                 connection.execute("INSERT INTO acktree_dead_letters_version VALUES (?)", (VERSION,))
-            if self._versions() == [1]:
-                connection.execute("ALTER TABLE dead_letters ADD COLUMN settled_ms INTEGER")
-                connection.execute("UPDATE acktree_dead_letters_version SET version = 2")
-            if self._versions() == [2]:
-                connection.execute("ALTER TABLE dead_letters ADD COLUMN label TEXT")
-                connection.execute("UPDATE acktree_dead_letters_version SET version = 3")
-            if self._versions() == [3]:
-                connection.execute("ALTER TABLE dead_letters ADD COLUMN origins TEXT")
-                connection.execute("UPDATE acktree_dead_letters_version SET version = 4")
             versions = self._versions()
         if versions != [VERSION]:
             raise CheckpointError(
                 f"the dead letters have version {versions}, and this acktree reads version {VERSION}",
                 f"dead letters in {self.place}",
-                "run the acktree that wrote them, or newer; or keep this file and name another",
+                "run the acktree that wrote them; or keep this file and name another",
             )
 
     def _versions(self) -> list[int]:

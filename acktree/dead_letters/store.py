@@ -144,9 +144,9 @@ class DeadLetters:
         An id whose ``repr`` is another in each run, and a row of a DataFrame, are known by their time.
         """
         for topology in {letter.topology for letter in letters}:
-            mine = [letter for letter in letters if letter.topology == topology]
-            stored = self._table.messages(topology, [letter.root for letter in mine])
-            for letter in mine:
+            of_topology = [letter for letter in letters if letter.topology == topology]
+            stored = self._table.messages(topology, [letter.root for letter in of_topology])
+            for letter in of_topology:
                 message_id, first_ms = stored.get(
                     letter.root, (letter.message_id_repr, letter.first_emitted_ms)
                 )
@@ -198,7 +198,7 @@ class DeadLetters:
         return grouped(self._table.causes(Which.of(filters, self._scope)))
 
     def dead_again(self, letters: Iterable[DeadLetter]) -> dict[int, int]:
-        """Of settled letters those whose message was given up again: id -> id of the letter that it became.
+        """The settled letters whose message was given up again: id -> id of the letter that it became.
 
         The message of any other settled letter was acked, unless the letter that it became was deleted.
         """

@@ -64,7 +64,14 @@ def grouped(causes: Iterable[Cause]) -> list[LetterGroup]:
         each = list(alike)
         count, first_id = sum(one.count for one in each), min(one.first_id for one in each)
         groups.append(
-            LetterGroup(count, each[0].cause, each[0].component, each[0].exception_type, reason, first_id)
+            LetterGroup(
+                count,
+                each[0].cause,
+                component=each[0].component,
+                exception_type=each[0].exception_type,
+                reason=reason,
+                first_id=first_id,
+            )
         )
     return sorted(groups, key=lambda group: (-group.count, group.first_id))
 

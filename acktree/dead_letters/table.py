@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 VERSION: Final = 4
-"""The version of the columns. Raise it with each change of them, and convert older stores."""
+"""The version of the columns. Raise it with each change; from the first release on, convert older stores."""
 
 COLUMNS: Final = tuple(field.name for field in fields(DeadLetter))
 
@@ -168,7 +168,7 @@ class Table(Protocol):
         """The roots among these that have a letter of this topology."""
 
     def messages(self, topology: str, roots: Sequence[int]) -> dict[int, tuple[str, int]]:
-        """Of this topology's letters with these roots: root -> ``message_id_repr``, ``first_emitted_ms``."""
+        """This topology's letters with these roots: root -> ``message_id_repr``, ``first_emitted_ms``."""
 
     def count(self, which: Which) -> int:
         """The number of rows that match."""
@@ -177,7 +177,7 @@ class Table(Protocol):
         """The rows that match, by cause, component, exception and reason."""
 
     def again(self, ids: Sequence[int]) -> dict[int, int]:
-        """Of letters that were sent again, those whose message became another letter, with its id."""
+        """The letters that were sent again and whose message became another letter, with its id."""
 
     def mark(self, ids: Sequence[int], marks: Mapping[str, int | None]) -> None:
         """Set columns of rows, all or none; unknown ids are ignored."""

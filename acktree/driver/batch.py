@@ -11,7 +11,7 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from threading import Lock
 from typing import Final, NamedTuple, Protocol
@@ -35,14 +35,14 @@ from acktree.core.stats.counters import (
     spread_key,
 )
 from acktree.core.stats.numbers import ReportedError
+from acktree.core.tracking.verdicts import Verdicts
 from acktree.driver.batch_times import BatchTimes
 from acktree.driver.error_log import ErrorLog
 from acktree.driver.holders import Holders
 from acktree.driver.metrics_book import MetricsBook
-from acktree.driver.progress import Progress
 from acktree.driver.total_counts import TotalCounts
 from acktree.logs import logger
-from acktree.tasks.acker import Acker, Verdicts
+from acktree.tasks.acker import Acker
 from acktree.tasks.payloads import Payload, RowIds, TakePayloads, no_payloads
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.verdict_batch import VerdictBatch, timed_out, verdict_batches_of
@@ -53,6 +53,7 @@ __all__ = [
     "BatchTraces",
     "Decided",
     "MemoryAcker",
+    "Progress",
     "rows_by_kind",
     "source_work_ms",
 ]
@@ -88,6 +89,34 @@ def source_work_ms(rows: RowsByKind) -> float | None:
     executed.pop(ACKER, None)  # what it is sent from here, and no bolt of the level
     messages = max(executed.values(), default=0)
     return counters.total(SUMS["execute_ms"]) / 1000 / messages if messages else 0.0
+
+
+@dataclass
+class Progress:
+    """The progress of a run after its last micro-batch: written by the sink, read by the supervisor.
+
+    Attributes:
+        last: The last micro-batch whose sink has run, and its last inbox number; -1 before the first. One
+            value, so that a reader on another thread sees both change together.
+        clock_ms: The clock of that micro-batch.
+        open_count: The number of open roots at the acker.
+        next_deadline_ms: When the acker needs a micro-batch for a timeout; None for never.
+    """
+
+    last: tuple[int, int] = (-1, -1)
+    clock_ms: int = 0
+    open_count: int = 0
+    next_deadline_ms: int | None = None
+
+    @property
+    def batch_id(self) -> int:
+        """The last micro-batch whose sink has run; -1 before the first."""
+        return self.last[0]
+
+    def wants_a_beat(self, now_ms: int) -> bool:
+        """Whether the acker's deadline has passed, or the clock was set back."""
+        deadline_ms = self.next_deadline_ms  # the sink may change it meanwhile
+        return deadline_ms is not None and (deadline_ms <= now_ms or now_ms < self.clock_ms)
 
 
 class BatchAcker(Protocol):
@@ -145,12 +174,11 @@ class MemoryAcker(BatchAcker):
         payloads: TakePayloads,  # noqa: ARG002
         ids: TakePayloads = no_payloads,  # noqa: ARG002
     ) -> tuple[Verdicts, Iterable[Payload]]:
-        verdicts, _ = self._acker.judge(deltas, batch.clock_ms, is_first=batch.is_first)
-        return verdicts, ()
+        return self._acker.judge(deltas, batch.clock_ms, is_first=batch.is_first), ()
 
 
 class BatchTraces(Protocol):
-    """Takes what a micro-batch says of traced messages. Nothing waits for a disk."""
+    """Receives what a micro-batch says of traced messages. Must not block."""
 
     def add(self, batch: MicroBatch, rows: Iterable[WireRow]) -> None:
         """Take its rows of kind TRACE."""
@@ -160,7 +188,7 @@ class BatchTraces(Protocol):
 
 
 class BatchEvents(Protocol):
-    """Takes the emitted tuples that operators watch. Nothing waits for a disk."""
+    """Receives the emitted tuples that operators watch. Must not block."""
 
     def add(self, rows: Iterable[WireRow]) -> None:
         """Take a micro-batch's rows of kind EVENTS."""

@@ -122,8 +122,13 @@ class Consumers:
         )
         at, interval = int(time.time()), round(self._interval_secs)
         return [
-            (TaskInfo(self._host, 0, component, task, at, interval), mine)
-            for (component, task), mine in points.items()
+            (
+                TaskInfo(
+                    self._host, 0, component_id=component, task_id=task, timestamp=at, interval_secs=interval
+                ),
+                points_of_task,
+            )
+            for (component, task), points_of_task in points.items()
         ]
 
 

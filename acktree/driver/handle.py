@@ -68,8 +68,8 @@ class SubmittedTopology(RunningTopology):
             return Traces(recorded.store, recorded.settle, rate=lambda: recorded.rate)
         orders, watched = self._run.orders, self._run.watched
         return Traces(
-            recorded.store, recorded.settle, orders.set_rate, lambda: recorded.rate,
-            orders.watch_messages, lambda: watched.secs_left,
+            recorded.store, recorded.settle, orders.set_rate, rate=lambda: recorded.rate,
+            watch=orders.watch_messages, watched=lambda: watched.secs_left,
         )  # fmt: skip
 
     @property
@@ -268,10 +268,10 @@ class SubmittedTopology(RunningTopology):
         deadline = None if timeout_secs is None else time.monotonic() + timeout_secs
         with signals.signals_wait() as came:
             while not done():
-                left = _LOOK_SECS if deadline is None else min(_LOOK_SECS, deadline - time.monotonic())
-                if left <= 0 or came():
+                secs_left = _LOOK_SECS if deadline is None else min(_LOOK_SECS, deadline - time.monotonic())
+                if secs_left <= 0 or came():
                     return False
-                self._run.ended.wait(left)
+                self._run.ended.wait(secs_left)
         return True
 
     def _is_idle(self) -> bool:

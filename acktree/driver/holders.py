@@ -71,8 +71,8 @@ class Holders:
         holders: dict[int, list[Holder]] = {}
         for (component, task), held in found.items():
             since_ms: dict[int, int | None] = {}
-            for came_ms, mine in held.oldest_open:  # the oldest first
-                for root in roots.intersection(mine):
+            for came_ms, held_roots in held.oldest_open:  # the oldest first
+                for root in roots.intersection(held_roots):
                     since_ms.setdefault(root, came_ms)
             for root, came_ms in since_ms.items():
                 holders.setdefault(root, []).append(Holder(component, task, _secs(came_ms, now_ms)))

@@ -41,14 +41,20 @@ def add_spouts(topology: Topology, run: Run, recorder: DeadLetterRecorder) -> No
         bare = plan.topology.components[spout.id]
         for task_id in spout.task_ids:
             if spout.is_dataframe:
-                mine = spout.user_object  # Spark's, and never called
-                task: SpoutTask = DataFrameTask(mine, bare, task_id, plan, spout_host, held.first_sequence)
+                user_object = spout.user_object  # Spark's, and never called
+                task: SpoutTask = DataFrameTask(
+                    user_object, bare, task=task_id, plan=plan, spout_host=spout_host,
+                    first_sequence=held.first_sequence,
+                )  # fmt: skip
             else:
-                mine = copy.deepcopy(spout.user_object)
-                if isinstance(mine, GateSpout):
+                user_object = copy.deepcopy(spout.user_object)
+                if isinstance(user_object, GateSpout):
                     assert run.gates is not None, "a topology with gates has their log"
-                    mine.connect(run.gates)
-                task = SpoutTask(mine, bare, task_id, plan, spout_host, held.first_sequence)
+                    user_object.connect(run.gates)
+                task = SpoutTask(
+                    user_object, bare, task=task_id, plan=plan, spout_host=spout_host,
+                    first_sequence=held.first_sequence,
+                )  # fmt: skip
                 # Then it runs for its dead letters alone; what they lead to passes gates as before.
                 task.has_ended = held.has_ended and spout.gated is None
             run.results.metrics.watch(spout.id, task_id, task.grown_metrics)

@@ -63,7 +63,7 @@ class Account:
             sum(total.total(what, component=spout) for spout in spouts)
             for what in ("emitted", "acked", "failed", "timed_out")
         )
-        return cls(emitted, acked, failed, timed_out, open_count, oldest_secs)
+        return cls(emitted, acked, failed, timed_out, open_count, oldest_secs=oldest_secs)
 
     def __str__(self) -> str:
         return (

@@ -363,19 +363,24 @@ class Threads:
 
     def open_messages(self, tasks: Sequence[int], rows_open: Callable[[], int]) -> SpoutNumbers:
         """The number and greatest age of the open messages of tasks; ``rows_open`` counts DataFrame rows."""
-        mine = [self.by_task[task] for task in tasks if task in self.by_task]
-        numbers = [thread.numbers() for thread in mine]
+        threads = [self.by_task[task] for task in tasks if task in self.by_task]
+        numbers = [thread.numbers() for thread in threads]
         ages = [each.oldest_ms for each in numbers if each.oldest_ms is not None]
-        rows = rows_open() if any(thread.task.component.is_dataframe for thread in mine) else 0
+        rows = rows_open() if any(thread.task.component.is_dataframe for thread in threads) else 0
         oldest_secs = (now_ms() - min(ages)) / 1000 if ages else None
         count = sum(each.open_count for each in numbers) + rows
         complete_ms = Histogram()
         for each in numbers:
             complete_ms.merge(each.complete_ms)
-        outages = outages_together(each for thread in mine for each in (*thread.task.outages, thread.blocked))
-        awaiting = sum(thread.task.awaiting_count for thread in mine)
+        outages = outages_together(
+            each for thread in threads for each in (*thread.task.outages, thread.blocked)
+        )
+        awaiting = sum(thread.task.awaiting_count for thread in threads)
         lag, by_partition = added_lags(each.lag for each in numbers)
-        return SpoutNumbers(count, oldest_secs, lag, complete_ms, outages, awaiting, by_partition)
+        return SpoutNumbers(
+            count, oldest_secs, lag, complete_ms, outages, awaiting_retry=awaiting,
+            lag_by_partition=by_partition,
+        )  # fmt: skip
 
     def ids_at(self, task: int, sequences: Int64s) -> list[object]:
         """The ids of open messages of a task by their sequences; None for one that is not there."""

@@ -264,7 +264,7 @@ def _table_in(packed: bytes, head: Mapping[str, Any]) -> Counters:
 
 
 def _cause(failure: Failure) -> FailureCause | None:
-    """Of which cause messages failed; None where they timed out."""
+    """The cause for which messages failed; None where they timed out."""
     return None if failure.kind is FailureKind.TIMED_OUT else failure.cause
 
 

@@ -101,12 +101,14 @@ class Objects:
         return self.by_id[name]
 
     def _not_yet_made(self, name: str, place: Place) -> FluxError:
-        its = self.places[name]
-        if its.file == place.file:
-            return place.mistake(f"component {name!r} is defined below, in line {its.line}", "move it up")
+        defined_at = self.places[name]
+        if defined_at.file == place.file:
+            return place.mistake(
+                f"component {name!r} is defined below, in line {defined_at.line}", "move it up"
+            )
         return place.mistake(
-            f"component {name!r} is of an included file, {its}, and those come after the file's own",
-            f"move what refers to it to {its.file}, below it, or define {name!r} in this file, above; "
+            f"component {name!r} is of an included file, {defined_at}, and those come after the file's own",
+            f"move what refers to it to {defined_at.file}, below it, or define {name!r} in this file, above; "
             "spouts and bolts may refer to it",
         )
 

@@ -41,7 +41,7 @@ def rebalance(
     forget: Collection[str] = (),
     spark: object = None,  # noqa: ARG001
 ) -> None:
-    """Let memory go to other tasks, partitions or levels. Nothing else changes, and nothing open is touched.
+    """Move bolts' memory to other tasks, partitions or levels. Open messages are unaffected.
 
     Without ``component`` every task keeps what it remembers, and the next run may place it on other levels.
 
@@ -76,7 +76,7 @@ def rebalance(
             fresh = range(shape.tasks_given + 1, shape.tasks_given + 1 + parallelism - len(part.tasks))
             tasks = part.tasks[:parallelism] + tuple(fresh)
             groups = by_key if isinstance(by_key, Mapping) else dict.fromkeys(by_key)
-            memories = _moved(memories, component, part, tasks, groups, forget)
+            memories = _moved(memories, component, part, tasks, by_key=groups, forget=forget)
             now = shape.with_part(component, replace(part, tasks=tasks))
         _begin(held, now, partitions or held.partitions, memories)
 
@@ -221,8 +221,8 @@ def _refuse_in_doubt(held: Checkpoint, shape: Shape) -> None:
 def _memories(held: Checkpoint) -> Memories:
     """What every task remembers, as of the last committed micro-batch."""
     found: dict[int, dict[str, bytes]] = defaultdict(dict)
-    for task, its, blob in _stored(held):
-        found[task][its] = blob
+    for task, blob_name, blob in _stored(held):
+        found[task][blob_name] = blob
     if held.memory is not None:  # of an earlier time: tasks that had nothing to do since
         for absent in tasks_in(held.memory) - found.keys():
             found[absent] = read_memory(held.memory, absent)

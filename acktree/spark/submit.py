@@ -42,7 +42,7 @@ from acktree.spark.query.handle import SparkQuery
 from acktree.spark.query.ladder import ladder
 from acktree.spark.query.operators import Places
 from acktree.spark.query.phases import Phases
-from acktree.spark.query.sink import Sink
+from acktree.spark.query.sink import QuerySink
 from acktree.spark.realtime.drive import Drive
 from acktree.spark.realtime.query import ResidentQuery
 from acktree.spark.realtime.session import (
@@ -148,7 +148,9 @@ def _submit_in(
         else:
             session, give_back = _session_in(topology, held, spark, config)
             given_up.callback(give_back)
-            running = _start(session, give_back, topology, held, config, began, event_logger)
+            running = _start(
+                session, give_back, topology, held, config, began=began, event_logger=event_logger
+            )
         given_up.pop_all()
         return running
 
@@ -202,7 +204,9 @@ def _submit_at(
         if held.is_over:
             running = _ended(topology, held, config, give_back)
         else:
-            running = _start(session, give_back, topology, held, config, began, event_logger)
+            running = _start(
+                session, give_back, topology, held, config, began=began, event_logger=event_logger
+            )
         given_up.pop_all()
         return running
 
@@ -331,29 +335,20 @@ def _query(session: SparkSession, topology: Topology, run: Run, commits: CommitL
         note_micro_batch()
 
     used = [*([held.marks] if held.files.is_seen else []), *([] if folder is None else [folder])]
-    sink = Sink(
-        run.results,
-        run.inbox,
-        commits,
-        scratch,
-        used,
-        run.threads.hold,
-        on_batch,
-        held.sync,
-        (phases := Phases()).of_batch,
-        held.first_batch,
-        plan.has_payloads,
-        run.gates is not None,
-    )
+    sink = QuerySink(
+        run.results, run.inbox, commits, scratch, folders=used, dispatch=run.threads.hold, on_batch=on_batch,
+        sync=held.sync, phases_ms=(phases := Phases()).of_batch, first_batch=held.first_batch,
+        has_payloads=plan.has_payloads, has_gates=run.gates is not None,
+    )  # fmt: skip
     if plan.config.real_time:
         resident = ResidentQuery(session, plan, shared, places, held.last_committed())
-        drive = Drive(resident, held, run.inbox, plan.partitions, sink.take, run.change.set)
+        drive = Drive(resident, held, run.inbox, plan.partitions, sink.take, on_commit=run.change.set)
         drive.begin()
         return drive
     frames = {spout.id: spout.user_object for spout in topology.spouts if spout.is_dataframe}
     with lent_settings(session, plan.partitions):
         query = (
-            ladder(session, plan, shared, places, frames, held.begins_after)
+            ladder(session, plan, shared, places, spouts=frames, after=held.begins_after)
             .writeStream.queryName(plan.topology.name)
             .foreachBatch(sink)
             .option("checkpointLocation", held.spark_url)

@@ -79,7 +79,7 @@ class MemoryMap(MapBacking):
 
 
 class RefusedKeysError(MisuseError):
-    """Some keys of a call were refused. The others were written.
+    """A call had keys that were refused. The others were written.
 
     Args:
         refused: What was raised for each key that was refused, by its index in the call.

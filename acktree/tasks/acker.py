@@ -11,102 +11,19 @@ Source: Storm's ``daemon/Acker``.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from acktree.core.data.frames import Kind, WireRow
-from acktree.core.ids import Int64s
-from acktree.core.packing import Buffer, int32s, int64s, pack, unpack
 from acktree.core.tracking.combining import Combined, settle
 from acktree.core.tracking.deltas import Deltas, concat_deltas
-from acktree.core.tracking.ledger import Judged, Judgement, Ledger
+from acktree.core.tracking.ledger import Ledger
 from acktree.core.tracking.sequence_sums import close
 from acktree.core.tracking.sparse_sums import spread
+from acktree.core.tracking.verdicts import Judged, Verdicts
 from acktree.tasks.plan import Plan
-
-
-@dataclass(frozen=True, eq=False)
-class Verdicts:
-    """What the acker decided in one micro-batch.
-
-    Attributes:
-        done: Messages opened in this micro-batch and fully processed: (spout task, sequences ascending).
-        acked: Roots that were opened before, or have no sequence, and are fully processed now.
-        failed: Roots with a failed tuple.
-        failures: Index into ``reasons`` of each failed root's first failure, shape (n,).
-        others: How many further failures each failed root had, shape (n,).
-        timed_out: Roots that were neither acked nor failed within the message timeout.
-        reasons: Encoded failures.
-        open_count: Roots still open.
-        next_deadline_ms: When the acker needs a micro-batch for a timeout; None for never.
-        late_count: Roots with an ack or fail after their verdict, or never opened. For statistics:
-            the journal does not have it.
-    """
-
-    done: Sequence[tuple[int, Int64s]]
-    acked: Judged
-    failed: Judged
-    failures: Int64s
-    others: Int64s
-    timed_out: Judged
-    reasons: tuple[bytes, ...]
-    open_count: int
-    next_deadline_ms: int | None
-    late_count: int = 0
-
-    @classmethod
-    def of(
-        cls, done: Sequence[tuple[int, Int64s]], judged: Judgement, reasons: tuple[bytes, ...]
-    ) -> Verdicts:
-        """The verdicts of a judgement, with only the reasons that are used."""
-        used, failures = np.unique(judged.failures, return_inverse=True)
-        return cls(
-            done, judged.acked, judged.failed, failures, judged.others, judged.timed_out,
-            tuple(reasons[index] for index in used), judged.open_count, judged.next_deadline_ms,
-            judged.late_count,
-        )  # fmt: skip
-
-    def __bool__(self) -> bool:
-        judged = (self.acked, self.failed, self.timed_out)
-        return bool(self.done) or any(len(which.roots) for which in judged)
-
-    def to_bytes(self) -> bytes:
-        """For the journal; :meth:`from_bytes` reads it."""
-        head = json.dumps((self.open_count, self.next_deadline_ms, [task for task, _ in self.done])).encode()
-        return pack(
-            head, *(_runs_of(sequences) for _, sequences in self.done),
-            self.acked.roots, self.acked.owners, self.failed.roots, self.failed.owners, self.failures,
-            self.others, self.timed_out.roots, self.timed_out.owners, *self.reasons,
-        )  # fmt: skip
-
-    @classmethod
-    def from_bytes(cls, blob: Buffer) -> Verdicts:
-        """Read what :meth:`to_bytes` wrote."""
-        head, *parts = unpack(blob)
-        open_count, next_deadline_ms, tasks = json.loads(bytes(head))
-        runs, parts = parts[: len(tasks)], parts[len(tasks) :]
-        acked, a_owners, failed, f_owners, failures, others, late, l_owners, *reasons = parts
-        return cls(
-            [(task, _sequences_in(int64s(part))) for task, part in zip(tasks, runs, strict=True)],
-            Judged(int64s(acked), int32s(a_owners)), Judged(int64s(failed), int32s(f_owners)),
-            int64s(failures), int64s(others), Judged(int64s(late), int32s(l_owners)),
-            tuple(map(bytes, reasons)), open_count, next_deadline_ms,
-        )  # fmt: skip
-
-
-def _runs_of(sequences: Int64s) -> Int64s:
-    """Ascending sequences as first, end, first, end, ...: nearly always one run of thousands."""
-    cuts = np.flatnonzero(np.diff(sequences) != 1)
-    firsts, lasts = np.r_[sequences[:1], sequences[cuts + 1]], np.r_[sequences[cuts], sequences[-1:]]
-    return np.stack((firsts, lasts + 1), axis=1).ravel()
-
-
-def _sequences_in(runs: Int64s) -> Int64s:
-    each = [np.arange(first, end) for first, end in runs.reshape(-1, 2).tolist()]
-    return np.concatenate([np.zeros(0, dtype=np.int64), *each])
 
 
 class Acker:
@@ -128,9 +45,7 @@ class Acker:
         self._first_sequences = first_sequences
         self.ledger.forget_before(self._salt, first_sequences)
 
-    def judge(
-        self, rows: Iterable[WireRow], clock_ms: int, *, is_first: bool = False
-    ) -> tuple[Verdicts, bytes]:
+    def judge(self, rows: Iterable[WireRow], clock_ms: int, *, is_first: bool = False) -> Verdicts:
         """Judge one micro-batch.
 
         Args:
@@ -139,7 +54,7 @@ class Acker:
             is_first: Whether it is the first of a run.
 
         Returns:
-            The verdicts, and what changed in the ledger: see :meth:`Ledger.replay`.
+            The verdicts, and with them what changed in the ledger.
         """
         # Of several failures the first is reported; in a second run of the micro-batch it must be the same.
         ordered = sorted(rows, key=lambda row: (row.sequence, row.source))
@@ -151,13 +66,10 @@ class Acker:
         opened = [run for run in deltas.opened if run.first >= self._first_sequences.get(run.task, 0)]
         spread_sums, roots, sums = spread(self._salt, deltas.sparse_sums)
         closing = close(
-            self._salt,
-            (*deltas.sequence_sums, *spread_sums),
-            opened,
-            deltas.fail_roots,
-            np.concatenate((deltas.ack_roots, roots)),
-            np.concatenate((deltas.ack_sums, sums)),
-        )
+            self._salt, (*deltas.sequence_sums, *spread_sums), opened, deltas.fail_roots,
+            ack_roots=np.concatenate((deltas.ack_roots, roots)),
+            ack_sums=np.concatenate((deltas.ack_sums, sums)),
+        )  # fmt: skip
         for owner, roots in (rows for one in combined for rows in one.done_rows):
             self.ledger.refuse(roots, owner)
         settled = settle(self._salt, combined, deltas.fail_roots)
@@ -172,13 +84,8 @@ class Acker:
         judged = self.ledger.judge(scattered, clock_ms, is_first=is_first)
         is_row = judged.left.owners < 0  # see tasks/spouts/verdict_batch.py
         self.rows_left = Judged(judged.left.roots[is_row], judged.left.owners[is_row])
-        if len(settled.done_rows):
-            acked = Judged(
-                np.concatenate((judged.acked.roots, settled.done_rows)),
-                np.concatenate((judged.acked.owners, settled.done_owners)),
-            )
-            judged = replace(judged, acked=acked)
-        return Verdicts.of([*closing.done, *settled.done], judged, deltas.reasons), judged.change
+        done = [*closing.done, *settled.done]
+        return judged.together_with(done, settled.done_rows, settled.done_owners)
 
     def _known(self, combined: Combined) -> Combined:
         """Without messages of an earlier run that their queue delivers again: see :meth:`forget_before`."""

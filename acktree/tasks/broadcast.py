@@ -74,8 +74,9 @@ class Broadcast:
         if self.end is not None:
             parts |= {"end": self.end, "is_first": self.is_first}
         return WireRow(
-            partition, level, int(Kind.BROADCAST), -1, 0, clock_ms, json.dumps(parts).encode(), b""
-        )
+            partition, level, int(Kind.BROADCAST), source=-1, sequence=0, clock_ms=clock_ms,
+            head=json.dumps(parts).encode(),
+        )  # fmt: skip
 
     @classmethod
     def of(cls, rows: Iterable[WireRow]) -> Self:

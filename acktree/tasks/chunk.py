@@ -78,8 +78,8 @@ class Chunk:
 
         sequence, rows = self.first_sequence + first, self.values.slice(first, end - first)
         return Chunk(
-            self.component, self.task, self.stream, self.is_tracked, sequence, self.emitted_ms, rows,
-            cut(self.attempts), cut(self.tasks),
+            self.component, self.task, self.stream, self.is_tracked, first_sequence=sequence,
+            emitted_ms=self.emitted_ms, values=rows, attempts=cut(self.attempts), tasks=cut(self.tasks),
         )  # fmt: skip
 
     def position_alone(self) -> Chunk:
@@ -114,12 +114,12 @@ class Chunk:
         head, attempts, tasks, first_ms, retry_of, message_ids, position, values = unpack(blob)
         component, task, stream, is_tracked, first_sequence, emitted_ms = json.loads(bytes(head))
         return cls(
-            component, task, stream, is_tracked, first_sequence, emitted_ms, batch_from_bytes(values),
-            int32s(attempts) if len(attempts) else None,
-            int32s(tasks) if len(tasks) else None,
-            int64s(first_ms) if len(first_ms) else None,
-            int64s(retry_of) if len(retry_of) else None,
-            bytes(message_ids), bytes(position),
+            component, task, stream, is_tracked, first_sequence, emitted_ms=emitted_ms,
+            values=batch_from_bytes(values), attempts=int32s(attempts) if len(attempts) else None,
+            tasks=int32s(tasks) if len(tasks) else None,
+            first_emitted_ms=int64s(first_ms) if len(first_ms) else None,
+            retry_of=int64s(retry_of) if len(retry_of) else None, message_ids=bytes(message_ids),
+            position=bytes(position),
         )  # fmt: skip
 
 

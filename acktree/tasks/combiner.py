@@ -27,16 +27,16 @@ def run_combiner(plan: Plan, combiner: int, rows: Iterable[WireRow]) -> Iterator
     Returns:
         One row of kind COMBINED for the driver, or none.
     """
-    mine = [row for row in rows if row.kind != Kind.BROADCAST]
-    for row in mine:
+    own_rows = [row for row in rows if row.kind != Kind.BROADCAST]
+    for row in own_rows:
         if row.kind != Kind.DELTAS:
             what = f"a row of kind {row.kind} reached a combining task"
             raise ProtocolError(
                 what, f"combining task {combiner}", "this is a bug in acktree: please report it"
             )
-    combined = combine(plan.run_salt, [Deltas.from_bytes(row.body) for row in mine])
+    combined = combine(plan.run_salt, [Deltas.from_bytes(row.body) for row in own_rows])
     if combined:
         yield WireRow(
-            0, SINK_LEVEL, Kind.COMBINED, combiner, plan.combining_level, mine[0].clock_ms, b"",
-            combined.to_bytes(),
+            0, SINK_LEVEL, Kind.COMBINED, source=combiner, sequence=plan.combining_level,
+            clock_ms=own_rows[0].clock_ms, body=combined.to_bytes(),
         )  # fmt: skip

@@ -39,7 +39,7 @@ def failure_of(
         exception: What user code raised; None if the bolt called ``fail``.
         component: The component that failed the tuple.
         reason: The reason that the bolt gives; empty for the exception's text.
-        in_hook: Whether ``prepare`` or ``flush`` raised it: then a wrong configuration is no tuple's.
+        in_hook: Whether ``prepare`` or ``flush`` raised it: then a wrong configuration fails no tuple.
     """
     words, text, cause = bounded(str(reason), MOST_REASON), None, FailureCause.FAILED_BY_BOLT
     if exception is not None:

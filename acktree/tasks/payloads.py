@@ -24,7 +24,7 @@ TakePayloads = Callable[[Int64s], Iterator[Payload]]
 
 
 def no_payloads(_: Int64s) -> Iterator[Payload]:
-    """Of no rows."""
+    """The payloads of no rows."""
     return iter(())
 
 

@@ -120,9 +120,12 @@ class Plan:
         enter(program)
         config = replace(config, task_hooks=(), worker_hooks=(), metrics_consumers=())
         return cls(
-            stripped, config, partitions, is_tracking, run_salt, pickles, ticks, tuple(sys.path), firsts,
-            any(spout.is_dataframe and (spout.retry or spout.told_columns) for spout in topology.spouts),
-            program, hooks, worker_hooks, sources,
+            stripped, config, partitions, is_tracking, run_salt, pickles=pickles, ticks=ticks,
+            import_path=tuple(sys.path), first_sequences=firsts,
+            has_payloads=any(
+                spout.is_dataframe and (spout.retry or spout.told_columns) for spout in topology.spouts
+            ),
+            program=program, hooks=hooks, worker_hooks=worker_hooks, sources=sources,
         )  # fmt: skip
 
     @property

@@ -61,7 +61,7 @@ class Wait:
         texts = (str(given[name]) for name in ("component", "reason", "fix"))
         numbers = (int(given[name]) for name in ("task", "since_ms", "tries"))
         (component, reason, fix), (task, since_ms, tries) = texts, numbers
-        return cls(component, task, reason, fix, since_ms, tries)
+        return cls(component, task, reason, fix, since_ms, tries=tries)
 
     def outage(self) -> Outage:
         """The same, as operators see it."""

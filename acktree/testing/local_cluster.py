@@ -107,8 +107,8 @@ class LocalCluster:
                 goes on until nothing moves. None: any number.
         """
         started, first_ms = time.monotonic(), self.now_ms
-        left = math.inf if most_messages is None else most_messages
-        while left > 0 and any(topology.is_running for topology in self._running):
+        messages_left = math.inf if most_messages is None else most_messages
+        while messages_left > 0 and any(topology.is_running for topology in self._running):
             elapsed = time.monotonic() - started
             if secs is not None and elapsed >= secs:
                 return
@@ -116,11 +116,13 @@ class LocalCluster:
             moved = False
             for topology in self._running:
                 topology.beat()
-                moved |= topology.round(is_first=True, most=left, until=time.monotonic() + _ROUND_SECS)
-                left -= topology.emitted_count
+                moved |= topology.round(
+                    is_first=True, most=messages_left, until=time.monotonic() + _ROUND_SECS
+                )
+                messages_left -= topology.emitted_count
             if not moved:
                 time.sleep(_PAUSE_SECS)
-        if left <= 0:
+        if messages_left <= 0:
             self._rest()
 
     def _rest(self) -> None:

@@ -54,14 +54,14 @@ class LocalLevels:
         given = {str(number): chunk for number, chunk in chunks}
         rows = list(self._rows_of(chunks, clock_ms))
         for level in self._plan.levels:
-            mine = [row for row in rows if row.level == level.index]
+            level_rows = [row for row in rows if row.level == level.index]
             rows = [row for row in rows if row.level != level.index]
             for partition in range(self._plan.partitions):
-                here = [row for row in mine if row.partition == partition]
+                here = [row for row in level_rows if row.partition == partition]
                 store = self._store(level.index, partition) if level.stateful else None
                 rows += run_level(
-                    self._plan, level.index, partition, here, store, given.__getitem__, self._observers,
-                    batch_id=batch_id,
+                    self._plan, level.index, partition, here, store, read_chunk=given.__getitem__,
+                    observe=self._observers, batch_id=batch_id,
                 )  # fmt: skip
         return self._combined(rows)
 
@@ -70,8 +70,8 @@ class LocalLevels:
         level = self._plan.combining_level
         out = [row for row in rows if row.level != level]
         for combiner in range(self._plan.combiners):
-            mine = [row for row in rows if row.level == level and row.partition == combiner]
-            out += run_combiner(self._plan, combiner, mine)
+            own_rows = [row for row in rows if row.level == level and row.partition == combiner]
+            out += run_combiner(self._plan, combiner, own_rows)
         return out
 
     def _rows_of(self, chunks: Sequence[tuple[int, Chunk]], clock_ms: int) -> Iterator[WireRow]:
@@ -82,7 +82,10 @@ class LocalLevels:
                 first, end = (len(chunk) * at // partitions for at in (partition, partition + 1))
                 if first < end:
                     head = json.dumps((str(number), first, end)).encode()
-                    yield WireRow(partition, 0, Kind.CHUNK, chunk.task, number, clock_ms, head, b"")
+                    yield WireRow(
+                        partition, 0, Kind.CHUNK, source=chunk.task, sequence=number, clock_ms=clock_ms,
+                        head=head,
+                    )  # fmt: skip
         ticks = self._ticks.due(clock_ms)
         for level in range(len(self._plan.levels)):
             broadcast = Broadcast(ticks.get(level, {}), self._order)

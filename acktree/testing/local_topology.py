@@ -173,7 +173,7 @@ class LocalTopology(RunningTopology):
         return self._now_ms()
 
     def round(self, *, is_first: bool = False, most: float = math.inf, until: float = math.inf) -> bool:
-        """One micro-batch, if there is anything for one. True if anything moved.
+        """Run a micro-batch if there is anything for one. True if anything moved.
 
         Args:
             is_first: Whether to count anew what happens while the clock stands.
@@ -379,7 +379,9 @@ class LocalTopology(RunningTopology):
         if isinstance(spout_copy, GateSpout):
             assert self._gates is not None, "a topology with gates has their log"
             spout_copy.connect(self._gates)
-        task = SpoutTask(spout_copy, bare, task_id, self.plan, self._host, 0)
+        task = SpoutTask(
+            spout_copy, bare, task=task_id, plan=self.plan, spout_host=self._host, first_sequence=0
+        )
         try:
             with standing(task.place):
                 task.open(self.now_ms)
@@ -428,17 +430,20 @@ class LocalTopology(RunningTopology):
         return task is not None and letter.id is not None and task.has_open_letter(letter.id)
 
     def _open_messages(self, tasks: Iterable[int]) -> SpoutNumbers:
-        mine = [self._tasks[task] for task in tasks]
-        ages = [age for task in mine if (age := task.oldest_ms()) is not None]
+        own_tasks = [self._tasks[task] for task in tasks]
+        ages = [age for task in own_tasks if (age := task.oldest_ms()) is not None]
         oldest = (self.now_ms - min(ages)) / 1000 if ages else None
         complete_ms = Histogram()
-        for task in mine:
+        for task in own_tasks:
             complete_ms.merge(task.complete_ms)
-        open_count = sum(task.open_count for task in mine)
-        outages = outages_together(each for task in mine for each in task.outages)
-        awaiting = sum(task.awaiting_count for task in mine)
-        lag, by_partition = added_lags(task.lag for task in mine)
-        return SpoutNumbers(open_count, oldest, lag, complete_ms, outages, awaiting, by_partition)
+        open_count = sum(task.open_count for task in own_tasks)
+        outages = outages_together(each for task in own_tasks for each in task.outages)
+        awaiting = sum(task.awaiting_count for task in own_tasks)
+        lag, by_partition = added_lags(task.lag for task in own_tasks)
+        return SpoutNumbers(
+            open_count, oldest, lag, complete_ms, outages, awaiting_retry=awaiting,
+            lag_by_partition=by_partition,
+        )  # fmt: skip
 
 
 def _call_at(place: Place, call: Callable[[], None]) -> None:

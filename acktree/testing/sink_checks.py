@@ -176,11 +176,13 @@ def _a_refused_row_fails_alone_and_is_refused_again(case: _Case) -> None:
         return
     rows = case.rows(0, 4)
     rows[2] = case.refused["key"], case.refused["value"]
-    told = dict(case.again().write(_batch(rows), _mark(0)))
-    expect([*told] == [2] and bool(told[2]), f"row 2 is to be refused, with a reason, but {told} are")
+    refusals = dict(case.again().write(_batch(rows), _mark(0)))
+    expect(
+        [*refusals] == [2] and bool(refusals[2]), f"row 2 is to be refused, with a reason, but {refusals} are"
+    )
     case.expect_rows([*rows[:2], rows[3]], "beside a refused row")
     again = dict(case.again().write(_batch([]), _mark(0)))
-    expect(again == told, f"the second run is told {again}, and the first {told}")
+    expect(again == refusals, f"the second run is told {again}, and the first {refusals}")
     expect(not case.again().write(_batch(case.rows(4)), _mark(1)), "the next write refuses rows")
 
 

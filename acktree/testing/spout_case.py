@@ -63,9 +63,9 @@ class Case:
     def expect_left(self, count: int) -> None:
         """Wait until that number of messages is left in the queue; fail if it is not."""
         deadline = time.monotonic() + self.patience
-        while (left := self.broker.count()) != count and time.monotonic() < deadline:
+        while (count_left := self.broker.count()) != count and time.monotonic() < deadline:
             time.sleep(0.1)
-        expect(left == count, f"{left} messages are left in the queue, and {count} should be")
+        expect(count_left == count, f"{count_left} messages are left in the queue, and {count} should be")
 
 
 def expect(is_so: bool, what: str) -> None:  # noqa: FBT001  # it is the value, not an option

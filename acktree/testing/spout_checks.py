@@ -105,11 +105,11 @@ def _acks_out_of_order(case: Case) -> None:
         for each in reversed(acked):
             harness.ack([each])
         harness.rest(0.3)
-    left = wanted - set(case.bodies(acked))
-    case.expect_left(len(left))
+    missing = wanted - set(case.bodies(acked))
+    case.expect_left(len(missing))
     with case.open() as harness:
-        case.ack_all(harness, left)
-        again = set(case.bodies(harness.arrived)) - left
+        case.ack_all(harness, missing)
+        again = set(case.bodies(harness.arrived)) - missing
         expect(not again, f"came again though they were acked: {sorted(again)[:3]}")
     case.expect_left(0)
 

@@ -79,7 +79,9 @@ class SpoutHarness:
         component = plan.topology.components["spout"]
         host = _Host(self, self.letters, self.reports)
         user_object = topology.components["spout"].user_object
-        self.task = SpoutTask(user_object, component, component.task_ids[0], plan, host, 0)
+        self.task = SpoutTask(
+            user_object, component, task=component.task_ids[0], plan=plan, spout_host=host, first_sequence=0
+        )
         self.task.open(_now_ms())
         self.task.activate()
 

@@ -80,7 +80,7 @@ class Declared:
 
     @property
     def name(self) -> str:
-        """Its name in errors: ``bolt 'count'``."""
+        """The name in errors: ``bolt 'count'``."""
         return f"{self.method.removeprefix('set_')} {self.id!r}"
 
     @property

@@ -69,7 +69,7 @@ class Topology:
         return self._gates.get((component, stream), ())
 
     def gates_of_answers(self, component: str, stream: str) -> tuple[str, ...]:
-        """Those of them that have answers to questions, too: those in front of an exactly-once bolt."""
+        """The gates of a stream that have answers to questions, too: in front of an exactly-once bolt."""
         readers = {gate: self.subscribers(gate, stream)[0] for gate in self.gates(component, stream)}
         return tuple(
             gate

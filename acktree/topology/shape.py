@@ -55,7 +55,7 @@ class Input:
         return self.grouping, self.fields, self.custom, self.parameters
 
     def as_known_in(self, before: Input) -> Input:
-        """This one, with as much as the shape of an earlier acktree says of it."""
+        """This part, reduced to what the shape of an earlier acktree says of it."""
         is_unknown = before.grouping == self.grouping == "custom" and not before.custom
         return replace(self, custom="", parameters=()) if is_unknown else self
 
@@ -89,15 +89,12 @@ class Part:
         spout = component.user_object
         inputs = (Input(edge.source, edge.stream, *_choice_of(edge.grouping)) for edge in component.inputs)
         return cls(
-            component.kind,
-            component.task_ids,
-            tuple(sorted(component.remembers)),
-            {name: stream.fields for name, stream in component.streams.items()},
-            tuple(sorted(inputs, key=lambda read: (read.source, read.stream))),
-            spout.redelivers if isinstance(spout, Spout) else True,
-            component.is_dataframe,
-            component.retry is not None,
-        )
+            component.kind, component.task_ids, remembers=tuple(sorted(component.remembers)),
+            streams={name: stream.fields for name, stream in component.streams.items()},
+            inputs=tuple(sorted(inputs, key=lambda read: (read.source, read.stream))),
+            redelivers=spout.redelivers if isinstance(spout, Spout) else True,
+            is_frame=component.is_dataframe, retries=component.retry is not None,
+        )  # fmt: skip
 
     @classmethod
     def from_json(cls, read: Mapping[str, Any]) -> Part:
@@ -106,23 +103,18 @@ class Part:
             Input(
                 one["source"],
                 one["stream"],
-                one["grouping"],
-                tuple(one["fields"]),
-                one.get("custom", ""),
-                tuple(one.get("parameters", ())),
+                grouping=one["grouping"],
+                fields=tuple(one["fields"]),
+                custom=one.get("custom", ""),
+                parameters=tuple(one.get("parameters", ())),
             )
             for one in read["inputs"]
         )
         return cls(
-            read["kind"],
-            tuple(read["tasks"]),
-            tuple(read["remembers"]),
-            {name: tuple(fields) for name, fields in read["streams"].items()},
-            inputs,
-            read["redelivers"],
-            read["is_frame"],
-            read["retries"],
-        )
+            read["kind"], tuple(read["tasks"]), remembers=tuple(read["remembers"]),
+            streams={name: tuple(fields) for name, fields in read["streams"].items()}, inputs=inputs,
+            redelivers=read["redelivers"], is_frame=read["is_frame"], retries=read["retries"],
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -177,7 +169,7 @@ class Shape:
 
     def with_part(self, name: str, part: Part | None) -> Shape:
         """The shape with the part of one component replaced, or removed if ``part`` is None."""
-        parts = {other: its for other, its in self.parts.items() if other != name}
+        parts = {other: part_of_other for other, part_of_other in self.parts.items() if other != name}
         if part is None:
             return replace(self, parts=parts)
         return replace(self, parts=parts | {name: part}, tasks_given=max(self.tasks_given, *part.tasks))

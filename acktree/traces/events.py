@@ -65,8 +65,9 @@ class Event:
         given = json.loads(line)
         root = given["root"]
         return cls(
-            int(given["time_ms"]), str(given["component"]), int(given["task_id"]), str(given["stream"]),
-            None if root is None else int(root), list(given["values"]),
+            int(given["time_ms"]), str(given["component"]), task_id=int(given["task_id"]),
+            stream=str(given["stream"]), root=None if root is None else int(root),
+            values=list(given["values"]),
         )  # fmt: skip
 
 
@@ -155,9 +156,9 @@ class EventLog:
 
     def add(self, rows: Iterable[WireRow]) -> None:
         """Take what levels noted in a micro-batch: its rows of kind EVENTS."""
-        told = sorted((row.sequence, row.source, bytes(row.body)) for row in rows)
-        if told:
-            self._writer.put(partial(self._log, [body for *_, body in told]), sum(len(b) for *_, b in told))
+        noted = sorted((row.sequence, row.source, bytes(row.body)) for row in rows)
+        if noted:
+            self._writer.put(partial(self._log, [body for *_, body in noted]), sum(len(b) for *_, b in noted))
 
     def recent(self, limit: int, component: str | None = None) -> list[Event]:
         """The last events, the newest last."""
@@ -178,9 +179,9 @@ class EventLog:
     def _log(self, bodies: Sequence[bytes]) -> None:
         events: list[Event] = []
         for body in bodies:
-            told = json.loads(body)
-            events += [Event(*each) for each in told["events"]]
-            self.left_out += told["dropped"]
+            noted = json.loads(body)
+            events += [Event(*each) for each in noted["events"]]
+            self.left_out += noted["dropped"]
         self._recent.extend(events)
         if self._logger is not None and events:
             if not self._is_open:

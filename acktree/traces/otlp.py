@@ -176,10 +176,10 @@ class TraceExport:
         spans = [span for each in traces for span in each]
         is_taken = self._send(spans)
         if not is_taken and _refusal_of(spans) is not None:
-            left = [each for each in traces if self._is_encoded(each)]
-            if len(left) < len(traces):
-                if left:
-                    self._request(left)
+            encoded = [each for each in traces if self._is_encoded(each)]
+            if len(encoded) < len(traces):
+                if encoded:
+                    self._request(encoded)
                 return
         self._note(len(traces) * is_taken, len(traces) * (not is_taken))
         self._say(is_away=not is_taken)
@@ -254,8 +254,9 @@ class _Encoder(SpanProcessor, IdGenerator):
             parent = _context_of(span.trace_id, span.parent_id)
             above = set_span_in_context(NonRecordingSpan(parent), above)
         made = self._tracer.start_span(
-            span.name, above, SpanKind.CONSUMER if span.is_consumer else SpanKind.INTERNAL, span.attributes,
-            [Link(_context_of(*link)) for link in span.links], span.start_ns,
+            span.name, above, SpanKind.CONSUMER if span.is_consumer else SpanKind.INTERNAL,
+            attributes=span.attributes, links=[Link(_context_of(*link)) for link in span.links],
+            start_time=span.start_ns,
         )  # fmt: skip
         for name, at_ns in span.events:
             made.add_event(name, timestamp=at_ns)

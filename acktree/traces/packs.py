@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from acktree.core.ids import Int64s
-from acktree.core.tracking.trace_facts import FATES, Facts, Place
+from acktree.core.tracking.trace_facts import FATES, Place, TraceFacts
 from acktree.tasks.observers.tracer import MOST_TUPLES
 
 __all__ = ["Messages", "left_out", "packed", "tuples_of", "unpacked"]
@@ -29,19 +29,19 @@ _FAILED: Final = FATES.index("failed")
 Bools = npt.NDArray[np.bool_]
 
 
-def packed(parts: Sequence[Facts]) -> bytes:
+def packed(parts: Sequence[TraceFacts]) -> bytes:
     """The bytes of a pack."""
     bodies = [part.to_bytes() for part in parts]
     return b"".join(piece for body in bodies for piece in (_LENGTH.pack(len(body)), body))
 
 
-def unpacked(pack: bytes) -> list[Facts]:
+def unpacked(pack: bytes) -> list[TraceFacts]:
     """The facts of a pack.
 
     Raises:
         ValueError: The bytes are no pack.
     """
-    found: list[Facts] = []
+    found: list[TraceFacts] = []
     at = 0
     while at < len(pack):
         try:
@@ -49,11 +49,11 @@ def unpacked(pack: bytes) -> list[Facts]:
         except struct.error as error:
             raise ValueError(f"no pack of traces: {error}") from error
         at += _LENGTH.size + length
-        found.append(Facts.of_bytes(pack[at - length : at]))
+        found.append(TraceFacts.of_bytes(pack[at - length : at]))
     return found
 
 
-def left_out(parts: Sequence[Facts]) -> int:
+def left_out(parts: Sequence[TraceFacts]) -> int:
     """How many tuples were counted instead of recorded."""
     return sum(count for part in parts for _, _, count in part.more)
 
@@ -68,14 +68,14 @@ class Messages:
         elsewhere: Of these messages another pack is stored as the first.
     """
 
-    parts: Sequence[Facts]
+    parts: Sequence[TraceFacts]
     roots: Int64s
     tuples: Int64s
     elsewhere: Collection[int] = ()
 
     @classmethod
-    def of(cls, parts: Sequence[Facts], elsewhere: Collection[int] = ()) -> Messages:
-        """Those of the facts of a micro-batch."""
+    def of(cls, parts: Sequence[TraceFacts], elsewhere: Collection[int] = ()) -> Messages:
+        """The pack of the facts of a micro-batch."""
         roots = np.unique(np.concatenate([np.zeros(0, np.int64), *(part.roots for part in parts)]))
         counts = np.zeros(len(roots), np.int64)
         for part in parts:
@@ -106,7 +106,7 @@ class Messages:
         return found
 
     def rows(self, pack: int, emitted_ms: int) -> list[tuple[Any, ...]]:
-        """Of the messages that were emitted in this micro-batch, what ``MESSAGE`` takes.
+        """The rows for ``MESSAGE`` of the messages that were emitted in this micro-batch.
 
         Args:
             pack: Names this pack; where it is not a message's first, its facts are in :meth:`later_rows`.
@@ -123,18 +123,20 @@ class Messages:
         ]  # fmt: skip
 
     def later_rows(self, pack: int) -> list[tuple[Any, ...]]:
-        """Of the other messages: pack, number of tuples, components, root."""
+        """The rows of the other messages: pack, number of tuples, components, root."""
         return [(pack, count, components, root) for root, count, components in self._told(~self._is_first)]
 
     def _told(self, which: Bools) -> Iterator[tuple[int, int, str]]:
         """(root, number of tuples, components as a JSON list) of some messages."""
         names, of_root = self._components
-        told: dict[bytes, str] = {}
+        components: dict[bytes, str] = {}
         for at in np.flatnonzero(which).tolist():
             key = of_root[at].tobytes()
-            if key not in told:
-                told[key] = json.dumps([names[column] for column in np.flatnonzero(of_root[at]).tolist()])
-            yield int(self.roots[at]), int(self.tuples[at]), told[key]
+            if key not in components:
+                components[key] = json.dumps(
+                    [names[column] for column in np.flatnonzero(of_root[at]).tolist()]
+                )
+            yield int(self.roots[at]), int(self.tuples[at]), components[key]
 
     @cached_property
     def _components(self) -> tuple[list[str], Bools]:
@@ -157,8 +159,8 @@ class Messages:
         return names, of_root
 
     def bounded(
-        self, parts: Sequence[Facts], known: Collection[int], earlier: Mapping[int, int]
-    ) -> Sequence[Facts]:
+        self, parts: Sequence[TraceFacts], known: Collection[int], earlier: Mapping[int, int]
+    ) -> Sequence[TraceFacts]:
         """The facts of known messages, with at most :data:`MOST_TUPLES` tuples of each, and what failed.
 
         Args:
@@ -185,7 +187,7 @@ class Messages:
         return counts
 
 
-def _cut(part: Facts, counts: Counter[int], edges: Mapping[int, set[int]]) -> Facts:
+def _cut(part: TraceFacts, counts: Counter[int], edges: Mapping[int, set[int]]) -> TraceFacts:
     """A part without the tuples of large messages that are too many; they are counted.
 
     Args:
@@ -205,15 +207,15 @@ def _cut(part: Facts, counts: Counter[int], edges: Mapping[int, set[int]]) -> Fa
 
     links = [is_kept(root, edge) for root, edge in zip(*_keys(part.links), strict=True)]
     executions: list[bool] = []
-    told = zip(*_keys(part.executions), part.executions["fate"].tolist(), part.executions["bolt"].tolist(),
+    columns = zip(*_keys(part.executions), part.executions["fate"].tolist(), part.executions["bolt"].tolist(),
                np.isnan(part.executions["took_ms"]).tolist(), strict=True)  # fmt: skip
-    for root, edge, fate, bolt, is_later in told:
+    for root, edge, fate, bolt, is_later in columns:
         # The fate of a tuple that was executed in an earlier micro-batch: it is recorded there, or counted.
         executions.append(is_kept(root, edge, must=fate == _FAILED or is_later))
         if not executions[-1]:
             more[root, part.bolts[bolt].component] += 1
-    left = [(root, name, count) for (root, name), count in more.items()]
-    return part.taken(np.array(links, np.bool_), np.array(executions, np.bool_), left)
+    more_left = [(root, name, count) for (root, name), count in more.items()]
+    return part.taken(np.array(links, np.bool_), np.array(executions, np.bool_), more_left)
 
 
 def _keys(rows: npt.NDArray[np.void]) -> tuple[list[int], list[int]]:
@@ -246,12 +248,12 @@ def _tuple_at(
     })  # fmt: skip
 
 
-def _add_links(found: dict[int, dict[str, Any]], part: Facts, root: int, batch_id: int) -> None:
-    mine = np.flatnonzero(part.links["root"] == root).tolist()
-    if not mine:
+def _add_links(found: dict[int, dict[str, Any]], part: TraceFacts, root: int, batch_id: int) -> None:
+    positions = np.flatnonzero(part.links["root"] == root).tolist()
+    if not positions:
         return
     parents = part.parents_of_links()
-    for at in mine:
+    for at in positions:
         place = part.places[int(part.links["place"][at])]
         edge = int(part.links["edge"][at])
         _tuple_at(found, edge, batch_id, place.component, place.task).update(
@@ -260,7 +262,7 @@ def _add_links(found: dict[int, dict[str, Any]], part: Facts, root: int, batch_i
         )  # fmt: skip
 
 
-def _add_executions(found: dict[int, dict[str, Any]], part: Facts, root: int, batch_id: int) -> None:
+def _add_executions(found: dict[int, dict[str, Any]], part: TraceFacts, root: int, batch_id: int) -> None:
     for at in np.flatnonzero(part.executions["root"] == root).tolist():
         row = part.executions[at]
         bolt, fate = part.bolts[int(row["bolt"])], FATES[int(row["fate"])]

@@ -148,10 +148,10 @@ class TraceRecorder:
         """Note what levels recorded in a micro-batch: its rows of kind TRACE."""
         if self.store is None:
             return
-        told = sorted((row.sequence, row.source, bytes(row.body)) for row in rows)
-        if told:
-            work = partial(self._add_facts, batch=batch, told=told)
-            self._put(work, sum(len(body) for _, _, body in told))
+        facts = sorted((row.sequence, row.source, bytes(row.body)) for row in rows)
+        if facts:
+            work = partial(self._add_facts, batch=batch, facts=facts)
+            self._put(work, sum(len(body) for _, _, body in facts))
 
     def settle(self, timeout_secs: float = 10.0) -> bool:
         """Wait until all that was given is written. False when the time is over first."""
@@ -205,8 +205,8 @@ class TraceRecorder:
         while len(self._open) > _MOST_OPEN:
             del self._open[next(iter(self._open))]
 
-    def _add_facts(self, store: TraceStore, batch: MicroBatch, told: Sequence[Body]) -> None:
-        self._note_open(store.add_facts(batch.batch_id, batch.clock_ms, [body for _, _, body in told]))
+    def _add_facts(self, store: TraceStore, batch: MicroBatch, facts: Sequence[Body]) -> None:
+        self._note_open(store.add_facts(batch.batch_id, batch.clock_ms, [body for _, _, body in facts]))
 
     def _add_verdicts(self, store: TraceStore, batches: Mapping[int, VerdictBatch], now_ms: int) -> None:
         if not self._open:

@@ -144,8 +144,9 @@ def _of_message(trace: Trace, topology: str, system: str) -> Span:
         before = trace_id_of_root(message.retry_of) if parent is None else trace_id
         links = ((before, span_id_of(message.retry_of)),)
     return Span(
-        f"process {message.spout}", trace_id, span_id_of(message.root), parent, links,
-        start, end, error, attributes, ((str(message.verdict), end),), is_consumer=True,
+        f"process {message.spout}", trace_id, span_id=span_id_of(message.root), parent_id=parent,
+        links=links, start_ns=start, end_ns=end, error=error, attributes=attributes,
+        events=((str(message.verdict), end),), is_consumer=True,
     )  # fmt: skip
 
 
@@ -169,8 +170,9 @@ def _of_tuple(each: TracedTuple, trace_id: int, above: Sequence[int], start_ms: 
     start = _ns(start_ms)
     parent, *others = map(span_id_of, dict.fromkeys(above))
     return Span(
-        each.component, trace_id, span_id_of(each.edge), parent, tuple((trace_id, other) for other in others),
-        start, min(_ALL_ONES, start + _ns(each.took_ms or 0)), error, attributes,
+        each.component, trace_id, span_id=span_id_of(each.edge), parent_id=parent,
+        links=tuple((trace_id, other) for other in others), start_ns=start,
+        end_ns=min(_ALL_ONES, start + _ns(each.took_ms or 0)), error=error, attributes=attributes,
     )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from acktree.core.tracking.trace_facts import Facts
+from acktree.core.tracking.trace_facts import TraceFacts
 from acktree.errors import CheckpointError
 from acktree.sqlite_files import IN_MEMORY, connected, explained, is_written, prepare_writer, transaction
 from acktree.traces.packs import Messages, left_out, packed, unpacked
@@ -146,12 +146,12 @@ class TraceStore:
         """Store what levels recorded in a micro-batch.
 
         Args:
-            bodies: Of :class:`~acktree.core.tracking.trace_facts.Facts`, lower levels first.
+            bodies: Of :class:`~acktree.core.tracking.trace_facts.TraceFacts`, lower levels first.
 
         Returns:
             The roots of the messages that were not stored before.
         """
-        parts: Sequence[Facts] = [Facts.of_bytes(body) for body in bodies]
+        parts: Sequence[TraceFacts] = [TraceFacts.of_bytes(body) for body in bodies]
         with self._writing() as connection:
             query = "SELECT pack, body FROM packs WHERE batch_id = ? AND clock_ms = ?"
             pack, before = connection.execute(query, (batch_id, clock_ms)).fetchone() or (None, None)

@@ -191,16 +191,16 @@ def in_order(root: int, tuples: Sequence[TracedTuple]) -> list[TracedTuple]:
 
     Tuples that are below themselves come last.
     """
-    left = {each.edge: each for each in sorted(tuples, key=lambda each: (each.began_ms or 0, each.edge))}
-    ordered = [left.pop(root)] if root in left else []
-    rank = {edge: at for at, edge in enumerate(left)}
-    levels = TopologicalSorter({edge: left.keys() & each.parents for edge, each in left.items()})
+    unplaced = {each.edge: each for each in sorted(tuples, key=lambda each: (each.began_ms or 0, each.edge))}
+    ordered = [unplaced.pop(root)] if root in unplaced else []
+    rank = {edge: at for at, edge in enumerate(unplaced)}
+    levels = TopologicalSorter({edge: unplaced.keys() & each.parents for edge, each in unplaced.items()})
     with suppress(CycleError):
         levels.prepare()
     while level := levels.get_ready():
-        ordered += [left.pop(edge) for edge in sorted(level, key=rank.__getitem__)]
+        ordered += [unplaced.pop(edge) for edge in sorted(level, key=rank.__getitem__)]
         levels.done(*level)
-    return [*ordered, *left.values()]
+    return [*ordered, *unplaced.values()]
 
 
 def drawn(trace: Trace) -> str:

@@ -159,8 +159,9 @@ class Traces:
             return []
         self._settle()
         tests, values = _tests(
-            message_id, label, root, verdict, component, reason, since_ms, before_ms, after
-        )
+            message_id, label, root, verdict, component, reason=reason, since_ms=since_ms,
+            before_ms=before_ms, after=after,
+        )  # fmt: skip
         query = (
             f"SELECT {_COLUMNS} FROM messages m WHERE {' AND '.join(tests) or 'TRUE'}"  # noqa: S608 - our own
             " ORDER BY emitted_ms DESC, m.root DESC LIMIT ?"
@@ -189,8 +190,8 @@ class Traces:
         if message.message_id is None:
             return [message]
         found = self.find(message_id=message.message_id, limit=_MOST_FOUND)
-        mine = (each for each in found if each.spout == message.spout)
-        return sorted(mine, key=lambda each: (each.emitted_ms, each.attempt))
+        of_spout = (each for each in found if each.spout == message.spout)
+        return sorted(of_spout, key=lambda each: (each.emitted_ms, each.attempt))
 
     def close(self) -> None:
         """Close the store. Nothing can be read afterwards."""
@@ -254,8 +255,9 @@ def _is_named(message_id: object) -> tuple[str, Sequence[object]]:
 
 def _message(row: Mapping[str, Any]) -> TracedMessage:
     return TracedMessage(
-        row["root"], row["spout"], row["task_id"], row["stream"], row["message_id"], row["attempt"],
-        row["retry_of"], row["emitted_ms"], json.loads(row["shown"] or "[]"), row["verdict"],
-        row["verdict_ms"], row["reason"], row["component"], row["traceback"], row["tuples"],
-        row["traceparent"], row["label"],
+        row["root"], row["spout"], task_id=row["task_id"], stream=row["stream"],
+        message_id=row["message_id"], attempt=row["attempt"], retry_of=row["retry_of"],
+        emitted_ms=row["emitted_ms"], values=json.loads(row["shown"] or "[]"), verdict=row["verdict"],
+        verdict_ms=row["verdict_ms"], reason=row["reason"], component=row["component"],
+        traceback=row["traceback"], tuples=row["tuples"], traceparent=row["traceparent"], label=row["label"],
     )  # fmt: skip

@@ -181,7 +181,7 @@ class Found:
 
     @property
     def topology(self) -> str | None:
-        """Its name; None where neither an entry nor a snapshot has it."""
+        """The topology's name; None where neither an entry nor a snapshot has it."""
         if self.entry is not None:
             return self.entry.topology
         last = self.last_snapshot()

@@ -35,7 +35,7 @@ from acktree.ui.door_routes import Routes
 from acktree.ui.door_server import DoorServer
 from acktree.ui.history import open_store
 from acktree.ui.log_levels import LogLevels
-from acktree.ui.observer import Observer
+from acktree.ui.observer import TopologyObserver
 from acktree.ui.places import (
     POINTER,
     SNAPSHOT,
@@ -64,7 +64,7 @@ class Door:
     def __init__(self, disk: Disk | None, version: str) -> None:
         self._disk, self._version = disk, version
         self._began_ms = time.time_ns() // 1_000_000
-        self._observer: Observer | None = None
+        self._observer: TopologyObserver | None = None
         self._levels = LogLevels(None if disk is None else self._write_levels)
         self._routes: Routes | None = None
         self._server: DoorServer | None = None
@@ -86,7 +86,9 @@ class Door:
         self._folder = run.checkpoint.folder if self._disk is not None else None
         try:
             store = open_store(self._folder, run.name)
-            self._observer = Observer(run, self._began_ms, self._version, batch_ms, self._keep, store)
+            self._observer = TopologyObserver(
+                run, self._began_ms, self._version, batch_ms, self._keep, store=store
+            )
             self._observer.begin()
             self._levels.begin()
             self._routes = Routes(running, run, self._observer, self._levels)
@@ -133,8 +135,9 @@ class Door:
         Thread(target=self._server.serve, name=f"door {run.name}", daemon=True).start()
         self._is_serving = True
         entry = Entry(
-            run.name, routes.id, place, str(path), os.getpid(), socket.gethostname(), self._began_ms
-        )
+            run.name, routes.id, checkpoint=place, socket=str(path), pid=os.getpid(),
+            host=socket.gethostname(), began_ms=self._began_ms,
+        )  # fmt: skip
         self._entry, self._entry_file = entry, file
         write_entry(entry, file, Disk())
         if self._folder is not None and self._disk is not None:

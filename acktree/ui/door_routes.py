@@ -28,7 +28,7 @@ from acktree.ui.known_names import (
     refuse_unknown,
 )
 from acktree.ui.log_levels import LogLevels
-from acktree.ui.observer import Observer
+from acktree.ui.observer import TopologyObserver
 from acktree.ui.order_log import SOCKET, Order
 
 __all__ = ["RefusedError", "Routes", "json_of"]
@@ -51,7 +51,9 @@ class RefusedError(Exception):
 class Routes:
     """What is asked for and ordered, by method and path."""
 
-    def __init__(self, running: SubmittedTopology, run: Run, observer: Observer, levels: LogLevels) -> None:
+    def __init__(
+        self, running: SubmittedTopology, run: Run, observer: TopologyObserver, levels: LogLevels
+    ) -> None:
         self._running, self.run, self._observer, self._levels = running, run, observer, levels
         self._orders: deque[Mapping[str, Any]] = deque(maxlen=MOST_ORDERS)
 
@@ -140,7 +142,10 @@ class Routes:
 
     def _order_of(self, path: str, given: Mapping[str, Any], by: str) -> Order:
         place = str(self.run.checkpoint.place)
-        return Order(path.removeprefix("/v1/"), by, self.run.name, place, given, self._orders.append)
+        return Order(
+            path.removeprefix("/v1/"), by, topology=self.run.name, place=place, given=given,
+            keep=self._orders.append,
+        )  # fmt: skip
 
     def _order(self, path: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
         order = path.removeprefix("/v1/")

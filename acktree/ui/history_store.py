@@ -138,7 +138,7 @@ def _count(row: Sequence[object]) -> tuple[Key, int]:
 def _number(value: object) -> int:
     """A whole number of at most 62 bits: sums of two have 63, which is what SQLite and arrays take."""
     if type(value) is not int or not -LARGEST <= value <= LARGEST:
-        raise ValueError(f"{value!r:.40} is no number, or too large")
+        raise ValueError(f"{value!r:.40} is not a number, or too large")
     return value
 
 

@@ -58,7 +58,7 @@ class NoLetterError(LettersChangedError):
 
 
 def page(store: DeadLetters, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Some letters that match, lowest id first, and how many match in all.
+    """A page of the letters that match, lowest id first, and how many match in all.
 
     Args:
         given: Filters; ``after``: only ids above this one; ``limit``: the largest number of letters.

@@ -38,7 +38,7 @@ from acktree.ui.snapshot import (
     Window,
 )
 
-__all__ = ["Observer", "own_version", "user_name"]
+__all__ = ["TopologyObserver", "own_version", "user_name"]
 
 log = logger("acktree")
 
@@ -59,7 +59,7 @@ def _nothing(_: Snapshot) -> None:
     """The default: nothing is kept of a snapshot."""
 
 
-class Observer:
+class TopologyObserver:
     """The snapshots of one run.
 
     Args:
@@ -85,8 +85,8 @@ class Observer:
         self._totals = run.results.totals
         self.history = History(
             store or HistoryStore(IN_MEMORY), self._totals, run.checkpoint.run, run.name,
-            [spout.id for spout in run.plan.topology.spouts if spout.gated is None],
-            run.checkpoint.is_committed,
+            spouts=[spout.id for spout in run.plan.topology.spouts if spout.gated is None],
+            is_committed=run.checkpoint.is_committed,
         )  # fmt: skip
         self._windows = self.history.begin(_LENGTHS, _steady_ms(), run.checkpoint.last_committed())
         self._orders = run.orders
@@ -125,12 +125,12 @@ class Observer:
             while not self._is_closed.is_set():
                 if self._latest is not None and self._latest[0] >= asked - most_age_secs:
                     break
-                left = asked + wait_secs - time.monotonic()
-                if left <= 0 or (most_age_secs > 0 and self._rests_long()):
+                secs_left = asked + wait_secs - time.monotonic()
+                if secs_left <= 0 or (most_age_secs > 0 and self._rests_long()):
                     self._asked.set()
                     break
                 self._asked.set()
-                self._made.wait(left)
+                self._made.wait(secs_left)
             return b"" if self._latest is None else self._latest[2]
 
     def _rests_long(self) -> bool:

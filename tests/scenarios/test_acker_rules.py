@@ -12,10 +12,8 @@ import pytest
 
 from acktree import Config, Retry
 from acktree.core.ids import root_ids
-from acktree.core.tracking.ledger import Judged
-from acktree.core.tracking.verdicts import FailureCause, FailureKind
+from acktree.core.tracking.verdicts import FailureCause, FailureKind, Judged, Verdicts
 from acktree.errors import ProtocolError
-from acktree.tasks.acker import Verdicts
 from acktree.tasks.spouts.verdict_batch import timed_out, verdict_batches_of
 from acktree.testing import FeederSpout
 from tests.scenarios.bolts import ERRORS, Forgets, chain, holding, joining, ticking, trying_again

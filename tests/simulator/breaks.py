@@ -14,7 +14,7 @@ import numpy as np
 
 from acktree.checkpoint import folder as checkpoint
 from acktree.checkpoint.commit_log import CommitLog
-from acktree.checkpoint.facts import Facts
+from acktree.checkpoint.facts import CheckpointFacts
 from acktree.checkpoint.files import Files
 from acktree.checkpoint.gate_log import GateLog
 from acktree.checkpoint.inbox import FileInbox
@@ -25,7 +25,7 @@ from acktree.core.gate import Gate
 from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.driver.spout_threads import SpoutThread, Threads
 from acktree.driver.supervisor import Supervisor
-from acktree.spark.query.sink import Sink
+from acktree.spark.query.sink import QuerySink
 from acktree.tasks.spouts.open_chunks import OpenChunks
 from acktree.tasks.spouts.recovery import Recovery
 from acktree.topology.gates import GateSpout
@@ -153,7 +153,7 @@ def _delivered_before_sync(_: Any) -> Any:
 
 
 def _sink_does_not_sync(call: Any) -> Any:
-    def run(self: Sink, *arguments: Any) -> None:
+    def run(self: QuerySink, *arguments: Any) -> None:
         call(replace(self, sync=lambda *_, **__: None), *arguments)
 
     return run
@@ -309,7 +309,7 @@ BREAKS: Final[Mapping[str, Break]] = {
     ),
     "sequence-reuse": Break(
         "a run's sequences begin after all those of the run before",
-        Facts,
+        CheckpointFacts,
         "first_sequence",
         _same_sequences,
     ),
@@ -346,7 +346,7 @@ BREAKS: Final[Mapping[str, Break]] = {
     ),
     "sink-before-sync": Break(
         "all is synced before the sink of the next micro-batch depends on it",
-        Sink,
+        QuerySink,
         "__call__",
         _sink_does_not_sync,
         needs_power_cuts=True,
@@ -397,7 +397,7 @@ BREAKS: Final[Mapping[str, Break]] = {
     ),
     "begun-anew": Break(
         "with gates a micro-batch that has begun runs again over the same messages, also after a power cut",
-        Sink,
+        QuerySink,
         "begin",
         _run_anew,
         needs_power_cuts=True,

@@ -55,7 +55,7 @@ from acktree.driver.supervisor import Supervisor
 from acktree.driver.ticks import Ticks
 from acktree.driver.total_counts import TotalCounts
 from acktree.errors import ConnectorError
-from acktree.spark.query.sink import Sink
+from acktree.spark.query.sink import QuerySink
 from acktree.spark.query.source import InboxReader
 from acktree.spark.query.wire import batch_of
 from acktree.spout import Spout
@@ -137,7 +137,7 @@ class Driver:
         )  # fmt: skip
         commits = recovered_log(self.held, run, self.acker)
         self.progress = run.results.progress
-        self.sink = Sink(
+        self.sink = QuerySink(
             run.results, self.inbox, commits, None, (), self.hold, lambda: None,
             self.held.sync, lambda _: {}, self.held.first_batch, has_gates=self.gates is not None,
         )  # fmt: skip

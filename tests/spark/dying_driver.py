@@ -12,11 +12,11 @@ from pathlib import Path
 
 from acktree import Config, submit
 from acktree.spark import submit as putting_together
-from acktree.spark.query.sink import Sink
+from acktree.spark.query.sink import QuerySink
 from tests.spark.driver import topology_over
 
 
-class DiesAfterwards(Sink):
+class DiesAfterwards(QuerySink):
     """Dies when it has returned, once it has left verdicts for somebody."""
 
     def __call__(self, frame, batch_id):

@@ -14,7 +14,7 @@ import pytest
 
 from acktree import BasicBolt, Config, IterableSpout, TopologyBuilder, submit
 from acktree.errors import AcktreeError
-from acktree.spark.query.sink import Sink
+from acktree.spark.query.sink import QuerySink
 from acktree.testing import FeederSpout
 from tests.spark.test_running import wait_until
 from tests.spark.topologies import PoisonedEvery
@@ -66,7 +66,7 @@ def test_a_full_inbox_empties_at_the_commit_and_a_spout_may_kill_its_topology(
 def test_verdicts_of_a_failing_sink_are_delivered_after_a_restart_and_a_stop_from_outside_is_reported(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(self: Sink, batch_id: int, end: int, *_: object) -> None:
+    def full(self: QuerySink, batch_id: int, end: int, *_: object) -> None:
         raise OSError(28, "No space left on device")
 
     feeder = FeederSpout(["n"], redelivers=False)

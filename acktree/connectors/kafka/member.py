@@ -179,8 +179,8 @@ class Member:
 
     def _revoke(self, consumer: Any, taken: Sequence[TopicPartition]) -> None:  # noqa: ANN401
         """Commit the frontiers of partitions that another member reads next."""
-        mine = [self.partitions.get((each.topic, each.partition)) for each in taken]
-        self._commit_now(consumer, [each for each in mine if each is not None])
+        known = [self.partitions.get((each.topic, each.partition)) for each in taken]
+        self._commit_now(consumer, [each for each in known if each is not None])
         self._forget(consumer, taken)
 
     def _forget(self, _: object, taken: Sequence[TopicPartition]) -> None:
@@ -345,8 +345,8 @@ class Member:
 
     def _commit_now(self, consumer: Any, partitions: Iterable[Partition]) -> None:  # noqa: ANN401
         """Commit, and wait for the answer. Where that fails, records are delivered again."""
-        mine = list(partitions)
-        offsets = self._to_commit(mine)
+        committed = list(partitions)
+        offsets = self._to_commit(committed)
         if not offsets:
             return
         try:
@@ -355,7 +355,7 @@ class Member:
             answer = None
         done = {(each.topic, each.partition) for each in answer or () if each.error is None}
         asked = {(each.topic, each.partition) for each in offsets}
-        for partition in mine:
+        for partition in committed:
             if (partition.topic, partition.number) in asked - done:
                 partition.committed = None
 

@@ -33,7 +33,7 @@ _MARK: Final = "acktree-1 "
 _NONE: Final[Int64s] = np.zeros(0, dtype=np.int64)
 
 
-class Run:
+class RecordRun:
     """Consecutive messages of one partition: ids ``first_id``, ``first_id + 1``, ...
 
     Attributes:
@@ -86,7 +86,7 @@ class Partition:
         self.topic, self.number, self.position = topic, number, start
         self.committed: tuple[int, str] | None = None
         self._done_before = done
-        self._runs: deque[Run] = deque()
+        self._runs: deque[RecordRun] = deque()
         self._emitted = 0
 
     def fresh(self, offsets: Int64s) -> npt.NDArray[np.bool_]:
@@ -96,7 +96,7 @@ class Partition:
             is_new &= ~np.isin(offsets, self._done_before, assume_unique=True)
         return is_new
 
-    def add(self, run: Run) -> None:
+    def add(self, run: RecordRun) -> None:
         """Add messages that were emitted."""
         self._runs.append(run)
         self._emitted += len(run.offsets)
@@ -133,7 +133,7 @@ class Partition:
         for run in self._runs:
             yield from run.open_ids.tolist()
 
-    def runs(self) -> Iterable[Run]:
+    def runs(self) -> Iterable[RecordRun]:
         """The runs with a message above the frontier."""
         return tuple(self._runs)
 
@@ -147,7 +147,7 @@ class OpenRuns:
 
     def __init__(self) -> None:
         """Nothing is open."""
-        self._runs: dict[int, Run] = {}  # by first id, ascending
+        self._runs: dict[int, RecordRun] = {}  # by first id, ascending
         self.next_id = 0
         """The id that the next message gets."""
 
@@ -157,9 +157,9 @@ class OpenRuns:
         offsets: Int64s,
         batch: pa.RecordBatch,
         names: Sequence[Names] | None = None,
-    ) -> Run:
+    ) -> RecordRun:
         """Give messages their ids."""
-        run = Run(partition, self.next_id, offsets, batch, names)
+        run = RecordRun(partition, self.next_id, offsets, batch, names)
         self.next_id += len(offsets)
         self._runs[run.first_id] = run
         partition.add(run)
@@ -174,7 +174,7 @@ class OpenRuns:
                 run.batch = None
                 self._runs.pop(run.first_id, None)
 
-    def find(self, message_ids: Sequence[Any]) -> Iterator[tuple[Run, Int64s]]:
+    def find(self, message_ids: Sequence[Any]) -> Iterator[tuple[RecordRun, Int64s]]:
         """The runs of some messages, and the messages' indices in each."""
         if not self._runs or not len(message_ids):
             return

@@ -108,9 +108,9 @@ class KafkaSink(Bolt, Sink):
                 records[index] = self._record(row)
             except ConnectorError as error:
                 refused[index] = str(error)
-        told = self._transactions.write(self._seen, mark, records, refused)
+        refusals = self._transactions.write(self._seen, mark, records, refused)
         self._seen = mark
-        return told
+        return refusals
 
     def close(self) -> None:
         """Do nothing: the producer stays with the process."""

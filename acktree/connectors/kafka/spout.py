@@ -32,7 +32,7 @@ from acktree import (
 )
 from acktree.connectors.kafka.client import FIELDS, settings_of
 from acktree.connectors.kafka.member import Member
-from acktree.connectors.kafka.progress import Int64s, Partition, Run
+from acktree.connectors.kafka.progress import Int64s, Partition, RecordRun
 from acktree.connectors.kafka.start import Key, Start
 from acktree.connectors.message_names import KeyFrom, LabelFrom, MessageNames, names_by_row
 
@@ -151,19 +151,23 @@ class KafkaSpout(Spout):
             ConnectorError: The servers cannot be reached, or refuse; or a topic does not exist.
         """
         start = Start(self.first_poll, self.start_timestamp_ms, lambda _: False, "")
-        Member(self._settings, self.topics, start, self._where, list, repr, joins=False).close()
+        member = Member(
+            self._settings, self.topics, start, self._where, on_lost=list, report=repr, joins=False
+        )
+        member.close()
 
     def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:  # noqa: ARG002
         """Connect, check that the topics exist, and join the group."""
         self._collector = collector
         self._most = context.max_spout_pending
-        self._again: deque[tuple[Run, int, int]] = deque()  # (run, index, attempt) of failed records
+        self._again: deque[tuple[RecordRun, int, int]] = deque()  # (run, index, attempt) of failed records
         self._was_asked = False
         mark = "" if self.first_poll.startswith("uncommitted") else context.checkpoint_id
         start = Start(self.first_poll, self.start_timestamp_ms, lambda key: key in self.begun, mark)
         self._member = Member(
-            self._settings, self.topics, start, self._where, collector.lost, collector.report_error
-        )
+            self._settings, self.topics, start, self._where, on_lost=collector.lost,
+            report=collector.report_error,
+        )  # fmt: skip
 
     def next_tuple(self) -> None:
         """Emit failed records again, and those that the client has received."""

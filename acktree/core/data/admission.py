@@ -225,8 +225,10 @@ def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _foreign(metadata: Mapping[bytes, bytes] | None) -> dict[bytes, bytes] | None:
-    left: dict[Any, Any] = {key: value for key, value in (metadata or {}).items() if not key.startswith(OURS)}
-    return left or None
+    foreign: dict[Any, Any] = {
+        key: value for key, value in (metadata or {}).items() if not key.startswith(OURS)
+    }
+    return foreign or None
 
 
 def _refused(schema: pa.Schema, cause: Exception, where: str) -> MisuseError:

@@ -51,8 +51,8 @@ def forget_cached(checkpoint_id: str, topology: str) -> None:
 
     The objects are kept alive: nobody has closed them, and a client that is collected unclosed warns.
     """
-    mine = [key for key in _cached if key[:2] == (checkpoint_id, topology)]
-    _inherited.append({key: _cached.pop(key) for key in mine})
+    keys = [key for key in _cached if key[:2] == (checkpoint_id, topology)]
+    _inherited.append({key: _cached.pop(key) for key in keys})
 
 
 def is_cached(value: object) -> bool:

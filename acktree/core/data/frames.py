@@ -99,8 +99,8 @@ class WireRow(NamedTuple):
     source: int
     sequence: int
     clock_ms: int
-    head: bytes
-    body: bytes
+    head: bytes = b""
+    body: bytes = b""
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,9 +150,9 @@ class Frame:
         named, one_source, sources, one_task, tasks, *lineage = unpack(row.head)
         component, stream, subscriber = _names_in(bytes(named))
         return cls(
-            component, stream, subscriber,
-            _unpacked(one_source, sources), row.sequence, _unpacked(one_task, tasks),
-            batch_from_bytes(row.body), lineage_of_parts(lineage),
+            component, stream, subscriber, source_tasks=_unpacked(one_source, sources),
+            sequence=row.sequence, tasks=_unpacked(one_task, tasks), values=batch_from_bytes(row.body),
+            lineage=lineage_of_parts(lineage),
         )  # fmt: skip
 
     def by_task(self) -> Iterator[tuple[int, Frame]]:

@@ -113,7 +113,7 @@ class KeptPart:
         return cls(first_ms, last_ms, np.frombuffer(bytes(blob), dtype=f"S{DIGEST_BYTES}"))
 
     def joined(self, later: KeptPart) -> KeptPart:
-        """Both."""
+        """The keys of both parts."""
         together = np.sort(np.concatenate((self.digests, later.digests)), kind="stable")  # two runs
         return KeptPart(self.first_ms, later.last_ms, together)
 

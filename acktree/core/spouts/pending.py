@@ -206,7 +206,7 @@ class Pending:
         emitted_ms = int(now_ms) if first_emitted_ms is None else first_emitted_ms.astype(np.int64)
         attempts = None if attempts is None else attempts.astype(np.int32)
         ids = message_ids.copy() if isinstance(message_ids, np.ndarray) else list(message_ids)
-        segment = _Segment(first_sequence, ids, attempts, chunk, first_row, emitted_ms)
+        segment = _Segment(first_sequence, ids, attempts, chunk, first_row, first_emitted_ms=emitted_ms)
         self._segments.append(segment)
         self._starts.append(first_sequence)
         self._by_chunk.setdefault(chunk, {})[first_sequence] = segment

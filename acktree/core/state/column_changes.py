@@ -11,7 +11,7 @@ import numpy.typing as npt
 from acktree.core.ids import Int64s
 from acktree.core.state.column_blobs import Numbers, StoredKeys
 
-__all__ = ["Change", "Extent", "Flags", "Marks", "ReadBucket", "Rows", "Where"]
+__all__ = ["ColumnChange", "Extent", "Flags", "Marks", "ReadBucket", "Rows", "Where"]
 
 Flags = npt.NDArray[np.bool_]
 Where = Int64s | slice
@@ -41,7 +41,7 @@ class Extent:
 
 
 @dataclass(frozen=True)
-class Change:
+class ColumnChange:
     """Absolute values for some slots, and the extent afterwards."""
 
     extent: Extent

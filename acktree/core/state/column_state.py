@@ -259,7 +259,7 @@ class ColumnState(StoredState[K, Any]):
         self._merged().save()
 
     def emptied(self) -> ColumnState[K]:
-        """One of the same keys and fields without keys, not bound."""
+        """An empty, unbound state with the same key type and fields."""
         return ColumnState(self._key, self._given_values)
 
     # ---- checks and conversions ---------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from acktree.core.ids import Int64s
 from acktree.core.state.asked_keys import AskedKeys
 from acktree.core.state.buckets import bucket_of, buckets_of, divided
 from acktree.core.state.column_blobs import Numbers, StoredKeys, decoded, encoded
-from acktree.core.state.column_changes import Change, Extent, Flags, Marks, ReadBucket, Rows, Where
+from acktree.core.state.column_changes import ColumnChange, Extent, Flags, Marks, ReadBucket, Rows, Where
 from acktree.core.state.key_table import KeyTable, grown
 from acktree.core.state.store import MemoryStore, StateStore
 from acktree.errors import MisuseError
@@ -65,7 +65,7 @@ class ColumnTable:
         self._read_buckets: dict[int, ReadBucket] = {}
         self._marks = Marks.of(len(is_read))
         self._extent = Extent(0, is_read, unread)
-        self._change: Change | None = None
+        self._change: ColumnChange | None = None
 
     def __len__(self) -> int:
         self._finish()
@@ -135,7 +135,7 @@ class ColumnTable:
         zeros = [(name, rows.fresh, 0) for name in self._fields] if len(rows.fresh) else []
         slots = asked.of_each(rows.slots)
         values = [(name, slots, numbers) for name, numbers in given.items()]
-        self._make(rows.slots, Change(rows.extent, [*zeros, *values], [(rows.fresh, True)]))
+        self._make(rows.slots, ColumnChange(rows.extent, [*zeros, *values], [(rows.fresh, True)]))
 
     def add(self, asked: AskedKeys, given: Mapping[str, Numbers]) -> dict[str, Numbers]:
         """Add to fields of the rows of some keys; a new key begins with 0.
@@ -165,7 +165,7 @@ class ColumnTable:
             _refuse_overflow(name, sums, numbers)
             np.add.at(sums, places, numbers)
             values.append((name, where, sums))
-        self._make(rows.slots, Change(rows.extent, [*zeros, *values], [(rows.fresh, True)]))
+        self._make(rows.slots, ColumnChange(rows.extent, [*zeros, *values], [(rows.fresh, True)]))
         return {name: sums[places] for name, _, sums in values}
 
     def remove(self, asked: AskedKeys) -> None:
@@ -173,7 +173,7 @@ class ColumnTable:
         slots = self._alive_slots(asked)
         slots = slots[slots >= 0]
         self._mark(slots, is_reshaped=True)
-        self._apply(Change(self._extent, alive=[(slots, False)]))
+        self._apply(ColumnChange(self._extent, alive=[(slots, False)]))
 
     def clear(self) -> None:
         """Delete all keys; reads none."""
@@ -181,7 +181,7 @@ class ColumnTable:
         extent = self._extent
         self._marks.reshaped[:] = True
         everything = Extent(extent.slots, np.ones(extent.buckets, dtype=np.bool_), 0)
-        self._apply(Change(everything, alive=[(slice(0, extent.slots), False)]))
+        self._apply(ColumnChange(everything, alive=[(slice(0, extent.slots), False)]))
 
     def _rows_for(self, column: pa.Array) -> Rows:
         """Find keys, and give a slot to each that has none."""
@@ -202,7 +202,7 @@ class ColumnTable:
             self._values[name] = grown(column, count)
         self._alive = grown(self._alive, count)
 
-    def _make(self, slots: Int64s, change: Change) -> None:
+    def _make(self, slots: Int64s, change: ColumnChange) -> None:
         fresh = change.alive[0][0]
         self._mark(slots, is_reshaped=False)
         self._mark(fresh, is_reshaped=True)  # type: ignore[arg-type]  # slots here, and never a slice
@@ -216,7 +216,7 @@ class ColumnTable:
         marks = self._marks.reshaped if is_reshaped else self._marks.changed
         marks[buckets_of(hashes, self._extent.buckets)] = True
 
-    def _apply(self, change: Change) -> None:
+    def _apply(self, change: ColumnChange) -> None:
         self._change = change
         self._finish()
 

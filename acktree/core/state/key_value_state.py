@@ -310,7 +310,7 @@ class KeyValueState(StoredState[K, V]):
         self._new.clear()
 
     def emptied(self) -> KeyValueState[K, V]:
-        """One without keys and with the same ttl, not bound."""
+        """An empty, unbound state with the same ttl."""
         return KeyValueState(ttl_secs=self.ttl_secs)
 
     def take_times(self, other: KeyValueState[K, V]) -> None:

@@ -50,4 +50,4 @@ class StoredState(MutableMapping[K, V]):
 
     @abstractmethod
     def emptied(self) -> MutableMapping[K, V]:
-        """One of the same kind without keys, not bound."""
+        """An empty, unbound state of the same kind."""

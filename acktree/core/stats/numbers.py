@@ -260,7 +260,7 @@ class KeyNumbers:
 
 
 def outages_together(outages: Iterable[Outage | None]) -> tuple[Outage, ...]:
-    """Those of several tasks, the longest first; of each dependency, or each fix of a call, the longest.
+    """The longest outage of each dependency, or of each fix of a call, in several tasks; the longest first.
 
     >>> database, slow = Outage("no", "", 5, 1, "database"), Outage("no", "", 7, 1, "database")
     >>> [each.since_ms for each in outages_together([slow, None, database, Outage("no", "", 6, 1, "prices")])]

@@ -133,9 +133,9 @@ class Stats:
             tallies_of.setdefault(component, {}).setdefault(task, {})
             metrics_of.setdefault(component, {}).setdefault(task, {})[name] = metric
         held_by: dict[str, dict[int, tuple[int, float | None]]] = {}
-        for (component, task), mine in held.items():
+        for (component, task), held_tuples in held.items():
             tallies_of.setdefault(component, {}).setdefault(task, {})
-            held_by.setdefault(component, {})[task] = mine
+            held_by.setdefault(component, {})[task] = held_tuples
         seen = {
             name: _component(
                 tallies_of[name], spouts.get(name), metrics_of.get(name, {}), held_by.get(name, {})
@@ -143,8 +143,9 @@ class Stats:
             for name in sorted(tallies_of)
         }
         return Stats(
-            MappingProxyType(seen), tuple(errors), warming_up_secs, open_at_start, traces or TraceNumbers(),
-            _acker(of_acker, open_roots, next_deadline_ms), of_system.get(WORKERS_LOST, 0), keys,
+            MappingProxyType(seen), tuple(errors), warming_up_secs, open_at_start,
+            traces=traces or TraceNumbers(), acker=_acker(of_acker, open_roots, next_deadline_ms),
+            workers_lost=of_system.get(WORKERS_LOST, 0), keys=keys,
         )  # fmt: skip
 
     def __getitem__(self, component: str) -> ComponentStats:
@@ -244,12 +245,14 @@ def _acker(streams: Mapping[str, _Tally], open_roots: int, next_deadline_ms: int
 
     settle, batch = _spread_of(own, "settle"), _spread_of(own, "batch")
     return AckerNumbers(
-        open_roots, next_deadline_ms, sent(ACKER_INIT), sent(ACKER_ACK), sent(ACKER_FAIL), sent(ACKER_RESET),
-        own.get("late", 0), decided(ACKER_ACK, "emitted"), decided(ACKER_FAIL, "emitted"),
-        decided(ACKER_FAIL, "timed_out"), own.get("micro_batches", 0),
-        own.get("settle_us", 0) / sum(settle.values()) / 1000 if settle else None, settle,
-        own.get("batch_us", 0) / sum(batch.values()) / 1000 if batch else None, batch,
-        received, _phase_secs(own),
+        open_roots, next_deadline_ms, inits=sent(ACKER_INIT), acks=sent(ACKER_ACK), fails=sent(ACKER_FAIL),
+        resets=sent(ACKER_RESET), late=own.get("late", 0), acked=decided(ACKER_ACK, "emitted"),
+        failed=decided(ACKER_FAIL, "emitted"), timed_out=decided(ACKER_FAIL, "timed_out"),
+        micro_batches=own.get("micro_batches", 0),
+        settle_ms=own.get("settle_us", 0) / sum(settle.values()) / 1000 if settle else None,
+        settle_spread=settle,
+        batch_ms=own.get("batch_us", 0) / sum(batch.values()) / 1000 if batch else None, batch_spread=batch,
+        received=received, phase_secs=_phase_secs(own),
     )  # fmt: skip
 
 

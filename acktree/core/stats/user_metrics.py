@@ -69,13 +69,11 @@ def summed(metrics: Iterable[UserMetric]) -> UserMetric:
         for each in several:
             spread.merge(each.spread or {})
     return UserMetric(
-        several[0].kind,
-        sum(each.count for each in several),
-        sum(values) if values else None,
-        sum(each.sum for each in several),
-        tuple(map(sum, zip(*(each.rates for each in several if each.rates), strict=True))),
-        spread,
-    )
+        several[0].kind, sum(each.count for each in several), value=sum(values) if values else None,
+        sum=sum(each.sum for each in several),
+        rates=tuple(map(sum, zip(*(each.rates for each in several if each.rates), strict=True))),
+        spread=spread,
+    )  # fmt: skip
 
 
 @dataclass(slots=True)

@@ -156,8 +156,8 @@ def split(run_salt: int, deltas: Deltas, combiners: int) -> tuple[dict[int, Delt
             opened.setdefault(combiner, []).append(Opened(run.task, first, end))
     for part in deltas.sequence_sums:
         for combiner, first, end in _blocks(part.task, part.first, part.end, combiners):
-            mine = part.sums[first - part.first : end - part.first]
-            sums.setdefault(combiner, []).append(SequenceSums(part.task, first, mine))
+            block_sums = part.sums[first - part.first : end - part.first]
+            sums.setdefault(combiner, []).append(SequenceSums(part.task, first, block_sums))
     for some in deltas.sparse_sums:
         for combiner, piece in _sparse_blocks(some, combiners):
             sparse.setdefault(combiner, []).append(piece)
@@ -227,13 +227,10 @@ def combine(run_salt: int, parts: Sequence[Deltas]) -> Combined:
     deltas = concat_deltas(parts)
     spread_sums, roots, sums = spread(run_salt, deltas.sparse_sums)
     closing = close(
-        run_salt,
-        (*deltas.sequence_sums, *spread_sums),
-        deltas.opened,
-        _NONE,
-        np.concatenate((deltas.ack_roots, roots)),
-        np.concatenate((deltas.ack_sums, sums)),
-    )
+        run_salt, (*deltas.sequence_sums, *spread_sums), deltas.opened, fail_roots=_NONE,
+        ack_roots=np.concatenate((deltas.ack_roots, roots)),
+        ack_sums=np.concatenate((deltas.ack_sums, sums)),
+    )  # fmt: skip
     rows = Roots.of(deltas.init_roots, deltas.init_sums, deltas.init_owners)
     old_roots, old_sums = xor_by_key(closing.old_roots, closing.old_sums)
     at, which = rows.find(old_roots)
@@ -299,14 +296,14 @@ def settle(run_salt: int, combined: Sequence[Combined], fail_roots: Int64s) -> S
         ProtocolError: A message was opened twice.
     """
     failed = np.sort(sequence_names(run_salt, fail_roots))
-    told = sorted((run for one in combined for run in one.runs), key=lambda run: run.opened)
+    runs = sorted((run for one in combined for run in one.runs), key=lambda run: run.opened)
     done: dict[int, list[Int64s]] = {}
     opened: list[tuple[Int64s, Int64s, int]] = []
     at = 0
-    for run in joined(part.opened for part in told):
+    for run in joined(part.opened for part in runs):
         is_done = np.ones(run.end - run.first, dtype=np.bool_)
-        while at < len(told) and told[at].opened.task == run.task and told[at].opened.end <= run.end:
-            part = told[at]
+        while at < len(runs) and runs[at].opened.task == run.task and runs[at].opened.end <= run.end:
+            part = runs[at]
             is_done[part.sequences - run.first] = False
             opened.append((root_ids(run_salt, run.task, part.sequences), part.sums, run.task))
             at += 1
@@ -329,8 +326,8 @@ def settle(run_salt: int, combined: Sequence[Combined], fail_roots: Int64s) -> S
             if len(sequences)
         ],
         np.concatenate([lost_rows, *(roots for roots, _, _ in opened)]),
-        np.concatenate([np.zeros_like(lost_rows), *(sums for _, sums, _ in opened)]),
-        np.concatenate([done_owners[has_failed], *owners]),
-        done_rows[~has_failed],
-        done_owners[~has_failed],
+        open_sums=np.concatenate([np.zeros_like(lost_rows), *(sums for _, sums, _ in opened)]),
+        open_owners=np.concatenate([done_owners[has_failed], *owners]),
+        done_rows=done_rows[~has_failed],
+        done_owners=done_owners[~has_failed],
     )

@@ -96,14 +96,21 @@ class Deltas:
         ends = accumulate(count for _, _, count in sparse_heads)
         i_roots, i_sums, i_owners, a_roots, a_sums, f_roots, failures, resets, *reasons = parts
         return cls(
-            int64s(i_roots), int64s(i_sums), int32s(i_owners), int64s(a_roots), int64s(a_sums),
-            int64s(f_roots), int64s(failures), tuple(map(bytes, reasons)), int64s(resets),
-            tuple(Opened(*run) for run in runs),
-            tuple(
+            int64s(i_roots),
+            int64s(i_sums),
+            init_owners=int32s(i_owners),
+            ack_roots=int64s(a_roots),
+            ack_sums=int64s(a_sums),
+            fail_roots=int64s(f_roots),
+            failures=int64s(failures),
+            reasons=tuple(map(bytes, reasons)),
+            reset_roots=int64s(resets),
+            opened=tuple(Opened(*run) for run in runs),
+            sequence_sums=tuple(
                 SequenceSums(task, first, int64s(part))
                 for (task, first), part in zip(heads, sums, strict=True)
             ),
-            tuple(
+            sparse_sums=tuple(
                 SparseSums(task, first, places[end - count : end], sparse[end - count : end])
                 for (task, first, count), end in zip(sparse_heads, ends, strict=True)
             ),
@@ -149,10 +156,11 @@ def concat_deltas(parts: Sequence[Deltas]) -> Deltas:
         return arrays
 
     return Deltas(
-        together("init_roots"), together("init_sums"), np.concatenate([part.init_owners for part in parts]),
-        together("ack_roots"), together("ack_sums"), together("fail_roots"), np.concatenate(shifted),
-        tuple(reason for part in parts for reason in part.reasons), together("reset_roots"),
-        tuple(run for part in parts for run in part.opened),
-        tuple(sequence_sum for part in parts for sequence_sum in part.sequence_sums),
-        tuple(sparse_sum for part in parts for sparse_sum in part.sparse_sums),
+        together("init_roots"), together("init_sums"),
+        init_owners=np.concatenate([part.init_owners for part in parts]), ack_roots=together("ack_roots"),
+        ack_sums=together("ack_sums"), fail_roots=together("fail_roots"), failures=np.concatenate(shifted),
+        reasons=tuple(reason for part in parts for reason in part.reasons),
+        reset_roots=together("reset_roots"), opened=tuple(run for part in parts for run in part.opened),
+        sequence_sums=tuple(sequence_sum for part in parts for sequence_sum in part.sequence_sums),
+        sparse_sums=tuple(sparse_sum for part in parts for sparse_sum in part.sparse_sums),
     )  # fmt: skip

@@ -39,11 +39,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from acktree.core.ids import Int32s, Int64s, sequences_of
+from acktree.core.ids import Int64s, sequences_of
 from acktree.core.packing import Buffer, int32s, int64s, pack, unpack
 from acktree.core.runs import xor_by_key
 from acktree.core.tracking.deltas import Deltas
 from acktree.core.tracking.open_roots import UNTIMED, AgeTable, OpenRoots, Roots
+from acktree.core.tracking.verdicts import Judged, Verdicts
 from acktree.errors import CheckpointError
 
 BUCKETS: Final = 16
@@ -54,46 +55,7 @@ _Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
-    """Roots with the same verdict: ``roots`` and the spout task that opened each (``owners``), shape (n,)."""
-
-    roots: Int64s
-    owners: Int32s
-
-
-@dataclass(frozen=True, eq=False)
-class Judgement:
-    """The verdicts of one micro-batch.
-
-    Attributes:
-        acked: Roots of which every tuple was acked.
-        failed: Roots of which at least one tuple was failed.
-        failures: Index into the deltas' ``reasons`` of the first failure of each failed root, shape (n,).
-        others: The number of further failures of each failed root, shape (n,).
-        timed_out: Roots that were neither acked nor failed within the message timeout.
-        left: Roots that this micro-batch opened and did not judge.
-        open_count: The number of roots still open.
-        next_deadline_ms: The time at which the ledger needs a micro-batch at the latest; None for never.
-        oldest_ms: The time from which the oldest age counts; None when no age counts.
-        change: For :meth:`Ledger.replay`; empty when the ledger did not change.
-        late_count: The number of roots with an ack or fail that were judged before, or never opened.
-    """
-
-    acked: Judged
-    failed: Judged
-    failures: Int64s
-    others: Int64s
-    timed_out: Judged
-    left: Judged
-    open_count: int
-    next_deadline_ms: int | None
-    oldest_ms: int | None
-    change: bytes
-    late_count: int
-
-
-@dataclass(frozen=True, eq=False)
-class _Change:
+class _LedgerChange:
     """The effect of one micro-batch on the ledger.
 
     Attributes:
@@ -130,13 +92,14 @@ class _Change:
         )  # fmt: skip
 
     @classmethod
-    def from_bytes(cls, blob: Buffer) -> _Change:
+    def from_bytes(cls, blob: Buffer) -> _LedgerChange:
         head, gone, summed, sums, reset, roots, owed, owners = unpack(blob)
         number, clock, away, since = int64s(head).tolist()
         left = Roots.of(int64s(roots), int64s(owed), int32s(owners))
         return cls(
-            number, clock, away, since, int64s(gone), int64s(summed), int64s(sums), int64s(reset), left
-        )
+            number, clock, away_ms=away, since_ms=since, gone=int64s(gone), summed=int64s(summed),
+            sums=int64s(sums), reset=int64s(reset), left=left,
+        )  # fmt: skip
 
 
 class Ledger:
@@ -209,7 +172,7 @@ class Ledger:
             owners = np.full(len(roots), owner, dtype=np.int32)
             self._open.refuse(Roots(roots, np.zeros_like(roots), owners))
 
-    def judge(self, deltas: Deltas, now_ms: int, *, is_first: bool = False) -> Judgement:
+    def judge(self, deltas: Deltas, now_ms: int, *, is_first: bool = False) -> Verdicts:
         """Add one micro-batch's deltas and judge the roots that they touch, or that are too old.
 
         Args:
@@ -220,7 +183,7 @@ class Ledger:
                 is then not added to any age, because the topology was not running.
 
         Returns:
-            The verdicts, and the change for :meth:`replay`.
+            The verdicts, with the change for :meth:`replay`; no root is among the ``done``.
 
         Raises:
             ProtocolError: A root was opened that is open. The ledger is unchanged.
@@ -257,29 +220,24 @@ class Ledger:
         self._open.drop(asked[~stays])
         reset = asked[stays & np.isin(asked, deltas.reset_roots)]
         timed_out = self._late(now_ms, reset)
-        change = _Change(
-            self._last_change + 1, now_ms, away_ms, self._since(now_ms),
-            np.concatenate((*self._forgotten, asked[~stays], timed_out.roots)),
-            asked[is_summed], added[is_summed], reset, left,
+        change = _LedgerChange(
+            self._last_change + 1, now_ms, away_ms, since_ms=self._since(now_ms),
+            gone=np.concatenate((*self._forgotten, asked[~stays], timed_out.roots)), summed=asked[is_summed],
+            sums=added[is_summed], reset=reset, left=left,
         )  # fmt: skip
         is_recorded = ages_count or ages_begin or bool(change)
         self._last_change += is_recorded
         self._forgotten.clear()
         self._apply(change)
         positions = np.searchsorted(fail_roots, failed.roots)
-        return Judgement(
-            Judged(closed.roots, closed.owners),
-            Judged(failed.roots, failed.owners),
-            deltas.failures[firsts[positions]],
-            repeats[positions] - 1,
-            Judged(timed_out.roots, timed_out.owners),
-            Judged(left.roots, left.owners),
-            self._open.count,
-            self._next_deadline_ms(now_ms),
-            self._ages.oldest_ms(),
-            change.to_bytes() if is_recorded else b"",
-            late_count,
-        )
+        return Verdicts(
+            (), Judged(closed.roots, closed.owners), Judged(failed.roots, failed.owners),
+            failures=deltas.failures[firsts[positions]], others=repeats[positions] - 1,
+            timed_out=Judged(timed_out.roots, timed_out.owners), reasons=deltas.reasons,
+            open_count=self._open.count, next_deadline_ms=self._next_deadline_ms(now_ms),
+            late_count=late_count, left=Judged(left.roots, left.owners), oldest_ms=self._ages.oldest_ms(),
+            change=change.to_bytes() if is_recorded else b"",
+        )  # fmt: skip
 
     def replay(self, change: Buffer) -> None:
         """Apply the change of a micro-batch to the state before it. Changes are replayed in order.
@@ -287,7 +245,7 @@ class Ledger:
         Raises:
             CheckpointError: The number of the change does not follow that of the last one.
         """
-        again = _Change.from_bytes(change)
+        again = _LedgerChange.from_bytes(change)
         if again.number != self._last_change + 1:
             # Messages that the missing changes opened would never get a verdict.
             raise CheckpointError(
@@ -316,7 +274,7 @@ class Ledger:
             self._open.drop(run.roots[orphaned])
             self._forgotten.append(run.roots[orphaned])
 
-    def _apply(self, change: _Change) -> None:
+    def _apply(self, change: _LedgerChange) -> None:
         self._clock_ms = change.clock_ms
         self._open.drop(change.gone)
         self._open.add(change.summed, change.sums)

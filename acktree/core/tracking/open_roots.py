@@ -148,7 +148,7 @@ class AgeTable:
         self._since_ms = int64s(since).tolist()
 
 
-class _Run:
+class _RootRun:
     """Roots in ascending order; some of them may be marked as removed."""
 
     __slots__ = ("ages", "gone", "owners", "roots", "sums")
@@ -158,7 +158,7 @@ class _Run:
         self.gone = 0
 
     @classmethod
-    def fresh(cls, given: Roots) -> _Run:
+    def fresh(cls, given: Roots) -> _RootRun:
         # Copies: sums change in place, and the given arrays may be views of a received blob.
         ages = np.full(len(given.roots), _FRESH, dtype=np.uint8)
         return cls(given.roots.copy(), given.sums.copy(), given.owners.copy(), ages)
@@ -178,19 +178,19 @@ class _Run:
         found = np.flatnonzero((self.roots[at] == roots) & (self.ages[at] != _GONE))
         return at[found], found
 
-    def without_gone(self) -> _Run:
+    def without_gone(self) -> _RootRun:
         return self if not self.gone else self.those(self.ages != _GONE)
 
-    def tidied(self) -> _Run:
+    def tidied(self) -> _RootRun:
         return self.without_gone() if _MOST_GONE * self.gone > len(self.roots) else self
 
-    def those(self, which: _Mask | Int64s) -> _Run:
-        return _Run(self.roots[which], self.sums[which], self.owners[which], self.ages[which])
+    def those(self, which: _Mask | Int64s) -> _RootRun:
+        return _RootRun(self.roots[which], self.sums[which], self.owners[which], self.ages[which])
 
-    def and_also(self, other: _Run) -> _Run:
+    def and_also(self, other: _RootRun) -> _RootRun:
         roots = np.concatenate((self.roots, other.roots))
         order = np.argsort(roots, kind="stable")  # of two ascending runs this is a merge
-        merged = _Run(
+        merged = _RootRun(
             roots[order],
             np.concatenate((self.sums, other.sums))[order],
             np.concatenate((self.owners, other.owners))[order],
@@ -206,8 +206,8 @@ class OpenRoots:
 
     def __init__(self, ages: AgeTable) -> None:
         self._ages = ages
-        self._fresh = _Run.fresh(Roots.none())
-        self._runs: list[_Run] = []
+        self._fresh = _RootRun.fresh(Roots.none())
+        self._runs: list[_RootRun] = []
 
     @property
     def count(self) -> int:
@@ -269,7 +269,7 @@ class OpenRoots:
         if not len(given.roots):
             return
         self._ages.counts[_FRESH] += len(given.roots)
-        self._fresh = self._fresh.without_gone().and_also(_Run.fresh(given))
+        self._fresh = self._fresh.without_gone().and_also(_RootRun.fresh(given))
 
     def begin_ages(self, since_ms: int, since_of: Mapping[int, int] = MappingProxyType({})) -> None:
         """Let the ages of the fresh roots count from ``since_ms``; with UNTIMED no age counts.
@@ -281,7 +281,7 @@ class OpenRoots:
             self._ages.stop()
         else:
             self._ages.begin_untimed(since_ms)
-        begun, self._fresh = self._fresh.without_gone(), _Run.fresh(Roots.none())
+        begun, self._fresh = self._fresh.without_gone(), _RootRun.fresh(Roots.none())
         if not begun.count:
             return
         self._ages.counts[_FRESH] -= begun.count
@@ -289,15 +289,15 @@ class OpenRoots:
         if is_other is None or not is_other.all():
             self._begin(begun, since_ms, slice(None) if is_other is None else ~is_other)
         for owner, since in since_of.items():
-            mine = begun.owners == owner
-            if mine.any():
-                self._begin(begun, since, mine)
+            is_of_owner = begun.owners == owner
+            if is_of_owner.any():
+                self._begin(begun, since, is_of_owner)
         self._runs.append(begun)
         while len(self._runs) > 1 and self._runs[-2].count < _GROWTH * self._runs[-1].count:
             younger, older = self._runs.pop().without_gone(), self._runs.pop().without_gone()
             self._runs.append(older.and_also(younger))
 
-    def _begin(self, begun: _Run, since_ms: int, which: _Mask | slice) -> None:
+    def _begin(self, begun: _RootRun, since_ms: int, which: _Mask | slice) -> None:
         age = self._ages.age_of(since_ms)
         begun.ages[which] = age
         self._ages.counts[age] += len(begun.ages[which])
@@ -328,17 +328,17 @@ class OpenRoots:
         for run in self._all():
             self._ages.counts += np.bincount(run.ages, minlength=256)
 
-    def _all(self) -> list[_Run]:
+    def _all(self) -> list[_RootRun]:
         return [self._fresh, *self._runs]
 
-    def _find(self, roots: Int64s) -> Iterator[tuple[_Run, Int64s, Int64s]]:
+    def _find(self, roots: Int64s) -> Iterator[tuple[_RootRun, Int64s, Int64s]]:
         for run in self._all():
             if len(run.roots) and len(roots):
                 at, which = run.find(roots)
                 if len(at):
                     yield run, at, which
 
-    def _mark_gone(self, run: _Run, at: Int64s) -> None:
+    def _mark_gone(self, run: _RootRun, at: Int64s) -> None:
         self._ages.counts -= np.bincount(run.ages[at], minlength=256)
         run.ages[at] = _GONE
         run.gone += len(at)
@@ -349,9 +349,9 @@ class OpenRoots:
         self._runs = [run.tidied() for run in self._runs if run.count]
 
 
-def _run_of(part: Buffer) -> _Run:
+def _run_of(part: Buffer) -> _RootRun:
     roots, sums, owners, ages = unpack(part)
-    return _Run(
+    return _RootRun(
         int64s(roots).copy(), int64s(sums).copy(), int32s(owners).copy(),
         np.frombuffer(ages, dtype=np.uint8).copy(),
     )  # fmt: skip

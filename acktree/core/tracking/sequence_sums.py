@@ -108,11 +108,11 @@ def sequence_sums_of(run_salt: int, roots: Int64s, sums: Int64s) -> tuple[list[S
     if len(names) < SHORTEST:
         return sequence_sums, roots_named(run_salt, names), sums
     is_other = np.ones(len(names), dtype=np.bool_)
-    for mine in _close_together(names):
-        sequence_sum = _sequence_sums_of(names[mine], sums[mine])
+    for close_names in _close_together(names):
+        sequence_sum = _sequence_sums_of(names[close_names], sums[close_names])
         if sequence_sum is not None:
             sequence_sums.append(sequence_sum)
-            is_other[mine] = False
+            is_other[close_names] = False
     return sequence_sums, roots_named(run_salt, names[is_other]), sums[is_other]
 
 
@@ -135,7 +135,7 @@ def _close_together(names: UInt64s) -> Iterator[slice]:
         if names[start] >> np.uint64(SEQUENCE_BITS) == names[end - 1] >> np.uint64(SEQUENCE_BITS):
             yield slice(start, end)
         else:  # the last sequences of a task, and the first of the next
-            yield from (slice(start + mine.start, start + mine.stop) for mine in by_task(names[start:end]))
+            yield from (slice(start + part.start, start + part.stop) for part in by_task(names[start:end]))
 
 
 def _sequence_sums_of(names: UInt64s, sums: Int64s) -> SequenceSums | None:
@@ -159,10 +159,10 @@ def add_up(sequence_sums: Iterable[SequenceSums]) -> list[SequenceSums]:
 
 
 def _added(ordered: Sequence[SequenceSums]) -> Iterator[SequenceSums]:
-    for task, mine in groupby(ordered, key=lambda sequence_sum: sequence_sum.task):
+    for task, sums_of_task in groupby(ordered, key=lambda sequence_sum: sequence_sum.task):
         together: list[SequenceSums] = []
         end = 0
-        for sequence_sum in mine:
+        for sequence_sum in sums_of_task:
             if together and sequence_sum.first > end + GAP:
                 yield _one(task, together, end)
                 together, end = [], 0
@@ -262,11 +262,11 @@ def close(
     return Closing(
         [(task, sequences) for task, sequences in done if len(sequences)],
         np.concatenate([_NONE, *(roots for roots, _, _ in still_open)]),
-        np.concatenate([_NONE, *(sums for _, sums, _ in still_open)]),
-        np.concatenate([_NONE.astype(np.int32), *owners]),
-        np.concatenate([roots for roots, _ in old]),
-        np.concatenate([sums for _, sums in old]),
-    )
+        open_sums=np.concatenate([_NONE, *(sums for _, sums, _ in still_open)]),
+        open_owners=np.concatenate([_NONE.astype(np.int32), *owners]),
+        old_roots=np.concatenate([roots for roots, _ in old]),
+        old_sums=np.concatenate([sums for _, sums in old]),
+    )  # fmt: skip
 
 
 def _holds(sequence_sum: SequenceSums, run: Opened) -> bool:
@@ -285,13 +285,13 @@ def _of_runs(
     sequence_sums: list[SequenceSums] = []
     is_other = np.ones(len(roots), dtype=np.bool_)
     for run in runs:
-        mine = within(run, names)
-        if mine.start < mine.stop:
+        in_run = within(run, names)
+        if in_run.start < in_run.stop:
             positions = positions_in(run, names)
             spread = np.zeros(int(positions[-1]) + 1, dtype=np.int64)
-            np.bitwise_xor.at(spread, positions, sums[mine])
+            np.bitwise_xor.at(spread, positions, sums[in_run])
             sequence_sums.append(SequenceSums(run.task, run.first, spread))
-            is_other[mine] = False
+            is_other[in_run] = False
     return sequence_sums, roots[is_other], sums[is_other]
 
 

@@ -66,13 +66,13 @@ def sparse_sums_of(run_salt: int, roots: Int64s, sums: Int64s) -> tuple[list[Spa
     names, sums = xor_by_key(sequence_names(run_salt, roots), sums)
     found: list[SparseSums] = []
     is_other = np.ones(len(names), dtype=np.bool_)
-    for mine in by_task(names):
-        first, last = int(names[mine.start]), int(names[mine.stop - 1])
+    for names_of_task in by_task(names):
+        first, last = int(names[names_of_task.start]), int(names[names_of_task.stop - 1])
         if last - first < WIDEST:
-            places = (names[mine] - np.uint64(first)).astype(np.int32)
+            places = (names[names_of_task] - np.uint64(first)).astype(np.int32)
             task, sequence = divmod(first, 1 << SEQUENCE_BITS)
-            found.append(SparseSums(task, sequence, places, sums[mine]))
-            is_other[mine] = False
+            found.append(SparseSums(task, sequence, places, sums[names_of_task]))
+            is_other[names_of_task] = False
     return found, roots_named(run_salt, names[is_other]), sums[is_other]
 
 
@@ -105,10 +105,10 @@ def spread(run_salt: int, sparse_sums: Iterable[SparseSums]) -> tuple[list[Seque
 def _overlapping(sparse_sums: Iterable[SparseSums]) -> Iterator[Sequence[SparseSums]]:
     """Groups of one spout task whose ranges overlap."""
     ordered = sorted(sparse_sums, key=lambda part: (part.task, part.first))
-    for _, mine in groupby(ordered, key=lambda part: part.task):
+    for _, parts_of_task in groupby(ordered, key=lambda part: part.task):
         group: list[SparseSums] = []
         end = 0
-        for part in mine:
+        for part in parts_of_task:
             if group and part.first > end:
                 yield group
                 group = []

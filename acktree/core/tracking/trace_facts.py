@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from acktree.core.ids import Int64s
 
-__all__ = ["EXECUTION", "FATES", "HELD", "LINK", "Bolt", "Facts", "Place"]
+__all__ = ["EXECUTION", "FATES", "HELD", "LINK", "Bolt", "Place", "TraceFacts"]
 
 LINK: Final = np.dtype([("root", "<i8"), ("edge", "<i8"), ("place", "<i4"), ("parents", "<i4")])
 """A tuple: its root and edge, the index of its place, and how many parents it has."""
@@ -66,7 +66,7 @@ class Bolt(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Facts:
+class TraceFacts:
     """The facts of one level, partition and micro-batch.
 
     Attributes:
@@ -125,17 +125,16 @@ class Facts:
             if ends[-1] > len(body):
                 raise ValueError(f"{len(body)} bytes instead of {ends[-1]}")
             head, links, parents, executions = (body[a:b] for a, b in pairwise(ends))
-            told = json.loads(head)
+            tables = json.loads(head)
             return cls(
-                [Place(*each) for each in told["places"]],
-                np.frombuffer(links, LINK),
-                np.frombuffer(parents, "<i8").astype(np.int64),
-                [Bolt(*each) for each in told["bolts"]],
-                np.frombuffer(executions, EXECUTION),
-                {int(at): reason for at, reason in told["reasons"].items()},
-                [(root, component, count) for root, component, count in told["more"]],
-                body[ends[-1] :],
-            )
+                [Place(*each) for each in tables["places"]], np.frombuffer(links, LINK),
+                parents=np.frombuffer(parents, "<i8").astype(np.int64),
+                bolts=[Bolt(*each) for each in tables["bolts"]],
+                executions=np.frombuffer(executions, EXECUTION),
+                reasons={int(at): reason for at, reason in tables["reasons"].items()},
+                more=[(root, component, count) for root, component, count in tables["more"]],
+                shown_json=body[ends[-1] :],
+            )  # fmt: skip
         except (struct.error, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"no facts of traced messages: {error}") from error
 
@@ -145,13 +144,13 @@ class Facts:
         edges = self.parents.tolist()
         return [edges[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
-    def only(self, roots: Int64s) -> Facts:
+    def only(self, roots: Int64s) -> TraceFacts:
         """The facts of some messages."""
         wanted = set(roots.tolist())
         more = [each for each in self.more if each[0] in wanted]
         return self.taken(np.isin(self.links["root"], roots), np.isin(self.executions["root"], roots), more)
 
-    def taken(self, links: Bools, executions: Bools, more: Sequence[tuple[int, str, int]]) -> Facts:
+    def taken(self, links: Bools, executions: Bools, more: Sequence[tuple[int, str, int]]) -> TraceFacts:
         """The facts where the masks are true, shapes (n,) and (m,), with another ``more``."""
         at = np.flatnonzero(executions)
         reasons = {new: self.reasons[old] for new, old in enumerate(at.tolist()) if old in self.reasons}
@@ -159,13 +158,7 @@ class Facts:
         if not links.all():
             kept = [self.shown[row] for row in np.flatnonzero(links).tolist()]
             shown = json.dumps([[1, *([value] for value in values)] for values in kept]).encode()
-        return Facts(
-            self.places,
-            self.links[links],
-            self.parents[np.repeat(links, self.links["parents"])],
-            self.bolts,
-            self.executions[at],
-            reasons,
-            more,
-            shown,
-        )
+        return TraceFacts(
+            self.places, self.links[links], parents=self.parents[np.repeat(links, self.links["parents"])],
+            bolts=self.bolts, executions=self.executions[at], reasons=reasons, more=more, shown_json=shown,
+        )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The verdict on a message, and the details of a failure.
+"""The verdict on a message, the details of a failure, and the verdicts of a micro-batch.
 
 Rules of this file
 ------------------
@@ -14,14 +14,29 @@ the reason to a debug log; here ``fail`` receives the failure.
 from __future__ import annotations
 
 import contextlib
+import json
 import pickle
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
-from acktree.core import durable
+import numpy as np
 
-__all__ = ["Failure", "FailureCause", "FailureKind", "Verdict", "exception_type_names", "qualified_name"]
+from acktree.core import durable
+from acktree.core.ids import Int32s, Int64s
+from acktree.core.packing import Buffer, int32s, int64s, pack, unpack
+
+__all__ = [
+    "Failure",
+    "FailureCause",
+    "FailureKind",
+    "Judged",
+    "Verdict",
+    "Verdicts",
+    "exception_type_names",
+    "qualified_name",
+]
 
 _MOST_PACKED: Final = 32_768
 """A packed exception of more bytes than this is not sent with its failure."""
@@ -29,6 +44,7 @@ _MOST_SHOWN: Final = 40
 """Characters of a reason in a repr."""
 _VERSION: Final = 1
 """The version of the layout of a packed failure."""
+_NO_ROOTS: Final = np.zeros(0, dtype=np.int64)
 
 
 class Verdict(StrEnum):
@@ -184,3 +200,102 @@ def _unpickled(packed: bytes | None) -> BaseException | None:
     except Exception:  # noqa: BLE001 - the classic: an __init__ that wants more than `args` holds
         return None
     return exception if isinstance(exception, BaseException) else None
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """Roots with the same verdict: ``roots`` and the spout task that opened each (``owners``), shape (n,)."""
+
+    roots: Int64s
+    owners: Int32s
+
+
+@dataclass(frozen=True, eq=False)
+class Verdicts:
+    """The verdicts of one micro-batch.
+
+    Attributes:
+        done: Messages opened in this micro-batch and fully processed: (spout task, sequences ascending).
+        acked: Roots that were opened before, or have no sequence, and are fully processed now.
+        failed: Roots with a failed tuple.
+        failures: Index into ``reasons`` of each failed root's first failure, shape (n,).
+        others: How many further failures each failed root had, shape (n,).
+        timed_out: Roots that were neither acked nor failed within the message timeout.
+        reasons: Encoded failures.
+        open_count: Roots still open.
+        next_deadline_ms: When the acker needs a micro-batch for a timeout; None for never.
+        late_count: The number of roots with an ack or fail that were judged before, or never opened.
+        left: Roots that this micro-batch opened and did not judge.
+        oldest_ms: The time from which the oldest age counts; None when no age counts.
+        change: For ``Ledger.replay``; empty when the ledger did not change.
+
+    The journal does not have the last four: they are not needed again.
+    """
+
+    done: Sequence[tuple[int, Int64s]]
+    acked: Judged
+    failed: Judged
+    failures: Int64s
+    others: Int64s
+    timed_out: Judged
+    reasons: tuple[bytes, ...]
+    open_count: int
+    next_deadline_ms: int | None
+    late_count: int = 0
+    left: Judged = field(default_factory=lambda: Judged(_NO_ROOTS, _NO_ROOTS.astype(np.int32)))
+    oldest_ms: int | None = None
+    change: bytes = b""
+
+    def together_with(self, done: Sequence[tuple[int, Int64s]], rows: Int64s, owners: Int32s) -> Verdicts:
+        """These and further ACKED messages, with only the reasons that are used.
+
+        Args:
+            done: Messages opened and fully processed in this micro-batch: see :attr:`done`.
+            rows: Roots without a sequence that were opened and fully processed in it.
+            owners: Who opened each of ``rows``.
+        """
+        used, failures = np.unique(self.failures, return_inverse=True)
+        acked = Judged(np.concatenate((self.acked.roots, rows)), np.concatenate((self.acked.owners, owners)))
+        return replace(
+            self, done=done, acked=acked, failures=failures, reasons=tuple(self.reasons[at] for at in used)
+        )
+
+    def __bool__(self) -> bool:
+        judged = (self.acked, self.failed, self.timed_out)
+        return bool(self.done) or any(len(which.roots) for which in judged)
+
+    def to_bytes(self) -> bytes:
+        """For the journal; :meth:`from_bytes` reads it."""
+        head = json.dumps((self.open_count, self.next_deadline_ms, [task for task, _ in self.done])).encode()
+        return pack(
+            head, *(_runs_of(sequences) for _, sequences in self.done),
+            self.acked.roots, self.acked.owners, self.failed.roots, self.failed.owners, self.failures,
+            self.others, self.timed_out.roots, self.timed_out.owners, *self.reasons,
+        )  # fmt: skip
+
+    @classmethod
+    def from_bytes(cls, blob: Buffer) -> Verdicts:
+        """Read what :meth:`to_bytes` wrote."""
+        head, *parts = unpack(blob)
+        open_count, next_deadline_ms, tasks = json.loads(bytes(head))
+        runs, parts = parts[: len(tasks)], parts[len(tasks) :]
+        acked, a_owners, failed, f_owners, failures, others, late, l_owners, *reasons = parts
+        return cls(
+            [(task, _sequences_in(int64s(part))) for task, part in zip(tasks, runs, strict=True)],
+            Judged(int64s(acked), int32s(a_owners)), failed=Judged(int64s(failed), int32s(f_owners)),
+            failures=int64s(failures), others=int64s(others),
+            timed_out=Judged(int64s(late), int32s(l_owners)), reasons=tuple(map(bytes, reasons)),
+            open_count=open_count, next_deadline_ms=next_deadline_ms,
+        )  # fmt: skip
+
+
+def _runs_of(sequences: Int64s) -> Int64s:
+    """Ascending sequences as first, end, first, end, ...: nearly always one run of thousands."""
+    cuts = np.flatnonzero(np.diff(sequences) != 1)
+    firsts, lasts = np.r_[sequences[:1], sequences[cuts + 1]], np.r_[sequences[cuts], sequences[-1:]]
+    return np.stack((firsts, lasts + 1), axis=1).ravel()
+
+
+def _sequences_in(runs: Int64s) -> Int64s:
+    each = [np.arange(first, end) for first, end in runs.reshape(-1, 2).tolist()]
+    return np.concatenate([np.zeros(0, dtype=np.int64), *each])

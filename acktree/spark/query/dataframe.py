@@ -144,7 +144,10 @@ def rows_as_wire(
             position = partition * _PIECES_PER_PARTITION + number
             head = json.dumps((component, batch_id, task * _POSITIONS + position, is_tracked)).encode()
             host = partition % partitions
-            yield batch_of([WireRow(host, 0, int(Kind.ROWS), task, position, 0, head, batch_to_bytes(piece))])
+            yield batch_of([WireRow(
+                host, 0, int(Kind.ROWS), source=task, sequence=position, clock_ms=0, head=head,
+                body=batch_to_bytes(piece),
+            )])  # fmt: skip
 
     return run
 

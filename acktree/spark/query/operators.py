@@ -95,15 +95,10 @@ def isolation(shared: SharedPlan, places: Places, level: int, partition: int) ->
     assert context is not None, "levels run in Spark tasks"
     batch_id = _spark_batch(context)
     return Isolation(
-        Path(places.marks) if places.is_seen else worker.own_folder(places.marks, batch_id),
-        batch_id,
-        level,
-        partition,
-        context.attemptNumber(),
-        shared.plan().config.execute_timeout_secs,
-        shared.run_number,
-        places.new_from if places.is_seen else None,
-    )
+        Path(places.marks) if places.is_seen else worker.own_folder(places.marks, batch_id), batch_id, level,
+        partition, attempt=context.attemptNumber(), timeout_secs=shared.plan().config.execute_timeout_secs,
+        run_number=shared.run_number, new_from=places.new_from if places.is_seen else None,
+    )  # fmt: skip
 
 
 def _spark_batch(context: TaskContext) -> int:
@@ -112,14 +107,14 @@ def _spark_batch(context: TaskContext) -> int:
     Raises:
         ProtocolError: Spark does not tell it.
     """
-    told = context.getLocalProperty("streaming.sql.batchId")
-    if told is None:
+    property_value = context.getLocalProperty("streaming.sql.batchId")
+    if property_value is None:
         raise ProtocolError(
             "Spark does not tell which micro-batch this is",
             "streaming.sql.batchId",
             "this is a bug in acktree: please report it",
         )
-    return int(told)
+    return int(property_value)
 
 
 def _micro_batch(places: Places) -> int:
@@ -153,7 +148,7 @@ def mapped_level(shared: SharedPlan, level: int, places: Places, *, remembers: b
             def run_it(monitor: ExecutionMonitor, store: StateStore | None) -> Iterable[WireRow]:
                 rows = scratch.take(places.scratch, mine)
                 return run_level(
-                    plan, level, partition, rows, store, reader, observe, monitor,
+                    plan, level, partition, rows, store, read_chunk=reader, observe=observe, monitor=monitor,
                     batch_id=_micro_batch(places),
                 )  # fmt: skip
 
@@ -197,28 +192,28 @@ def combining_stage(shared: SharedPlan, level: int, places: Places) -> MapInArro
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         worker.freeze_imports()
-        mine: list[WireRow] = []
-        yield from _passed_on(batches, level, mine)
-        if mine:
+        level_rows: list[WireRow] = []
+        yield from _passed_on(batches, level, level_rows)
+        if level_rows:
             plan = shared.plan()
             worker.limit_memory(plan.config.worker_max_bytes)
-            out = run_combiner(plan, mine[0].partition, scratch.take(places.scratch, mine))
+            out = run_combiner(plan, level_rows[0].partition, scratch.take(places.scratch, level_rows))
             yield from map(batch_of, _in_batches(scratch.put(places.scratch, level, out)))
 
     return run
 
 
 def _passed_on(
-    batches: Iterable[pa.RecordBatch], level: int, mine: list[WireRow]
+    batches: Iterable[pa.RecordBatch], level: int, level_rows: list[WireRow]
 ) -> Iterator[pa.RecordBatch]:
-    """The rows for others; those of a level are added to ``mine``."""
+    """The rows for others; those of a level are added to ``level_rows``."""
     for batch in batches:
         is_mine = np.asarray(batch.column("level")) == level
         if is_mine.all():
-            mine += rows_of(batch)
+            level_rows += rows_of(batch)
             continue
         if is_mine.any():
-            mine += rows_of(batch.filter(pa.array(is_mine)))
+            level_rows += rows_of(batch.filter(pa.array(is_mine)))
             batch = batch.filter(pa.array(~is_mine))  # noqa: PLW2901  # the remaining rows
         # Spark marks some columns as not nullable; all output of an operator must have one schema.
         yield pa.RecordBatch.from_arrays(batch.columns, schema=WIRE_SCHEMA)
@@ -263,16 +258,16 @@ class RememberingOperator(StatefulProcessor):
         worker.freeze_imports()
         names = list(WIRE_SCHEMA.names)
         arrived = [WireRow(*row) for frame in rows for row in frame[names].itertuples(index=False, name=None)]
-        mine = [row for row in arrived if row.level == self._level]
+        level_rows = [row for row in arrived if row.level == self._level]
         out = [row for row in arrived if row.level != self._level]
-        if mine:
-            plan, partition = self._shared.plan(), mine[0].partition
+        if level_rows:
+            plan, partition = self._shared.plan(), level_rows[0].partition
             worker.limit_memory(plan.config.worker_max_bytes)
             label_output(plan.config.log_format)
             follow_log_levels(self._places.log_levels)
 
             def run_it(monitor: ExecutionMonitor, store: StateStore | None) -> Iterable[WireRow]:
-                given = scratch.take(self._places.scratch, mine)
+                given = scratch.take(self._places.scratch, level_rows)
                 return run_level(
                     plan, self._level, partition, given, store, observe=observe, monitor=monitor,
                     batch_id=_micro_batch(self._places),

@@ -43,9 +43,9 @@ class Phases:
                 return _shown(last)
             recent = query.recentProgress()
             for at in range(len(recent) - 2, max(-1, len(recent) - 2 - _MOST_IDLE), -1):
-                told = _told(recent[at])
-                if _is_of(told, spark_batch_id):
-                    return _shown(told)
+                progress = _told(recent[at])
+                if _is_of(progress, spark_batch_id):
+                    return _shown(progress)
         return {}
 
 
@@ -60,11 +60,11 @@ def _told(progress: Any) -> Mapping[str, Any]:  # noqa: ANN401
     return found
 
 
-def _is_of(told: Mapping[str, Any], spark_batch_id: int) -> bool:
-    return bool(told["batchId"] == spark_batch_id and "addBatch" in told["durationMs"])
+def _is_of(progress: Mapping[str, Any], spark_batch_id: int) -> bool:
+    return bool(progress["batchId"] == spark_batch_id and "addBatch" in progress["durationMs"])
 
 
-def _shown(told: Mapping[str, Any]) -> Mapping[str, int]:
+def _shown(progress: Mapping[str, Any]) -> Mapping[str, int]:
     """Without the whole, which is the sum of the others."""
-    phases = ((phase, int(ms)) for phase, ms in told["durationMs"].items() if phase != _WHOLE)
+    phases = ((phase, int(ms)) for phase, ms in progress["durationMs"].items() if phase != _WHOLE)
     return {_NAMES.get(phase, phase): max(0, ms) for phase, ms in phases}

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Sink:
+class QuerySink:
     """The function given to ``foreachBatch``.
 
     Attributes:

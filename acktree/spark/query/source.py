@@ -126,10 +126,10 @@ class InboxReader(DataSourceStreamReader):
             self._running = None
         until = time.monotonic() + self._longest_wait_secs()
         while not (news := self._news(start["chunk"])):
-            left = until - time.monotonic()
-            if left <= 0:
+            secs_left = until - time.monotonic()
+            if secs_left <= 0:
                 return start
-            self._wait(min(left, _LOOK_SECS))
+            self._wait(min(secs_left, _LOOK_SECS))
             if self._is_held() or os.getppid() != self._java:  # the query stops, or its JVM has ended
                 return start
         self._running = news, time.monotonic()
@@ -212,7 +212,9 @@ class InboxReader(DataSourceStreamReader):
                 body = whole
                 rows_of_chunk = (entry.name, 0, end_row - first)
             head = json.dumps(rows_of_chunk).encode()
-            rows[partition].append(_row(partition, 0, Kind.CHUNK, entry.task, entry.number, head, body))
+            rows[partition].append(
+                _row(partition, 0, Kind.CHUNK, source=entry.task, sequence=entry.number, head=head, body=body)
+            )
         rows[0].append(Broadcast(end=end["chunk"], is_first=is_first).row(0, SINK_LEVEL))
         return [Slices(part) for part in rows]
 
@@ -226,15 +228,15 @@ class InboxReader(DataSourceStreamReader):
 
     def _between(self, start: int, end: int) -> list[Entry]:
         found = map(Entry.of_name, self._disk.names(self._folder))
-        mine = [entry for entry in found if entry is not None and start < entry.number <= end]
-        if len(mine) != end - start:
+        entries = [entry for entry in found if entry is not None and start < entry.number <= end]
+        if len(entries) != end - start:
             # Without this error their messages would never reach the acker and never time out.
             raise CheckpointError(
-                f"{end - start - len(mine)} of the inbox's files after {start} up to {end} are missing",
+                f"{end - start - len(entries)} of the inbox's files after {start} up to {end} are missing",
                 str(self._folder),
                 "restore them, or give the topology a new checkpoint",
             )
-        return sorted(mine, key=lambda entry: entry.number)
+        return sorted(entries, key=lambda entry: entry.number)
 
     def _orders(self, entry: Entry) -> dict[str, Any]:
         return read_orders(self._folder, entry, self._disk)
@@ -284,4 +286,7 @@ def _slices(
 def _row(
     partition: int, level: int, kind: Kind, source: int, sequence: int, head: bytes, body: bytes = b""
 ) -> WireRow:
-    return WireRow(partition, level, int(kind), source, sequence, 0, head, body)  # the query sets the clock
+    unset = 0  # the query sets the clock
+    return WireRow(
+        partition, level, int(kind), source=source, sequence=sequence, clock_ms=unset, head=head, body=body
+    )

@@ -35,7 +35,9 @@ def rows_of(batch: pa.RecordBatch) -> Iterator[WireRow]:
     for index, values in enumerate(zip(*columns, strict=True)):
         partition, level, kind, source, sequence, clock_ms, head = values
         body: Any = memoryview(bodies[index].as_buffer())  # read like bytes, and not copied
-        yield WireRow(partition, level, kind, source, sequence, clock_ms, head, body)
+        yield WireRow(
+            partition, level, kind, source=source, sequence=sequence, clock_ms=clock_ms, head=head, body=body
+        )
 
 
 def batch_of(rows: Iterable[WireRow]) -> pa.RecordBatch:

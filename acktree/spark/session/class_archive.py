@@ -204,7 +204,7 @@ def _may_share(java: Path, cache: Path, environment: Mapping[str, str]) -> bool:
 
 
 def _key(home: Path, java: Path, variant: str) -> str:
-    """Of everything that the JVM compares before it uses an archive."""
+    """The digest of everything that the JVM compares before it uses an archive."""
     used = [java / "lib" / "server" / "libjvm.so", *sorted((home / "jars").glob("*.jar"))]
     stats = [(str(file), (held := file.stat()).st_size, held.st_mtime_ns) for file in used]
     return hashlib.sha256(repr((stats, variant)).encode()).hexdigest()[:16]

@@ -132,13 +132,14 @@ class Isolation:
             raise
 
     def lost_rows(self) -> Iterator[WireRow]:
-        """For the driver how many workers were lost over this level, after :meth:`run`; nothing for none."""
+        """The row with how many workers were lost over this level, after :meth:`run`; none for 0."""
         lost = Suspects.read(self._file("suspects")).lost
         if lost:
             counted = Counters.of([((SYSTEM, SYSTEM_TASK, NO_STREAM, WORKERS_LOST), lost)])
             yield WireRow(
-                0, SINK_LEVEL, Kind.STATISTICS, self.partition, self.level, 0, b"", counted.to_bytes()
-            )
+                0, SINK_LEVEL, Kind.STATISTICS, source=self.partition, sequence=self.level, clock_ms=0,
+                body=counted.to_bytes(),
+            )  # fmt: skip
 
     def _has_lost_a_worker(self) -> bool:
         """Whether the attempt before neither ended nor raised an exception."""
@@ -216,14 +217,14 @@ class Isolation:
         self, level: Run, store: StateStore | None, suspects: Suspects
     ) -> tuple[list[WireRow], Writes] | None:
         """Run the level in a child. Returns its rows and writes; None if it died and a row is suspected."""
-        mine, its = Pipe()
+        own_end, childs_end = Pipe()
         child = os.fork()
         if child == 0:  # the child must never return into the worker's own code
-            mine.close()
-            self._be_the_child(level, suspects, its, has_state=store is not None)
-        its.close()
-        with mine:
-            result = _serve_state(mine, store)
+            own_end.close()
+            self._be_the_child(level, suspects, childs_end, has_state=store is not None)
+        childs_end.close()
+        with own_end:
+            result = _serve_state(own_end, store)
         _, status = os.waitpid(child, 0)
         if result is not None and os.waitstatus_to_exitcode(status) == 0:
             raised, rows, writes = result

@@ -252,7 +252,10 @@ class MarkingMonitor(ExecutionMonitor):
         if self._waits_file is None:
             return False
         self._waits_since_ms = self._waits_since_ms or time.time_ns() // 1_000_000
-        wait = Wait(component, task, printable(error.what), error.fix, self._waits_since_ms, tries)
+        wait = Wait(
+            component, task, reason=printable(error.what), fix=error.fix, since_ms=self._waits_since_ms,
+            tries=tries,
+        )  # fmt: skip
         with suppress(OSError):  # no room: the log has it
             wait.write(self._waits_file)
         return True

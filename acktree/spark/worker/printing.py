@@ -107,7 +107,7 @@ class LabelledStream(io.TextIOBase):
         return self._stream.errors
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # as the stream has it
-        """Other attributes of the stream: ``buffer``, whose bytes get no label, and ``reconfigure``."""
+        """The stream's other attributes: ``buffer``, whose bytes get no label, and ``reconfigure``."""
         return getattr(self._stream, name)
 
     def isatty(self) -> bool:

@@ -126,9 +126,9 @@ def own_folder(name: str, batch_id: int) -> Path:
 
 def _umask() -> int:
     """This process's umask. Reading it means setting it; until it is restored, a strict one applies."""
-    mine = os.umask(0o077)
-    os.umask(mine)
-    return mine
+    umask = os.umask(0o077)
+    os.umask(umask)
+    return umask
 
 
 def freeze_imports() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Mapping
+from typing import Final
 
-from acktree.bolt import ArrowBolt, BasicBolt
+from acktree.bolt import BoltKind
 from acktree.core.state.store import StateStore
 from acktree.stopped_by import pass_on
 from acktree.tasks.bolts.concurrent_kinds import ConcurrentBasicTask, ConcurrentHandTask
@@ -16,6 +18,17 @@ from acktree.topology.model import Component
 
 __all__ = ["bolt_task"]
 
+_ONE_BY_ONE: Final[Mapping[BoltKind, type[BoltTask]]] = {
+    "by hand": HandBoltTask,
+    "by itself": BasicBoltTask,
+    "batches": ArrowBoltTask,
+}
+_AT_ONCE: Final[Mapping[BoltKind, type[BoltTask]]] = {
+    **_ONE_BY_ONE,
+    "by hand": ConcurrentHandTask,
+    "by itself": ConcurrentBasicTask,
+}
+
 
 def bolt_task(
     component: Component,
@@ -25,18 +38,13 @@ def bolt_task(
     *,
     are_questions: bool = False,
 ) -> BoltTask:
-    """The task of a bolt, of the kind that the bolt is."""
+    """The task of a bolt, of the kind that the bolt's base class names."""
     try:
         bolt = pickle.loads(outputs.plan.pickles[component.id])
     except BaseException as error:  # noqa: BLE001  # what it needs cannot be imported here: its tuples fail with that
         pass_on(error)
         bolt = error
-    is_concurrent = component.is_concurrent
-    kind: type[BoltTask] = ConcurrentHandTask if is_concurrent else HandBoltTask
-    if component.is_sink:  # it may be a bolt, too
-        kind = SinkTask
-    elif isinstance(bolt, ArrowBolt):
-        kind = ArrowBoltTask
-    elif isinstance(bolt, BasicBolt):
-        kind = ConcurrentBasicTask if is_concurrent else BasicBoltTask
+    kinds = _AT_ONCE if component.is_concurrent else _ONE_BY_ONE
+    # A sink may be a bolt, too; an error that was raised is of no kind.
+    kind = SinkTask if component.is_sink else kinds[getattr(bolt, "_acktree_kind", "by hand")]
     return kind(bolt, component, task, outputs, store, are_questions=are_questions)

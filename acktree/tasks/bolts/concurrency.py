@@ -182,9 +182,9 @@ class _Calls:
             self._workers.append(_Worker(self, worker.task, worker.queue))
 
     def worker_ended(self, running: asyncio.Task[None]) -> None:
-        """Called when a worker has ended. What it raises is no tuple's: it ends the level.
+        """Called when a worker has ended. An exception raised here ends the level; no tuple fails for it.
 
-        Otherwise its call would never end.
+        Without the exception the call of that worker would never end.
         """
         raised = None if running.cancelled() else running.exception()
         if raised is None or self._done.done() or isinstance(raised, KeyboardInterrupt | SystemExit):

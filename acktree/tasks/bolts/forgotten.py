@@ -16,7 +16,7 @@ Left = tuple[InboundRows, Sequence[int]]
 
 
 def tracked_among(left: Iterable[Left]) -> Iterator[Left]:
-    """Those that belong to a message: no verdict depends on the others."""
+    """The tuples that belong to a message: no verdict depends on the others."""
     for rows, which in left:
         if which and len(rows.lineage.roots_of(np.array(which))):
             yield rows, which

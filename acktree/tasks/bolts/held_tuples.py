@@ -29,7 +29,7 @@ from acktree.tasks.bolts.rows import OPEN, InboundRows, account_of
 __all__ = ["HeldTuples"]
 
 _NEXT_ID: Final = ""
-"""The table's own entry: the next name to give. Names are integers, so it is no tuple's."""
+"""The table's own entry: the next name to give. It cannot clash: tuples are named by integers."""
 MOST_SEARCHED: Final = 256
 """While at most this number of names was given, the smallest is searched for; afterwards it is stored."""
 _OLDEST: Final = "oldest"
@@ -62,24 +62,21 @@ class _Held:
     @classmethod
     def of(cls, rows: InboundRows, row: int, named_by: int) -> _Held:
         return cls(
-            rows.component,
-            rows.stream,
-            rows.task_of(row),
-            rows.fields,
-            dumps_by_value(rows.cells_of(row)),
-            rows.lineage.take(np.array([row])).sparse().to_bytes(),
-            rows.fate[row],
-            rows.ordinal,
-            int(rows.ack_values[row]),
-            named_by,
-            rows.came_ms,
-        )
+            rows.component, rows.stream, task_id=rows.task_of(row), fields=rows.fields,
+            values=dumps_by_value(rows.cells_of(row)),
+            lineage=rows.lineage.take(np.array([row])).sparse().to_bytes(), fate=rows.fate[row],
+            ordinal=rows.ordinal, ack_value=int(rows.ack_values[row]), named_by=named_by,
+            came_ms=rows.came_ms,
+        )  # fmt: skip
 
     def rows(self) -> InboundRows:
         """The tuple as a frame of one row, with its account as it was."""
         lineage = lineage_from_bytes(self.lineage)
         columns = [(value,) for value in loads(self.values)]
-        rows = InboundRows(self.component, self.stream, self.task_id, self.fields, lineage, columns)
+        rows = InboundRows(
+            self.component, self.stream, task_ids=self.task_id, fields=self.fields, lineage=lineage,
+            columns=columns,
+        )  # fmt: skip
         rows.fate[0] = self.fate
         rows.ordinal = self.ordinal
         rows.ack_values[0] = self.ack_value
@@ -87,7 +84,7 @@ class _Held:
         return rows
 
     def to_bytes(self) -> bytes:
-        """Its record in the table of held tuples, whose first byte is the version of the layout.
+        """The record in the table of held tuples; the first byte is the version of the layout.
 
         One after the other: numbers (:data:`_ACCOUNT`); names, as JSON; lineage; values, by ``durable.py``.
         """
@@ -106,8 +103,9 @@ class _Held:
         values_at = lineage_at + lengths[1]
         component, stream, fields = _names_of(record[_ACCOUNT.size : lineage_at])
         return cls(
-            component, stream, task_id, fields, record[values_at:], record[lineage_at:values_at],
-            fate, ordinal, ack_value, named_by, came_ms,
+            component, stream, task_id, fields, values=record[values_at:],
+            lineage=record[lineage_at:values_at], fate=fate, ordinal=ordinal, ack_value=ack_value,
+            named_by=named_by, came_ms=came_ms,
         )  # fmt: skip
 
 

@@ -63,7 +63,7 @@ def moved(
         CheckpointError: What is remembered cannot be read, or holds tuples.
     """
     here = {task: _opened(name, task, remembers, stores[task]) for task in sorted(stores)}
-    mine = _Bolt(name, tuple(here), tuple(tasks), key_width)
+    moved = _Bolt(name, tuple(here), tuple(tasks), key_width)
     there = {task: SimpleNamespace() for task in tasks}
     for attribute in sorted({known for held in here.values() for known in vars(held)} - set(forget)):
         if attribute not in by_key:
@@ -76,7 +76,7 @@ def moved(
             )
         for task, held in here.items():
             if hasattr(held, attribute):
-                mine.share_out(attribute, task, getattr(held, attribute), there, by_key[attribute])
+                moved.share_out(attribute, task, getattr(held, attribute), there, by_key[attribute])
     return {task: _saved(held) for task, held in there.items()}
 
 

@@ -226,8 +226,8 @@ class Outputs:
         for (partition, level), frames in self._frames.items():
             for frame in self._in_few(frames):
                 yield WireRow(
-                    partition, level, Kind.FRAME, frame.source, frame.sequence, self.clock_ms,
-                    frame.head(), frame.body(),
+                    partition, level, Kind.FRAME, source=frame.source, sequence=frame.sequence,
+                    clock_ms=self.clock_ms, head=frame.head(), body=frame.body(),
                 )  # fmt: skip
         yield from self._rows_for_the_driver()
 
@@ -283,23 +283,21 @@ class Outputs:
 
         acks = as_sequence_sums(self.plan.run_salt, self._acks)
         return Deltas(
-            joined([roots for roots, _, _ in self._inits]),
-            joined([sums for _, sums, _ in self._inits]),
-            np.concatenate([owners for _, _, owners in self._inits] or [np.zeros(0, dtype=np.int32)]),
-            acks.ack_roots,
-            acks.ack_sums,
-            joined([roots for roots, _ in self._fails]),
-            joined([np.full(len(roots), reason) for roots, reason in self._fails]),
-            tuple(self._reasons),
-            joined(self._resets),
-            tuple(self._opened),
-            (*self._sequence_sums, *acks.sequence_sums),
-            acks.sparse_sums,
-        ).summed()
+            joined([roots for roots, _, _ in self._inits]), joined([sums for _, sums, _ in self._inits]),
+            init_owners=np.concatenate([np.zeros(0, np.int32), *(owners for _, _, owners in self._inits)]),
+            ack_roots=acks.ack_roots, ack_sums=acks.ack_sums,
+            fail_roots=joined([roots for roots, _ in self._fails]),
+            failures=joined([np.full(len(roots), reason) for roots, reason in self._fails]),
+            reasons=tuple(self._reasons), reset_roots=joined(self._resets), opened=tuple(self._opened),
+            sequence_sums=(*self._sequence_sums, *acks.sequence_sums), sparse_sums=acks.sparse_sums,
+        ).summed()  # fmt: skip
 
     def _row(self, kind: Kind, head: bytes, body: Buffer) -> WireRow:
         # Rows are sorted by level before partition, so the acker reads failures in the order of the data.
         carried: Any = body  # a buffer that is read like bytes, without a copy
         # With many partitions, the tasks between here and the driver share what they only pass on.
         through = self.partition if self.plan.combiners else 0
-        return WireRow(through, SINK_LEVEL, kind, self.partition, self.level, self.clock_ms, head, carried)
+        return WireRow(
+            through, SINK_LEVEL, kind, source=self.partition, sequence=self.level, clock_ms=self.clock_ms,
+            head=head, body=carried,
+        )  # fmt: skip

@@ -89,9 +89,11 @@ class _Copies:
 
     def slice(self, start: int, end: int) -> _Copies:
         """The copies from ``start`` up to, and without, ``end``."""
-        mine = slice(start, end)
-        emitted = np.arange(start, end) if self.emitted is None else self.emitted[mine]
-        return _Copies(self.batch.slice(start, end - start), self.parents[mine], self.tasks[mine], emitted)
+        positions = slice(start, end)
+        emitted = np.arange(start, end) if self.emitted is None else self.emitted[positions]
+        return _Copies(
+            self.batch.slice(start, end - start), self.parents[positions], self.tasks[positions], emitted
+        )
 
 
 class Router:
@@ -302,8 +304,9 @@ class Router:
     def _frame(self, route: _Route, emission: Emission, copies: _Copies, lineage: Lineage) -> Frame:
         tasks = copies.tasks
         return Frame(
-            self._component.id, emission.stream, route.subscription.subscriber, self._task, self._sequence,
-            int(tasks[0]) if (tasks == tasks[0]).all() else tasks, copies.batch, lineage,
+            self._component.id, emission.stream, route.subscription.subscriber, source_tasks=self._task,
+            sequence=self._sequence, tasks=int(tasks[0]) if (tasks == tasks[0]).all() else tasks,
+            values=copies.batch, lineage=lineage,
         )  # fmt: skip
 
     def _send(self, partition: int, frame: Frame) -> None:

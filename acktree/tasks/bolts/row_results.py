@@ -162,11 +162,17 @@ class RowResults:
         count, source = len(rows.lineage), f"{rows.component}:{rows.stream}"
         self.count(rows, "executed", count)
         counters = self._outputs.counters
-        counters.add_latency(self._component.id, self._task, source, "execute_ms", spent_ms, count)
+        counters.add_latency(
+            self._component.id, self._task, stream=source, latency="execute_ms", total_ms=spent_ms,
+            samples=count,
+        )  # fmt: skip
 
     def count_processed(self, rows: InboundRows, total_ms: float, acked: int) -> None:
         """Count tuples of a stream that were processed, and the time that they took together."""
         if rows.component != "__system":
             source = f"{rows.component}:{rows.stream}"
             counters = self._outputs.counters
-            counters.add_latency(self._component.id, self._task, source, "process_ms", total_ms, acked)
+            counters.add_latency(
+                self._component.id, self._task, stream=source, latency="process_ms", total_ms=total_ms,
+                samples=acked,
+            )  # fmt: skip

@@ -151,7 +151,10 @@ class InboundRows:
     @classmethod
     def of_clock(cls, secs: float) -> InboundRows:
         """A tick: one untracked tuple from ``__system`` that holds the interval in seconds."""
-        return cls("__system", "__tick", -1, ("rate_secs",), Sparse.untracked(1), [(secs,)])
+        return cls(
+            "__system", "__tick", task_ids=-1, fields=("rate_secs",), lineage=Sparse.untracked(1),
+            columns=[(secs,)],
+        )  # fmt: skip
 
     def steps(self) -> Iterable[int]:
         """All rows in order; those of the timer are timed."""

@@ -121,10 +121,10 @@ class BoltTask(ABC):
                     f"level {self.outputs.level}",
                     "this is a bug in acktree: please report it",
                 )
-            mine = Below(store, f"task/{self.task}/")
+            below = Below(store, f"task/{self.task}/")
             now_ms = self.outputs.clock_ms
             self.memory = TaskMemory(
-                self.component.remembers, mine, self.owner, late_ms=self.plan.late_ms(now_ms), now_ms=now_ms
+                self.component.remembers, below, self.owner, late_ms=self.plan.late_ms(now_ms), now_ms=now_ms
             )
             self.memory.restore(self.bolt)
         guard = FlushGuard if _overrides(self.bolt, "flush", self.contract) else Guard
@@ -172,11 +172,11 @@ class BoltTask(ABC):
             return
         monitor = self.outputs.monitor
         all_names = monitor.names_of(frame, self.task, moves=self._is_made_here(frame))
-        for part, names, left in parts_of(frame, all_names, monitor):
-            if left is None:
+        for part, names, left_out in parts_of(frame, all_names, monitor):
+            if left_out is None:
                 self._run_marked(part, names)
             else:
-                error = left_out_error(left, self.component.id)
+                error = left_out_error(left_out, self.component.id)
                 self._run(part, (), error)
                 self.results.error(error)
 
@@ -269,7 +269,10 @@ class BoltTask(ABC):
         """The account of a frame's rows."""
         stream = self.plan.topology.components[frame.component].streams[frame.stream]
         source = self.plan.topology.components[frame.component].gated or frame.component
-        rows = InboundRows(source, frame.stream, frame.source_tasks, stream.fields, frame.lineage, columns)
+        rows = InboundRows(
+            source, frame.stream, task_ids=frame.source_tasks, fields=stream.fields, lineage=frame.lineage,
+            columns=columns,
+        )  # fmt: skip
         rows.owner = self.owner
         if self.are_questions:
             rows.are_questions = True

@@ -94,7 +94,11 @@ class _HooksOfTask(Observer):
         if self._is_batch:
             targets = {int(each) for choice in choices for each in np.unique(choice.tasks)}
             out = tuple(sorted(targets))
-            self._calls.emit(EmitInfo(None, emission.stream, task, out, batch, batch.num_rows))
+            self._calls.emit(
+                EmitInfo(
+                    None, emission.stream, task_id=task, out_tasks=out, batch=batch, count=batch.num_rows
+                )
+            )
             return
         out_tasks: list[list[int]] = [[] for _ in range(batch.num_rows)]
         for choice in choices:
@@ -135,11 +139,11 @@ class _HooksOfTask(Observer):
     def _report_batch(self, key: int, acked: Int64s, failed: Int64s) -> None:
         (batch, spent_ms), task = self._batches[key], self._task
         if len(acked):
-            mine = batch if len(acked) == batch.num_rows else batch.take(pa.array(acked))
-            self._calls.bolt_ack(BoltAckInfo(None, task, spent_ms, mine, len(acked)))
+            part = batch if len(acked) == batch.num_rows else batch.take(pa.array(acked))
+            self._calls.bolt_ack(BoltAckInfo(None, task, spent_ms, part, len(acked)))
         if len(failed):
-            mine = batch if len(failed) == batch.num_rows else batch.take(pa.array(failed))
-            self._calls.bolt_fail(BoltFailInfo(None, task, spent_ms, mine, len(failed)))
+            part = batch if len(failed) == batch.num_rows else batch.take(pa.array(failed))
+            self._calls.bolt_fail(BoltFailInfo(None, task, spent_ms, part, len(failed)))
 
     def task_ended(self, task: ObservedTask) -> None:  # noqa: ARG002  # of one task
         """Report what failed late, then clean up the hooks."""

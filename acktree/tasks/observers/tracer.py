@@ -30,7 +30,7 @@ from acktree.core.data.tuples import Tuple
 from acktree.core.ids import Int32s, Int64s
 from acktree.core.packing import Buffer
 from acktree.core.tracking.sampling import traced_pairs
-from acktree.core.tracking.trace_facts import EXECUTION, HELD, LINK, Bolt, Facts, Place
+from acktree.core.tracking.trace_facts import EXECUTION, HELD, LINK, Bolt, Place, TraceFacts
 from acktree.core.tracking.verdicts import Failure
 from acktree.logs import logger
 from acktree.stopped_by import pass_on
@@ -119,7 +119,7 @@ class Pairs(NamedTuple):
     edges: Int64s
 
     def where(self, mask: Bools) -> Pairs:
-        """Those where a mask is true."""
+        """The pairs where a mask is true."""
         return Pairs(*(each[mask] for each in self))
 
 
@@ -279,9 +279,9 @@ class Tracer(Observer):
             if id(rows) not in of_rows:
                 of_rows[id(rows)] = Pairs(*traced_pairs(rows.lineage))
             pairs = of_rows[id(rows)]
-            mine = pairs.where(pairs.rows == row)
-            if len(mine.rows):
-                self._add_executions((component, number, rows), mine, self._start_ms, np.nan, 1)
+            row_pairs = pairs.where(pairs.rows == row)
+            if len(row_pairs.rows):
+                self._add_executions((component, number, rows), row_pairs, self._start_ms, np.nan, 1)
 
     def _times(self, traced: TracedRows) -> tuple[Int64s | int, Floats | float]:
         """When the traced rows were executed, and how long."""
@@ -345,16 +345,12 @@ class Tracer(Observer):
         """All facts as one row; none for none."""
         if not (self._links or self._executions or self._more):
             return
-        facts = Facts(
-            [*self._places],
-            _joined(self._links, LINK),
-            _joined(self._parents, np.dtype(np.int64)),
-            [*self._bolts],
-            _joined(self._executions, EXECUTION),
-            self._reasons,
-            [(root, component, count) for (root, component), count in self._more.items()],
-            json.dumps(self._shown).encode(),
-        )
+        facts = TraceFacts(
+            [*self._places], _joined(self._links, LINK), parents=_joined(self._parents, np.dtype(np.int64)),
+            bolts=[*self._bolts], executions=_joined(self._executions, EXECUTION), reasons=self._reasons,
+            more=[(root, component, count) for (root, component), count in self._more.items()],
+            shown_json=json.dumps(self._shown).encode(),
+        )  # fmt: skip
         yield Kind.TRACE, b"", facts.to_bytes()
 
 
@@ -365,7 +361,7 @@ class _Above(NamedTuple):
     edges: Int64s
 
     def where(self, mask: Bools) -> _Above:
-        """Those of the tuples where a mask is true."""
+        """The parents of the tuples where a mask is true."""
         return _Above(self.counts[mask], self.edges[np.repeat(mask, self.counts)])
 
 

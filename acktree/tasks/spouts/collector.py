@@ -38,7 +38,7 @@ from acktree.tasks.arguments import batch_of_stream, ids_of, refuse_unpicklable
 from acktree.tasks.chunk import CHUNK_BYTES
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.labels import Labelled, checked_label, id_of, shown_id
-from acktree.tasks.spouts.runs import Bools, Noted, Run, RunBuffer, UnfitMessage
+from acktree.tasks.spouts.runs import Bools, MessageRun, Noted, RunBuffer, UnfitMessage
 from acktree.tasks.streams import Streams
 from acktree.topology.model import Component
 
@@ -83,7 +83,7 @@ class SpoutCollector(SpoutOutputCollector):
         # The current run of each stream, which its next message goes to; each is among those that wait, too.
         self._buffers: dict[str, RunBuffer] = {}
         self._direct: dict[str, RunBuffer] = {}
-        self._waiting: list[RunBuffer | Run] = []
+        self._waiting: list[RunBuffer | MessageRun] = []
         self.own_thread = get_ident()
         self._lock = RLock()
         self._is_closed = False
@@ -374,7 +374,10 @@ class SpoutCollector(SpoutOutputCollector):
         if ids is None and self._must_have_ids:
             raise self._has_no_id()
         is_tracked = ids is not None and self._is_tracking
-        run = Run(stream, is_tracked, checked, ids if ids is not None and is_tracked else (), None, numbers)
+        run = MessageRun(
+            stream, is_tracked, values=checked, message_ids=ids if ids is not None and is_tracked else (),
+            tasks=None, attempts=numbers,
+        )  # fmt: skip
         with self._lock:
             self._refuse_if_closed()
             self._run = self._no_run
@@ -422,7 +425,11 @@ class SpoutCollector(SpoutOutputCollector):
             self._buffers.pop(stream, None)  # the current run ends
             self.row_count += batch.num_rows
             self._weight += batch.nbytes
-            self._waiting.append(Run(stream, True, batch, message_ids, None, None))  # noqa: FBT003
+            self._waiting.append(
+                MessageRun(
+                    stream, is_tracked=True, values=batch, message_ids=message_ids, tasks=None, attempts=None
+                )
+            )
 
     def _has_no_id(self) -> MisuseError:
         """Without an id no failure is delivered: the tuple would be lost in spite of the policy."""
@@ -489,7 +496,7 @@ class SpoutCollector(SpoutOutputCollector):
             if each.is_tracked:
                 yield from each.message_ids()[:] if isinstance(each, RunBuffer) else each.message_ids
 
-    def take_runs(self) -> list[Run]:
+    def take_runs(self) -> list[MessageRun]:
         """All that was emitted since last taken; within a stream in the order of the emits of each thread."""
         with self._lock:
             runs = self._end_runs()
@@ -497,12 +504,12 @@ class SpoutCollector(SpoutOutputCollector):
             self.row_count = self._untracked_count = self._weight = 0
         return runs
 
-    def _end_runs(self) -> list[Run]:
+    def _end_runs(self) -> list[MessageRun]:
         """All that waits, as runs; the next message begins another one."""
         self._run = self._no_run
         self._buffers.clear()
         self._direct.clear()
-        runs: list[Run] = []
+        runs: list[MessageRun] = []
         for each in self._waiting:
             runs += each.runs(self.unfit) if isinstance(each, RunBuffer) else [each]
         return runs
@@ -524,7 +531,7 @@ def _run_without_stream(component: str) -> RunBuffer:
     return run
 
 
-def _is_kept(run: Run, lost: frozenset[object] | None) -> Bools:
+def _is_kept(run: MessageRun, lost: frozenset[object] | None) -> Bools:
     """Which messages of a tracked run are not lost, shape (n,)."""
     if lost is None:
         return np.zeros(len(run), dtype=np.bool_)

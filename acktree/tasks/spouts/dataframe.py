@@ -66,7 +66,7 @@ class DataFrameTask(SpoutTask):
         first_sequence: int,
     ) -> None:
         """Take the verdicts of a DataFrame's rows."""
-        super().__init__(spout, component, task, plan, spout_host, first_sequence)
+        super().__init__(spout, component, task, plan, spout_host, first_sequence=first_sequence)
         self._acknowledger = spout.acknowledger
         fields = component.streams[DEFAULT_STREAM].fields
         self._parked: set[int] = set()  # roots of rows that an earlier run parked before it died
@@ -87,7 +87,7 @@ class DataFrameTask(SpoutTask):
         return False
 
     def not_asked_because(self) -> None:
-        """It is never asked."""
+        """None: it is never asked, and that needs no reason."""
 
     def note_open(self, message_ids: pa.RecordBatch) -> None:
         """Before ``open``: rows are open that an earlier run read."""
@@ -105,7 +105,10 @@ class DataFrameTask(SpoutTask):
         attempts = [1] * len(ids) if chunk.attempts is None else chunk.attempts.tolist()
         for row, sequence in enumerate(chunk.sequences.tolist()):
             if sequence not in self._retries.earlier.tried_again:
-                attempt = Attempt(ids[row], number, row, sequence, 1, chunk.emitted_ms, chunk.stream)
+                attempt = Attempt(
+                    ids[row], number, row, sequence, attempt=1, first_emitted_ms=chunk.emitted_ms,
+                    stream=chunk.stream,
+                )  # fmt: skip
                 if attempts[row]:
                     self._retries.add(now_ms, attempt)
                 else:  # no attempt of it counts
@@ -161,7 +164,7 @@ class DataFrameTask(SpoutTask):
                 yield _Parked(fate.due_ms, message_id, values, root)
             else:
                 letter = RedrivenLetter(NO_CHUNK, DEFAULT_STREAM, values)
-                attempt = Attempt(message_id, NO_CHUNK, 0, -1, 1, now_ms, DEFAULT_STREAM, letter)
+                attempt = Attempt.of_letter(letter, message_id, 1, now_ms)
                 self._retries.give_up(attempt, replace(failure, final=True), root)
                 if len(self._retries.records) >= _AT_ONCE and self._retries.may_record(now_ms):
                     self._given_up.record(now_ms)
@@ -190,7 +193,10 @@ class DataFrameTask(SpoutTask):
         number = self._host.inbox.append([], [chunk])
         self._chunks.keep(number, DEFAULT_STREAM)
         for row, one in enumerate(parked):
-            attempt = Attempt(one.message_id, number, row, first + row, 1, now_ms, DEFAULT_STREAM)
+            attempt = Attempt(
+                one.message_id, number, row, sequence=first + row, attempt=1, first_emitted_ms=now_ms,
+                stream=DEFAULT_STREAM,
+            )  # fmt: skip
             if one.dependency is None:
                 self._retries.add(one.due_ms, attempt)
             else:

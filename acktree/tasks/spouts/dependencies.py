@@ -29,7 +29,7 @@ from acktree.core.stats.numbers import Outage
 from acktree.core.tracking.verdicts import Failure, FailureCause
 from acktree.errors import ConnectorError, Unavailable
 
-__all__ = ["FEW", "Change", "Dependencies", "dependency_of"]
+__all__ = ["FEW", "Dependencies", "OutageChange", "dependency_of"]
 
 FEW: Final = 4
 """The number of waiting messages that are sent after a pause, and of new ones; it grows as they pass."""
@@ -52,7 +52,7 @@ def dependency_of(failure: Failure) -> str | None:
     return error.name if isinstance(error, Unavailable) else failure.component or "a dependency"
 
 
-class Change(NamedTuple):
+class OutageChange(NamedTuple):
     """A dependency is away from now on, or works again."""
 
     outage: Outage
@@ -67,8 +67,8 @@ class _Waiting(NamedTuple, Generic[Message]):
     due_ms: int
 
 
-class _Verdicts(NamedTuple):
-    """The verdicts of one micro-batch, as one dependency sees them.
+class _Counts(NamedTuple):
+    """The numbers of verdicts of one micro-batch, as one dependency sees them.
 
     Attributes:
         passed: How many of those that had waited passed.
@@ -130,20 +130,20 @@ class _Dependency(Generic[Message]):
     def wait(self, now_ms: int, wait_ms: int) -> None:
         self.wait_ms, self.again_ms = wait_ms, now_ms + wait_ms
 
-    def verdicts(self, passed: Int64s, missed: Sequence[Int64s]) -> _Verdicts:
+    def counts(self, passed: Int64s, missed: Sequence[Int64s]) -> _Counts:
         """Count verdicts."""
         fresh = np.concatenate([passed[:0], *missed])
         fresh = fresh[fresh >= self.mark]
         missed_again = len(self.sent.intersection(fresh.tolist()))
         passed_again = self.sent.intersection(passed.tolist()) if self.sent else set()
         new_passed = np.count_nonzero(passed >= self.mark) - sum(each >= self.mark for each in passed_again)
-        return _Verdicts(len(passed_again), len(fresh), int(new_passed), len(fresh) - missed_again)
+        return _Counts(len(passed_again), len(fresh), int(new_passed), len(fresh) - missed_again)
 
     def judge(
-        self, verdicts: _Verdicts, failures: Sequence[Failure], next_sequence: int, news: int, now_ms: int
-    ) -> Change | None:
+        self, counts: _Counts, failures: Sequence[Failure], next_sequence: int, news: int, now_ms: int
+    ) -> OutageChange | None:
         """Take the verdicts of one micro-batch. A change, if it is away now and was not, or the other way."""
-        passed, missed, new_passed, new_missed = verdicts
+        passed, missed, new_passed, new_missed = counts
         self.in_a_row = new_missed + (0 if new_passed else self.in_a_row)
         are_most = new_missed > 0 and new_missed >= new_passed
         if new_passed > new_missed or passed > missed:
@@ -172,12 +172,12 @@ class _Dependency(Generic[Message]):
         before = self.outage
         if are_most or self.tries > 1:
             self.outage = _outage(failures[-1], self.since_ms, self.tries)
-        return Change(self.outage, works=False) if self.outage and not before else None
+        return OutageChange(self.outage, works=False) if self.outage and not before else None
 
-    def works(self) -> Change | None:
+    def works(self) -> OutageChange | None:
         """Most messages pass."""
         before, self.outage, self.tries = self.outage, None, 0
-        return None if before is None else Change(before, works=True)
+        return None if before is None else OutageChange(before, works=True)
 
     def hold(self, message: Message, now_ms: int) -> None:
         """Let a message wait; what waited before it is sent before it."""
@@ -272,7 +272,7 @@ class Dependencies(Generic[Message]):
         failed: Sequence[tuple[Int64s, Failure]],
         next_sequence: int,
         now_ms: int,
-    ) -> list[Change]:
+    ) -> list[OutageChange]:
         """Take the verdicts of one micro-batch, before any of its messages waits.
 
         Args:
@@ -297,8 +297,8 @@ class Dependencies(Generic[Message]):
         for name in self._by_name.keys() | missed.keys():
             each = self._by_name.get(name) or self._by_name.setdefault(name, _Dependency())
             groups = missed.get(name, ())
-            verdicts = each.verdicts(passed, [sequences for sequences, _ in groups])
-            change = each.judge(verdicts, [why for _, why in groups], next_sequence, news, now_ms)
+            counts = each.counts(passed, [sequences for sequences, _ in groups])
+            change = each.judge(counts, [why for _, why in groups], next_sequence, news, now_ms)
             each.mark = each.mark or next_sequence
             each.sent -= ended
             changes.append(change)
@@ -361,7 +361,7 @@ class Dependencies(Generic[Message]):
             self._waited_ms.pop(sequence, None)
         return gone
 
-    def settle(self) -> list[Change]:
+    def settle(self) -> list[OutageChange]:
         """Called after messages were sent: forget what nobody waits for."""
         if not self._by_name:
             return []

@@ -5,23 +5,32 @@ A dead letter is stored before the spout's ``fail`` is called.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import numpy as np
 
 from acktree.core.stats.numbers import Outage
-from acktree.core.tracking.verdicts import Failure
+from acktree.core.tracking.attempts import number_of
+from acktree.core.tracking.verdicts import Failure, FailureCause, FailureKind
 from acktree.errors import DeadLetterLimitError
 from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.labels import id_of
 from acktree.tasks.spouts.open_chunks import OpenChunks
 from acktree.tasks.spouts.reporter import Reporter
-from acktree.tasks.spouts.retries import Attempt, Redriven, RedrivenLetter, Retries, redriven_ids
+from acktree.tasks.spouts.retries import (
+    NO_CHUNK,
+    Attempt,
+    Redriven,
+    RedrivenLetter,
+    Retries,
+    redriven_ids,
+)
+from acktree.tasks.spouts.runs import MessageRun
 from acktree.tasks.spouts.spout_calls import Hooks
 from acktree.tasks.spouts.upkeep import outage_of
 
-__all__ = ["GivenUp"]
+__all__ = ["GivenUp", "without_spent"]
 
 
 class GivenUp:
@@ -67,7 +76,7 @@ class GivenUp:
     def record(self, now_ms: int) -> None:
         """Make dead letters of what was given up, then deliver the failures. Tried again after a pause."""
         reporter = self._reporter
-        letters = self._retries.take_records(reporter.component, reporter.task, now_ms, self._host.inbox.read)
+        letters = self._retries.records_with_payloads(now_ms, self._host.inbox.read)
         if self._only_redriven:  # except messages that are letters of ours already
             letters = [each for each in letters if isinstance(each.attempt.message_id, Redriven)]
         try:
@@ -87,11 +96,13 @@ class GivenUp:
             reporter.count(letter.attempt.stream, "dead_lettered", 1)
         given_up = self._retries.records
         chunks = self._retries.record()
-        message_ids = [attempt.message_id for attempt, _, _ in given_up]
+        message_ids = [record.attempt.message_id for record in given_up]
         self.mark_settled(message_ids, now_ms)
         self._host.keys.give_up(message_ids)
         failures = [
-            (id_of(p.message_id), f) for p, f, _ in given_up if not isinstance(p.message_id, Redriven)
+            (id_of(message_id), record.failure)
+            for message_id, record in zip(message_ids, given_up, strict=True)
+            if not isinstance(message_id, Redriven)
         ]
         if failures:
             self._hooks.fail(failures)
@@ -125,3 +136,47 @@ class GivenUp:
         self._reporter.count_failed(attempt.stream, failure, 1, is_own=True)
         [root] = self._chunks.roots_of(np.array([sequence], dtype=np.int64)).tolist()
         self._retries.give_up(replace(attempt, first_emitted_ms=now_ms), failure, root)
+
+
+def without_spent(
+    runs: Iterable[MessageRun], max_attempts: int, give_up: Callable[[Attempt, Failure], None]
+) -> list[MessageRun]:
+    """The runs without the messages that their queue has delivered more often than a ``Retry`` allows.
+
+    Each earlier delivery ended without a verdict, with its driver or its connection: a message that kills its
+    driver each time looks like this. Another consumer's deliveries count too, where the queue counts them. It
+    is given up before it runs once more.
+
+    Args:
+        give_up: Called with each of these, as the attempt that is over.
+    """
+    admitted: list[MessageRun] = []
+    for run in runs:
+        if run.attempts is None or not run.is_tracked:
+            admitted.append(run)
+            continue
+        attempts = number_of(run.attempts)
+        is_spent = attempts > max_attempts
+        for row in np.flatnonzero(is_spent).tolist():
+            delivery = int(attempts[row])
+            give_up(_last_attempt(run, row, delivery - 1), _spent(delivery, max_attempts))
+        if not is_spent.all():
+            admitted.append(run.those(~is_spent) if is_spent.any() else run)
+    return admitted
+
+
+def _last_attempt(run: MessageRun, row: int, attempt: int) -> Attempt:
+    message_id = run.message_ids[row]
+    message_id = message_id.item() if isinstance(message_id, np.generic) else message_id
+    target = None if run.tasks is None else int(run.tasks[row])
+    letter = RedrivenLetter(NO_CHUNK, run.stream, run.values.slice(row, 1), target)
+    return Attempt.of_letter(letter, message_id, attempt, 0)
+
+
+def _spent(attempt: int, max_attempts: int) -> Failure:
+    return Failure(
+        reason=f"delivery {attempt} of a message that may have {max_attempts} attempts: the earlier ones "
+        "ended without a verdict, with their driver or their connection, or at another consumer",
+        kind=FailureKind.FAILED, cause=FailureCause.GAVE_UP, component=None, exception=None,
+        exception_types=(), traceback=None, attempt=attempt - 1, final=True,
+    )  # fmt: skip

@@ -24,7 +24,7 @@ from acktree.tasks.spouts.latest import Latest
 from acktree.tasks.spouts.open_chunks import OpenChunks
 from acktree.tasks.spouts.reporter import Reporter
 from acktree.tasks.spouts.retries import Payloads, Retries
-from acktree.tasks.spouts.runs import Run, runs_together
+from acktree.tasks.spouts.runs import MessageRun, runs_together
 from acktree.tasks.spouts.stored_ids import ids_to_bytes
 from acktree.tasks.spouts.task_hooks import SpoutHooks
 from acktree.tasks.spouts.trace_marks import TraceMarks
@@ -96,7 +96,7 @@ class HandOver:
         names = root_ids(0, self._reporter.task, np.arange(first, first + len(message_ids)))
         return self._marks.put_on(attempts, message_ids, names, now_ms)
 
-    def emitted(self, taken: Sequence[Run], position: bytes, now_ms: int) -> bool:
+    def emitted(self, taken: Sequence[MessageRun], position: bytes, now_ms: int) -> bool:
         """Hand over what the spout emitted, and what waits for its key. True if there was anything.
 
         Args:
@@ -150,7 +150,7 @@ class HandOver:
                 if not self._spout.redelivers:
                     self._chunks.must_outlive(number + offset, {attempt.chunk for attempt in part.attempts})
             self._chunks.release_unneeded(earlier)
-            # A dead letter that is sent again begins anew, and has no attempt before.
+            # A redriven letter starts at attempt 1, so it is not counted as a retry.
             self._reporter.count(stream, "retried", sum(attempt.attempt > 0 for attempt in attempts))
             self._task_hooks.emitted(chunks)
         return bool(due)
@@ -162,20 +162,21 @@ class HandOver:
             self._host.keys.sent(self._chunks.roots_of(chunk.sequences), message_ids)
 
     def _position_alone(self, position: bytes, now_ms: int) -> Chunk:
-        """For a position behind messages none of which goes on."""
+        """An empty chunk with the position behind messages none of which goes on."""
         return Chunk(
-            self._reporter.component, self._reporter.task, DEFAULT_STREAM, False, self._next_sequence, now_ms,  # noqa: FBT003
-            _NO_VALUES, position=position,
+            self._reporter.component, self._reporter.task, stream=DEFAULT_STREAM, is_tracked=False,
+            first_sequence=self._next_sequence, emitted_ms=now_ms, values=_NO_VALUES, position=position,
         )  # fmt: skip
 
-    def _chunk_of(self, run: Run, position: bytes, now_ms: int, *, is_marked: bool = True) -> Chunk:
+    def _chunk_of(self, run: MessageRun, position: bytes, now_ms: int, *, is_marked: bool = True) -> Chunk:
         first, attempts = self.sequences(len(run)), run.attempts
         if run.is_tracked and is_marked:
             attempts = self._marked(first, attempts, run.message_ids, now_ms)
         ids = ids_to_bytes(run.message_ids) if run.is_tracked and not self._spout.redelivers else b""
         return Chunk(
-            self._reporter.component, self._reporter.task, run.stream, run.is_tracked, first, now_ms,
-            run.values, attempts, run.tasks, message_ids=ids, position=position,
+            self._reporter.component, self._reporter.task, run.stream, run.is_tracked, first_sequence=first,
+            emitted_ms=now_ms, values=run.values, attempts=attempts, tasks=run.tasks, message_ids=ids,
+            position=position,
         )  # fmt: skip
 
     def _next_attempts(self, stream: str, part: Payloads, now_ms: int) -> Chunk:
@@ -184,8 +185,8 @@ class HandOver:
         first = self.sequences(len(attempts))
         marked = self._marked(first, numbers, part.message_ids, now_ms)
         return Chunk(
-            self._reporter.component, self._reporter.task, stream, True, first, now_ms, part.values,  # noqa: FBT003
-            marked, part.targets,
+            self._reporter.component, self._reporter.task, stream, is_tracked=True, first_sequence=first,
+            emitted_ms=now_ms, values=part.values, attempts=marked, tasks=part.targets,
             first_emitted_ms=np.array([attempt.first_emitted_ms for attempt in attempts], dtype=np.int64),
             retry_of=np.array([attempt.sequence for attempt in attempts], dtype=np.int64),
             message_ids=b"" if self._spout.redelivers else ids_to_bytes(part.message_ids),

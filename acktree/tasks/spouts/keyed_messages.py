@@ -18,7 +18,7 @@ from acktree.tasks.spouts.keys import Fate, Keys, keys_of
 from acktree.tasks.spouts.labels import id_of
 from acktree.tasks.spouts.open_chunks import OpenChunks
 from acktree.tasks.spouts.retries import NO_CHUNK, Attempt, RedrivenLetter, Retries
-from acktree.tasks.spouts.runs import Bools, Run
+from acktree.tasks.spouts.runs import Bools, MessageRun
 from acktree.tasks.spouts.stored_ids import ids_from_bytes
 
 __all__ = ["KeyedMessages"]
@@ -40,7 +40,7 @@ class KeyedMessages:
         """
         self._keys, self._chunks, self._retries, self._redelivers = keys, chunks, retries, redelivers
         self._seen = self._keys.changes
-        self._to_park: list[Run] = []
+        self._to_park: list[MessageRun] = []
         # Stream, id and chunk of messages to be acked at once.
         self._repeated: list[tuple[str, object, int]] = []
         self._acked_in: set[int] = set()
@@ -51,9 +51,9 @@ class KeyedMessages:
         must_look = self._seen != self._keys.changes and self._retries.waiting_for_keys > 0
         return must_look or bool(self._repeated)
 
-    def admitted(self, runs: Iterable[Run], now_ms: int) -> list[Run]:
+    def admitted(self, runs: Iterable[MessageRun], now_ms: int) -> list[MessageRun]:
         """The messages that go on now. Others wait for the verdict on their key, or will be acked."""
-        admitted: list[Run] = []
+        admitted: list[MessageRun] = []
         for run in runs:
             keys = keys_of(run.message_ids) if run.is_tracked else []
             fates = self._keys.claim(keys) if keys else []
@@ -75,7 +75,7 @@ class KeyedMessages:
                 admitted.append(run.those(_mask(does_run, len(run))))
         return admitted
 
-    def take_to_park(self) -> list[Run]:
+    def take_to_park(self) -> list[MessageRun]:
         """What is to be parked for :meth:`wait_in`, a run for each key."""
         taken, self._to_park = self._to_park, []
         return taken
@@ -88,8 +88,11 @@ class KeyedMessages:
         attempts = [1] * len(chunk) if chunk.attempts is None else number_of(chunk.attempts).tolist()
         for row, sequence in enumerate(chunk.sequences.tolist()):
             if sequence not in retries.earlier.tried_again:
-                at = (number, row, sequence, attempts[row] - 1, chunk.emitted_ms, chunk.stream)
-                retries.wait_for_key(Attempt(ids[row], *at))
+                attempt = Attempt(
+                    ids[row], number, row, sequence, attempt=attempts[row] - 1,
+                    first_emitted_ms=chunk.emitted_ms, stream=chunk.stream,
+                )  # fmt: skip
+                retries.wait_for_key(attempt)
         chunks.release_unneeded({number})
         self._seen = _UNSEEN  # its key may be decided already
 
@@ -141,12 +144,12 @@ class KeyedMessages:
             self._keys.give_up(each.message_id for each in between if is_lost(each.message_id))
 
 
-def _waiting(run: Run, row: int, now_ms: int) -> Attempt:
+def _waiting(run: MessageRun, row: int, now_ms: int) -> Attempt:
     """A message as an attempt that is to come, with its values in memory: its queue delivers it again."""
     attempt = 1 if run.attempts is None else int(number_of(run.attempts[row : row + 1])[0])
     target = None if run.tasks is None else int(run.tasks[row])
     letter = RedrivenLetter(NO_CHUNK, run.stream, run.values.slice(row, 1), target)
-    return Attempt(run.message_ids[row], NO_CHUNK, 0, -1, attempt - 1, now_ms, run.stream, letter)
+    return Attempt.of_letter(letter, run.message_ids[row], attempt - 1, now_ms)
 
 
 def _mask(rows: Sequence[int], count: int) -> Bools:

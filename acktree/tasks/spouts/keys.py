@@ -225,6 +225,6 @@ def _padded(digests: Sequence[bytes]) -> Digests:
 
 
 def _each(digests: Digests) -> list[bytes]:
-    """Each with the zeros at its end."""
+    """The digests, each with the zeros at its end."""
     blob = digests.tobytes()
     return [blob[at : at + 16] for at in range(0, len(blob), 16)]

@@ -12,10 +12,52 @@ from acktree.core.ids import Int64s
 from acktree.core.spouts.pending import Closed, MessageIds, Pending
 from acktree.core.tracking.attempts import number_of
 from acktree.tasks.chunk import Chunk
-from acktree.tasks.spouts.chunk_dependencies import ChunkDependencies
 from acktree.tasks.spouts.host import Inbox
 from acktree.tasks.spouts.retries import Attempt, attempts_in
 from acktree.tasks.spouts.sent_streams import SentStreams
+
+__all__ = ["ChunkDependencies", "OpenChunks"]
+
+
+class ChunkDependencies:
+    """Which later chunks depend on which earlier chunks: those with the attempts before.
+
+    A restart reads the inbox. A chunk with one open message is still there with all of its messages, and the
+    journal has the verdicts of the others. A message that failed is emitted again, unless a later chunk holds
+    its next attempt. So the later chunk must be kept as long as the earlier one, even if all of its messages
+    have a verdict.
+
+    >>> dependencies = ChunkDependencies()
+    >>> dependencies.add(9, {5})
+    >>> dependencies.let_go(9), dependencies.let_go(5)
+    ([], [5, 9])
+    """
+
+    def __init__(self) -> None:
+        self._needed_by: dict[int, set[int]] = {}  # later chunk -> earlier chunks that were not released yet
+        self._later: dict[int, set[int]] = {}
+        self._waiting: set[int] = set()
+
+    def add(self, later: int, earlier: Iterable[int]) -> None:
+        """Note that a chunk holds next attempts of messages of earlier chunks, none of them released."""
+        for number in earlier:
+            self._needed_by.setdefault(later, set()).add(number)
+            self._later.setdefault(number, set()).add(later)
+
+    def let_go(self, chunk: int) -> list[int]:
+        """Note that a chunk's own messages are finished. Returns the chunks to release now, in this order."""
+        if self._needed_by.get(chunk):
+            self._waiting.add(chunk)
+            return []
+        gone = [chunk]
+        for later in sorted(self._later.pop(chunk, ())):
+            self._needed_by[later].discard(chunk)
+            if not self._needed_by[later]:
+                del self._needed_by[later]
+                if later in self._waiting:
+                    self._waiting.discard(later)
+                    gone += self.let_go(later)
+        return gone
 
 
 class OpenChunks:
@@ -61,7 +103,7 @@ class OpenChunks:
         self._streams[number] = chunk.stream
         attempts = None if chunk.attempts is None else number_of(chunk.attempts)
         self.pending.add(
-            chunk.first_sequence, message_ids, attempts, number, 0, chunk.emitted_ms,
+            chunk.first_sequence, message_ids, attempts, chunk=number, first_row=0, now_ms=chunk.emitted_ms,
             first_emitted_ms=chunk.first_emitted_ms,
         )  # fmt: skip
 

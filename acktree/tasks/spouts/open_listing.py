@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Literal
 
@@ -73,25 +74,16 @@ class OpenListing:
         Raises:
             RuntimeError, ValueError, IndexError: The task's own thread changed what was read: call it again.
         """
-        found = [
-            OpenMessage(self._spout, self._task, each, self._root_of(sequence), attempt, first_ms, "open")
-            for first_ms, sequence, each, attempt in self._pending.oldest(most)
+        in_task = partial(OpenMessage, self._spout, self._task)
+        listed = [
+            in_task(message_id, self._root_of(sequence), attempt, first_ms, state="open")
+            for first_ms, sequence, message_id, attempt in self._pending.oldest(most)
         ]
-        spout, task = self._spout, self._task
-        found += [
+        for failed in self._retries.oldest(most):
             # The attempt of a message that waits for a dependency does not count, but was begun.
-            OpenMessage(
-                spout,
-                task,
-                each.message_id,
-                None,
-                each.attempt + bool(each.dependency),
-                each.first_emitted_ms,
-                "retry",
-            )
-            for each in self._retries.oldest(most)
-        ]
-        return sorted(found, key=lambda each: each.first_emitted_ms)[:most]
+            attempt = failed.attempt + bool(failed.dependency)
+            listed.append(in_task(failed.message_id, None, attempt, failed.first_emitted_ms, state="retry"))
+        return sorted(listed, key=lambda message: message.first_emitted_ms)[:most]
 
     def _root_of(self, sequence: int) -> int:
         return int(self._roots_of(np.array([sequence]))[0])

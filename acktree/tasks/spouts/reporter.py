@@ -55,7 +55,9 @@ class Reporter:
     def add_complete_latency(self, stream: str, total_ms: float, count: int) -> None:
         """Add messages that took this time together from their emit to their ack."""
         for counters in (self.counters, self.own):
-            counters.add_latency(self.component, self.task, stream, "complete_ms", total_ms, count)
+            counters.add_latency(
+                self.component, self.task, stream, latency="complete_ms", total_ms=total_ms, samples=count
+            )
 
     def add_not_asked(self, why: str, secs: float) -> None:
         """Add the time for which the spout was not asked for messages, for one reason."""

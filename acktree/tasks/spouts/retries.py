@@ -62,7 +62,7 @@ class RedrivenLetter:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One failed attempt: whose, and where its payload lies (a row of a chunk).
+    """A failed attempt of a message, and where its payload lies (a row of a chunk).
 
     ``dependency`` is what it waits for, if that is away; ``waited_ms``: for how long it waited so before.
     """
@@ -78,12 +78,27 @@ class Attempt:
     dependency: str = ""
     waited_ms: int = 0
 
+    @classmethod
+    def of_letter(
+        cls, letter: RedrivenLetter, message_id: object, attempt: int, first_emitted_ms: int
+    ) -> Attempt:
+        """An attempt whose payload is in memory, in no chunk."""
+        return cls(
+            message_id, NO_CHUNK, row=0, sequence=-1, attempt=attempt, first_emitted_ms=first_emitted_ms,
+            stream=letter.stream, letter=letter,
+        )  # fmt: skip
+
 
 @dataclass(frozen=True)
 class GivenUpRecord:
-    """What a dead letter is made of.
+    """A message that was given up: what a dead letter is made of.
 
-    ``values`` is a batch of one row; ``target`` is the task it was emitted to directly, if it was.
+    The last three are set when it is recorded. Until then its payload stays in the inbox.
+
+    Attributes:
+        values: A batch of one row.
+        target: The task that it was emitted to directly, if it was.
+        dead_ms: When it was recorded.
     """
 
     component: str
@@ -91,9 +106,9 @@ class GivenUpRecord:
     attempt: Attempt
     failure: Failure
     root: int
-    values: pa.RecordBatch
-    target: int | None
-    dead_ms: int
+    values: pa.RecordBatch | None = None
+    target: int | None = None
+    dead_ms: int = 0
 
 
 class _Carried(NamedTuple):
@@ -149,18 +164,21 @@ class Retries:
         open_letters: The ids of redriven dead letters that have no verdict yet.
     """
 
-    def __init__(self, policy: Retry | None, keys: Keys) -> None:
+    def __init__(self, policy: Retry | None, keys: Keys, component: str, task: int) -> None:
         """Nothing waits.
 
         Args:
             policy: When the next attempt follows; None: never, except for redriven messages.
             keys: The keys of messages; they are free when their messages are given up.
+            component: The spout.
+            task: The task whose messages these are.
         """
         self.policy, self._keys = policy, keys
+        self._component, self._task = component, task
         self.earlier = EarlierDecisions()
         self.open_letters: set[int] = set()
         self.dependencies: Dependencies[Attempt] = Dependencies()
-        self.records: list[tuple[Attempt, Failure, int]] = []
+        self.records: list[GivenUpRecord] = []
         self._waiting: list[tuple[int, int, Attempt]] = []
         self._with_open_key: list[Attempt] = []
         self._blocked: list[tuple[int, int, Attempt]] = []  # due, but for a newer message that is open
@@ -184,7 +202,7 @@ class Retries:
         return len(self._with_open_key)
 
     def _awaiting(self) -> Iterator[Attempt]:
-        """Those attempts, in no order."""
+        """The attempts that wait until they are due, in no order."""
         yield from (attempt for _, _, attempt in (*self._waiting, *self._blocked))
         yield from self.dependencies
         yield from tuple(self._with_open_key)
@@ -231,7 +249,7 @@ class Retries:
         """The attempts that are over, and are neither recorded nor tried again yet."""
         yield from (attempt for _, _, attempt in (*self._waiting, *self._blocked))
         yield from self.dependencies
-        yield from (attempt for attempt, _, _ in self.records)
+        yield from self._given_up()
 
     def _need(self, attempt: Attempt) -> None:
         if attempt.letter is None:
@@ -240,7 +258,7 @@ class Retries:
     def add_redriven(self, letter: RedrivenLetter, now_ms: int) -> None:
         """A dead letter starts anew: due now, as a first attempt."""
         message_id = Redriven(letter.letter_id, letter.label, letter.origins)
-        self.add(now_ms, Attempt(message_id, NO_CHUNK, 0, -1, 0, now_ms, letter.stream, letter))
+        self.add(now_ms, Attempt.of_letter(letter, message_id, 0, now_ms))
 
     def decide(
         self, attempts: Iterable[Attempt], roots: Iterable[int], failure: Failure, now_ms: int
@@ -281,28 +299,28 @@ class Retries:
 
     def give_up(self, attempt: Attempt, failure: Failure, root: int) -> None:
         """Give a message up: no further attempt follows."""
-        self.records.append((attempt, failure, root))
+        self.records.append(GivenUpRecord(self._component, self._task, attempt, failure, root))
         self._needed[attempt.chunk] += 1
 
-    def take_records(
-        self, component: str, task: int, now_ms: int, read: Callable[[int], Chunk]
-    ) -> list[GivenUpRecord]:
+    def records_with_payloads(self, now_ms: int, read: Callable[[int], Chunk]) -> list[GivenUpRecord]:
         """What waits to be recorded, in the order of the data; each chunk is read once."""
-        chunks = {attempt.chunk for attempt, _, _ in self.records} - {NO_CHUNK}
-        given = {number: read(number) for number in sorted(chunks)}
-        found = []
-        for attempt, failure, root in sorted(self.records, key=lambda record: record[0].chunk):
-            row, target = payload_of(attempt, given.get(attempt.chunk))
-            found.append(GivenUpRecord(component, task, attempt, failure, root, row, target, now_ms))
-        return found
+        chunks = {number: read(number) for number in sorted(chunks_of(self._given_up()))}
+        complete = []
+        for record in sorted(self.records, key=lambda record: record.attempt.chunk):
+            row, target = payload_of(record.attempt, chunks.get(record.attempt.chunk))
+            complete.append(replace(record, values=row, target=target, dead_ms=now_ms))
+        return complete
+
+    def _given_up(self) -> Iterator[Attempt]:
+        return (record.attempt for record in self.records)
 
     def requeue(self, now_ms: int, but: frozenset[int]) -> None:
         """What was given up is not recorded: it is due now, as a first attempt; but not these roots."""
-        for attempt, _, root in self.records:
-            if root not in but:
-                self.add(now_ms, replace(attempt, attempt=0))
-                self._forget(attempt.chunk)
-        self.records = [record for record in self.records if record[2] in but]
+        for record in self.records:
+            if record.root not in but:
+                self.add(now_ms, replace(record.attempt, attempt=0))
+                self._forget(record.attempt.chunk)
+        self.records = [record for record in self.records if record.root in but]
 
     def may_record(self, now_ms: int) -> bool:
         """Whether something waits to be recorded, and it is not too early to try that again."""
@@ -310,15 +328,15 @@ class Retries:
         return self.has_records and not 0 < self._record_again_ms - now_ms <= self._record_pause_ms
 
     def record_later(self, now_ms: int) -> None:
-        """It cannot be recorded now: the disk is full, or the database cannot be reached."""
+        """Wait before the next try to record: the disk is full, or the database cannot be reached."""
         self._record_pause_ms = min(2 * self._record_pause_ms or _RECORD_PAUSE_MS, _LONGEST_RECORD_PAUSE_MS)
         self._record_again_ms = now_ms + self._record_pause_ms
 
     def record(self) -> set[int]:
         """What was given up is a dead letter now; returns its chunks."""
         self._record_pause_ms = self._record_again_ms = 0
-        chunks = {attempt.chunk for attempt, _, _ in self.records}
-        for attempt, _, _ in self.records:
+        chunks = {attempt.chunk for attempt in self._given_up()}
+        for attempt in self._given_up():
             self._forget(attempt.chunk)
         self.records = []
         return chunks
@@ -380,17 +398,17 @@ class Retries:
         self.unblock()
         gone = [attempt for _, _, attempt in self._waiting if is_gone(attempt)]
         gone += self.dependencies.discard(is_gone, sequences)
-        given_up = [attempt for attempt, _, _ in self.records if is_gone(attempt)]
+        given_up = [attempt for attempt in self._given_up() if is_gone(attempt)]
         self._waiting = [each for each in self._waiting if not is_gone(each[2])]
         heapq.heapify(self._waiting)
-        self.records = [each for each in self.records if not is_gone(each[0])]
+        self.records = [record for record in self.records if not is_gone(record.attempt)]
         for attempt in (*(each for each in gone if each.letter is None), *given_up):
             self._forget(attempt.chunk)
         return gone + given_up
 
     def emitted_by(self, moment_ms: int) -> Iterator[object]:
         """The ids of what waits and was first emitted at a moment or before it."""
-        for attempt in (*self._awaiting(), *(each[0] for each in self.records)):
+        for attempt in (*self._awaiting(), *self._given_up()):
             if attempt.first_emitted_ms <= moment_ms:
                 yield attempt.message_id
 
@@ -411,7 +429,7 @@ class Retries:
 
     def oldest_ms(self) -> int | None:
         """When the oldest message that waits was first emitted."""
-        attempts = [*self._awaiting(), *(attempt for attempt, _, _ in self.records)]
+        attempts = [*self._awaiting(), *self._given_up()]
         return min((attempt.first_emitted_ms for attempt in attempts), default=None)
 
     def _forget(self, chunk: int) -> None:
@@ -421,11 +439,13 @@ class Retries:
 
 
 def attempts_in(closed: Closed, stream: str) -> Iterator[Attempt]:
-    """Each of these messages as the attempt that is over, with where its payload lies."""
+    """The finished attempt of each closed message, with where its payload lies."""
     columns = (closed.rows, closed.sequences, closed.attempts, closed.first_emitted_ms)
     each = zip(closed.message_list(), *(column.tolist() for column in columns), strict=True)
     for message_id, row, sequence, attempt, first_ms in each:
-        yield Attempt(message_id, closed.chunk, row, sequence, attempt, first_ms, stream)
+        yield Attempt(
+            message_id, closed.chunk, row, sequence, attempt, first_emitted_ms=first_ms, stream=stream
+        )
 
 
 def chunks_of(attempts: Iterable[Attempt]) -> set[int]:

@@ -52,7 +52,7 @@ class Noted(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class MessageRun:
     """Messages of one stream, emitted one after the other; n rows.
 
     Attributes:
@@ -76,21 +76,19 @@ class Run:
         rows: int = self.values.num_rows
         return rows
 
-    def cut(self, most: int) -> Iterator[Run]:
+    def cut(self, most: int) -> Iterator[MessageRun]:
         """The same in pieces, each with at most this number of messages."""
         for first in range(0, len(self), most):
             end = first + most
-            yield Run(
-                self.stream,
-                self.is_tracked,
-                self.values.slice(first, most),
-                self.message_ids[first:end],
-                None if self.tasks is None else self.tasks[first:end],
-                None if self.attempts is None else self.attempts[first:end],
-                _cut(self.parents, first, end),
-            )
+            yield MessageRun(
+                self.stream, self.is_tracked, values=self.values.slice(first, most),
+                message_ids=self.message_ids[first:end],
+                tasks=None if self.tasks is None else self.tasks[first:end],
+                attempts=None if self.attempts is None else self.attempts[first:end],
+                parents=_cut(self.parents, first, end),
+            )  # fmt: skip
 
-    def those(self, which: Bools) -> Run:
+    def those(self, which: Bools) -> MessageRun:
         """The messages of a mask, shape (n,)."""
         rows = np.cumsum(which) - 1
         ids = self.message_ids
@@ -108,12 +106,12 @@ class Run:
         )
 
 
-def runs_together(runs: Iterable[Run]) -> Iterator[Run]:
+def runs_together(runs: Iterable[MessageRun]) -> Iterator[MessageRun]:
     """The same messages in few runs, so that a spout that emits a handful at a time makes few files.
 
     Only small ones are copied; within a stream the order stays.
     """
-    waiting: list[Run] = []
+    waiting: list[MessageRun] = []
     size = 0
     for run in runs:
         more: int = run.values.nbytes
@@ -126,7 +124,7 @@ def runs_together(runs: Iterable[Run]) -> Iterator[Run]:
     yield from _in_few(waiting)
 
 
-def _are_alike(one: Run, other: Run) -> bool:
+def _are_alike(one: MessageRun, other: MessageRun) -> bool:
     return (
         (one.stream, one.is_tracked) == (other.stream, other.is_tracked)
         and one.tasks is None
@@ -135,7 +133,7 @@ def _are_alike(one: Run, other: Run) -> bool:
     )
 
 
-def _in_few(runs: Sequence[Run]) -> list[Run]:
+def _in_few(runs: Sequence[MessageRun]) -> list[MessageRun]:
     """Runs that are alike as one; as several if one batch cannot hold their values."""
     if len(runs) <= 1:
         return [*runs]
@@ -162,7 +160,7 @@ def _cut(parents: Mapping[int, str], first: int, end: int) -> dict[int, str]:
     return {row - first: parent for row, parent in parents.items() if first <= row < end}
 
 
-def _attempts_of(run: Run) -> Int32s:
+def _attempts_of(run: MessageRun) -> Int32s:
     return np.ones(len(run), dtype=np.int32) if run.attempts is None else run.attempts
 
 
@@ -255,7 +253,7 @@ class RunBuffer(TupleBuffer):
             return self.ids
         return [each.message_id if type(each) is Noted else each for each in self.ids]
 
-    def runs(self, unfit: list[UnfitMessage]) -> Iterator[Run]:
+    def runs(self, unfit: list[UnfitMessage]) -> Iterator[MessageRun]:
         """End it, and return all of it as runs, nearly always one; none if an interrupted emit left it empty.
 
         Args:
@@ -285,15 +283,12 @@ class RunBuffer(TupleBuffer):
                 unfit.append(UnfitMessage(name, message_ids[first] if self.is_tracked else None, batch))
                 continue
             ids = message_ids[first:end] if self.is_tracked else ()
-            yield Run(
-                name,
-                self.is_tracked,
-                batch,
-                ids,
-                None if tasks is None else tasks[first:end],
-                None if attempts is None else attempts[first:end],
-                _cut(parents, first, end),
-            )
+            yield MessageRun(
+                name, self.is_tracked, values=batch, message_ids=ids,
+                tasks=None if tasks is None else tasks[first:end],
+                attempts=None if attempts is None else attempts[first:end],
+                parents=_cut(parents, first, end),
+            )  # fmt: skip
 
 
 def _numbers(count: int, noted: Mapping[int, Noted]) -> Int32s | None:

@@ -30,8 +30,8 @@ IsLost = Callable[[object], bool]
 
 
 @dataclass
-class _Verdicts:
-    """Verdicts of one kind that wait for delivery.
+class _VerdictCall:
+    """A call that delivers verdicts of one kind.
 
     Attributes:
         in_bulk: The hook that takes all of them.
@@ -47,9 +47,9 @@ class _Verdicts:
     def id_of(self, item: Any) -> object:  # noqa: ANN401  # as in items
         return item if self.is_ack else item[0]
 
-    def without(self, is_lost: IsLost) -> _Verdicts:
+    def without(self, is_lost: IsLost) -> _VerdictCall:
         kept = [item for item in self.items if not is_lost(self.id_of(item))]
-        return _Verdicts(self.in_bulk, self.one_by_one, kept, self.is_ack)
+        return _VerdictCall(self.in_bulk, self.one_by_one, kept, self.is_ack)
 
 
 @dataclass
@@ -83,14 +83,14 @@ class Hooks:
         self.now_ms = 0
         self._spout, self._report = spout, report
         self._pauses = Pauses()
-        self._waiting: deque[_Verdicts | _Call] = deque()
+        self._waiting: deque[_VerdictCall | _Call] = deque()
         self._must_ask = False  # next_tuple, or open, is the call that raised
         self._losses: list[IsLost] = []
 
     @property
     def has_undelivered(self) -> bool:
         """Whether verdicts wait for a call that raised."""
-        return any(isinstance(each, _Verdicts) for each in self._waiting)
+        return any(isinstance(each, _VerdictCall) for each in self._waiting)
 
     @property
     def may_ask(self) -> bool:
@@ -129,19 +129,21 @@ class Hooks:
         """Deliver acks to the spout."""
         spout = self._spout
         each = spout.ack if _is_ours(spout.ack_batch, Spout.ack_batch) else None
-        self._deliver(_Verdicts(spout.ack_batch, each, message_ids, is_ack=True))
+        self._deliver(_VerdictCall(spout.ack_batch, each, message_ids, is_ack=True))
 
     def fail(self, failures: Sequence[tuple[Any, Failure]]) -> None:
         """Deliver failures to the spout."""
         spout = self._spout
         each = (lambda pair: spout.fail(*pair)) if _is_ours(spout.fail_batch, Spout.fail_batch) else None
-        self._deliver(_Verdicts(spout.fail_batch, each, failures, is_ack=False))
+        self._deliver(_VerdictCall(spout.fail_batch, each, failures, is_ack=False))
 
     def lose(self, is_lost: IsLost) -> None:
         """Deliver no verdict for what was lost."""
         self._losses.append(is_lost)
-        left = (each.without(is_lost) if isinstance(each, _Verdicts) else each for each in self._waiting)
-        self._waiting = deque(each for each in left if isinstance(each, _Call) or each.items)
+        without_lost = (
+            each.without(is_lost) if isinstance(each, _VerdictCall) else each for each in self._waiting
+        )
+        self._waiting = deque(each for each in without_lost if isinstance(each, _Call) or each.items)
 
     def failed(self, error: ConnectorError) -> None:
         """``next_tuple`` or ``open`` raised what may pass, or ``keep_alive`` did: pause."""
@@ -170,13 +172,13 @@ class Hooks:
             self._works()
         return has_moved
 
-    def _deliver(self, verdicts: _Verdicts) -> None:
+    def _deliver(self, verdicts: _VerdictCall) -> None:
         if self._waiting:
             self._waiting.append(verdicts)
         else:
             self._make(verdicts)
 
-    def _make(self, call: _Verdicts | _Call) -> None:
+    def _make(self, call: _VerdictCall | _Call) -> None:
         """Make a call; what may pass is put where it waits."""
         self._losses = []
         try:
@@ -190,7 +192,7 @@ class Hooks:
             if not error.can_retry:
                 raise
             for is_lost in self._losses:
-                call = call.without(is_lost) if isinstance(call, _Verdicts) else call
+                call = call.without(is_lost) if isinstance(call, _VerdictCall) else call
             if isinstance(call, _Call) or call.items:
                 self._waiting.appendleft(call)
             self._pause(error)
@@ -198,7 +200,7 @@ class Hooks:
             pass_on_exit(error)
             self._report(error)
 
-    def _one_by_one(self, call: _Verdicts, hook: Callable[..., None]) -> None:
+    def _one_by_one(self, call: _VerdictCall, hook: Callable[..., None]) -> None:
         """Deliver one by one; after a ConnectorError ``call`` holds what is left."""
         raised: list[BaseException] = []
         for index, item in enumerate(call.items):

@@ -42,8 +42,8 @@ from acktree.tasks.own_metrics import grown_metrics
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.collector import SpoutCollector
 from acktree.tasks.spouts.delivery import Delivery
-from acktree.tasks.spouts.dependencies import Change
-from acktree.tasks.spouts.given_up import GivenUp
+from acktree.tasks.spouts.dependencies import OutageChange
+from acktree.tasks.spouts.given_up import GivenUp, without_spent
 from acktree.tasks.spouts.hand_over import HandOver
 from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.keyed_messages import KeyedMessages
@@ -55,8 +55,7 @@ from acktree.tasks.spouts.opening import Opening, opening_error
 from acktree.tasks.spouts.recovery import Recovery
 from acktree.tasks.spouts.reporter import Reporter
 from acktree.tasks.spouts.retries import Attempt, Redriven, Retries
-from acktree.tasks.spouts.runs import Run
-from acktree.tasks.spouts.spent import without_spent
+from acktree.tasks.spouts.runs import MessageRun
 from acktree.tasks.spouts.spout_calls import Hooks, pass_on_exit
 from acktree.tasks.spouts.task_hooks import SpoutHooks
 from acktree.tasks.spouts.upkeep import OpenNow, Pulse, checked_lag
@@ -108,12 +107,14 @@ class SpoutTask:
         self.counters, self.complete_ms, self.own = reporter.counters, reporter.complete_ms, reporter.own
         self._report = reporter.error
         keys = spout_host.keys
-        retries = self._retries = Retries(component.retry, keys)
+        retries = self._retries = Retries(component.retry, keys, component.id, task)
         roots_of = partial(root_ids, plan.run_salt, task)
         chunks = self._chunks = OpenChunks(spout_host.inbox, retries.needs, roots_of)
         self.sent, self._pending = chunks.sent, chunks.pending
         latest = self._latest = Latest(component.latest_by, chunks, retries, spout_host.inbox.read)
-        self.recovery = Recovery(chunks, retries, keys, latest, spout_host.letters_among, self.dispatch)
+        self.recovery = Recovery(
+            chunks, retries, keys, latest, spout_host.letters_among, dispatch=self.dispatch
+        )
         hooks = self._hooks = Hooks(spout, reporter.error, reporter.note_recovered)
         task_hooks = self._task_hooks = SpoutHooks(plan, task, reporter.error)
         self._clock_ms = self._pause_ms = self._asked_again_ms = 0
@@ -121,8 +122,8 @@ class SpoutTask:
         if component.max_spout_pending is not None:
             self._limit = component.max_spout_pending or None
         self._collector = SpoutCollector(
-            component, task, plan, lambda: self.open_count, self._report, self._lose,
-            partial(spout_host.wake, task), keeps_ids=not spout.redelivers,
+            component, task, plan, open_count=lambda: self.open_count, report=self._report, lose=self._lose,
+            wake=partial(spout_host.wake, task), keeps_ids=not spout.redelivers,
         )  # fmt: skip
         self._keyed = KeyedMessages(keys, chunks, retries, redelivers=spout.redelivers)
         self._opening = Opening(spout, self._context, hooks=hooks, task_hooks=task_hooks, reporter=reporter)
@@ -255,7 +256,7 @@ class SpoutTask:
 
     @property
     def waiting_count(self) -> int:
-        """Of these, those that can be handed over. Any thread may ask."""
+        """The buffered messages that can be handed over. Any thread may ask."""
         return self._collector.row_count
 
     @property
@@ -493,7 +494,7 @@ class SpoutTask:
                 return False
             return self._hand_over.emitted(self._taken(now_ms), b"", now_ms)
 
-    def _taken(self, now_ms: int) -> list[Run]:
+    def _taken(self, now_ms: int) -> list[MessageRun]:
         """What was emitted, without what waits for its key or has used up its attempts."""
         taken = self._collector.take_runs()
         if self._collector.has_keys:
@@ -567,7 +568,7 @@ class SpoutTask:
             failed += [(np.full(len(rows), next_sequence), why) for rows, why in verdict_batch.failed_rows]
         self._note_changes(self._retries.dependencies.judge(acked, failed, next_sequence, now_ms), now_ms)
 
-    def _note_changes(self, changes: Iterable[Change], now_ms: int) -> None:
+    def _note_changes(self, changes: Iterable[OutageChange], now_ms: int) -> None:
         """Let the host log that something is away, or works again."""
         for outage, works in changes:
             if works:

@@ -80,7 +80,7 @@ class _TokenBucket:
     """Tokens that are added all the time, up to what one second adds, and room for one."""
 
     def __init__(self, per_sec: float) -> None:
-        """It is full. ``per_sec``: how many tokens a second adds, above 0."""
+        """Start full. ``per_sec``: how many tokens a second adds, above 0."""
         self._per_sec, self._left, self._since_ms = per_sec, max(1.0, per_sec), 0
 
     def take(self, wanted: int, now_ms: int) -> int:

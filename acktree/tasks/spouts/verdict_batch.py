@@ -11,9 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from acktree.core.ids import Int32s, Int64s, sequences_of
-from acktree.core.tracking.verdicts import Failure, FailureCause, FailureKind
+from acktree.core.tracking.verdicts import Failure, FailureCause, FailureKind, Verdicts
 from acktree.errors import ProtocolError
-from acktree.tasks.acker import Verdicts
 from acktree.tasks.payloads import Payload
 from acktree.tasks.spouts.retries import RedrivenLetter
 
@@ -104,8 +103,8 @@ def verdict_batches_of(
     for owner, which in _runs(verdicts.acked.owners):
         acked.setdefault(owner, []).append(_named(verdicts.acked.roots[which], owner, run_salt))
     for owner, which in _runs(verdicts.timed_out.owners):
-        mine = timed_out(timeout_of[owner]) if owner in timeout_of else late
-        for roots, failure in _by_bolt(verdicts.timed_out.roots[which], mine, forgotten):
+        timeout = timed_out(timeout_of[owner]) if owner in timeout_of else late
+        for roots, failure in _by_bolt(verdicts.timed_out.roots[which], timeout, forgotten):
             failed.setdefault(owner, []).append((_named(roots, owner, run_salt), failure))
     for owner, index, others, which in _runs(verdicts.failed.owners, verdicts.failures, verdicts.others):
         failure = replace(Failure.from_bytes(verdicts.reasons[index]), others=others)
@@ -114,11 +113,11 @@ def verdict_batches_of(
         task: VerdictBatch(
             np.concatenate(acked.get(task, [_none()])),
             failed.get(task, ()),
-            sum(map(len, acked.get(-task, ()))),
-            failed.get(-task, ()),
-            payloads,
-            np.concatenate(acked.get(-task, [_none()])),
-            ids,
+            acked_rows=sum(map(len, acked.get(-task, ()))),
+            failed_rows=failed.get(-task, ()),
+            payloads=payloads,
+            acked_roots=np.concatenate(acked.get(-task, [_none()])),
+            ids=ids,
         )
         for task in {abs(owner) for owner in acked.keys() | failed.keys()}
     }

@@ -43,7 +43,7 @@ def _monotonic_ms() -> int:
 
 
 class _Watch(NamedTuple):
-    """One message that is watched: its id, or a text that stands for it, and until when."""
+    """A watched message: its id, or a text that stands for it, and until when it is watched."""
 
     message_id: object
     until_ms: int

@@ -201,7 +201,7 @@ def _micros(spread: Mapping[int, int], average_ms: float | None) -> tuple[list[t
     """Buckets of what is counted by binary digits of microseconds, and the sum in seconds."""
     total = sum(spread.values())
     upto = [
-        (repr(2**digits / _MICROS), float(sum(n for mine, n in spread.items() if mine <= digits)))
+        (repr(2**digits / _MICROS), float(sum(n for power, n in spread.items() if power <= digits)))
         for digits in range(_MOST_DIGITS + 1)
     ]
     return [*upto, ("+Inf", float(total))], (average_ms or 0.0) * total / _MILLIS

@@ -247,7 +247,7 @@ def _latencies(numbers: ComponentStats) -> Row:
 
 
 def _percentiles(spread: Mapping[int, int]) -> Row | None:
-    """Of counts by binary digits of microseconds, below what how many percent are; None without counts."""
+    """The percentiles of counts by binary digits of microseconds; None without counts."""
     count, at = sum(spread.values()), {}
     for percent in _PERCENTS:
         seen = 0

@@ -59,18 +59,18 @@ class OwnRoutes(Handlers):
 
     def paths(self) -> list[Path]:
         """All of them."""
-        mine = "/api/acktree/v1"
-        one = f"{mine}/topologies/{{id}}"
+        prefix = "/api/acktree/v1"
+        one = f"{prefix}/topologies/{{id}}"
         return [
             Path("/", self._page),
             Path("/static/{name}", self._file),
             Path("/metrics", self._metrics),
-            Path(f"{mine}/healthz", self._health),
-            Path(f"{mine}/readyz", self._readiness),
-            Path(f"{mine}/page", self._about, takes=()),
-            Path(f"{mine}/snapshot", self._snapshot, takes=("topology",)),
-            Path(f"{mine}/stream", self._stream, takes=("topology",)),
-            Path(f"{mine}/topologies", self._overview, takes=()),
+            Path(f"{prefix}/healthz", self._health),
+            Path(f"{prefix}/readyz", self._readiness),
+            Path(f"{prefix}/page", self._about, takes=()),
+            Path(f"{prefix}/snapshot", self._snapshot, takes=("topology",)),
+            Path(f"{prefix}/stream", self._stream, takes=("topology",)),
+            Path(f"{prefix}/topologies", self._overview, takes=()),
             Path(one, self._topology, takes=()),
             Path(f"{one}/components/{{component}}", self._component, takes=("window",)),
             Path(f"{one}/open", self._open, takes=QUESTIONS["open"]),
@@ -105,7 +105,7 @@ class OwnRoutes(Handlers):
         return Json({"version": self._version, "read_only": self._is_read_only})
 
     def _health(self, _: Request) -> Response:
-        """This server answers. It asks no driver: one that hangs is no reason to restart the page."""
+        """Say that this server runs. It asks no driver: one that hangs is no reason to restart the page."""
         return Json({"ok": True})
 
     def _readiness(self, _: Request) -> Response:

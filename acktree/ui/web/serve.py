@@ -36,7 +36,7 @@ _USUAL_PORTS: Final = {"http": 80, "https": 443}
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What the caller's user calls the options, for errors.
+    """Option names as the user wrote them, for error messages.
 
     Attributes:
         listen: Where it is said where to listen.
@@ -93,7 +93,7 @@ def serve(options: Options) -> Iterator[Started]:
     """
     _refuse_unsafe(options)
     print_by_default(None)
-    mine = os.getpid()
+    own_pid = os.getpid()
     token = secrets.token_urlsafe(32) if options.token_file is None else _token_in(Path(options.token_file))
     listening = _listen(options)
     with listening:
@@ -113,7 +113,7 @@ def serve(options: Options) -> Iterator[Started]:
                 thread.join(_LOOK_SECS)
             raise ConnectorError("the page's server has stopped", f"{host}:{port}", "see the log above")
         finally:
-            if os.getpid() == mine:
+            if os.getpid() == own_pid:
                 stopping.set()
                 server.should_exit = True
                 if thread.ident is not None:

@@ -103,7 +103,7 @@ class Sources:
         return seen is last and time.monotonic() - at < _FRESH_SECS
 
     def running(self) -> list[Seen]:
-        """Those whose driver answers."""
+        """The topologies whose driver answers."""
         return [seen for seen in self.all() if seen.is_running]
 
     def one(self, named: str) -> Seen:

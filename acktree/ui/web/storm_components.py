@@ -111,7 +111,7 @@ def _acker_metrics(snapshot: Snapshot, window: str) -> Row:
 
 
 def sent_by_acker(acker: AckerNumbers) -> dict[str, int]:
-    """Its verdicts by Storm's streams: what timed out fails."""
+    """The acker's verdicts by Storm's streams: what timed out counts as failed."""
     return {ACKER_ACK: acker.acked, ACKER_FAIL: acker.failed + acker.timed_out}
 
 

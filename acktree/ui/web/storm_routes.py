@@ -197,8 +197,8 @@ class StormRoutes(Handlers):
         if order["reset"] and seen.is_running:  # Storm ignores a logger that has no level of its own
             named = (await run_in_threadpool(seen.found.door.get, "log-levels"))["namedLoggerLevels"]
             order["reset"] = [name for name in order["reset"] if name in named]
-        told = await run_in_threadpool(self.ordered, seen, "log-levels", order)
-        return Json({"namedLoggerLevels": told["namedLoggerLevels"]})
+        levels = await run_in_threadpool(self.ordered, seen, "log-levels", order)
+        return Json({"namedLoggerLevels": levels["namedLoggerLevels"]})
 
     def _uptime(self) -> int:
         return int(time.monotonic() - self._began)

@@ -44,12 +44,12 @@ def duration(secs: float) -> str:
     >>> duration(93784), duration(60), duration(0)
     ('1d 2h 3m 4s', '1m 0s', '0s')
     """
-    left, parts = int(secs), list[str]()
+    secs_left, parts = int(secs), list[str]()
     for unit, size in _UNITS:
-        if left >= size or parts:
-            parts.append(f"{left // size}{unit}")
-            left %= size
-    return " ".join([*parts, f"{left}s"])
+        if secs_left >= size or parts:
+            parts.append(f"{secs_left // size}{unit}")
+            secs_left %= size
+    return " ".join([*parts, f"{secs_left}s"])
 
 
 def decimal(value: float | None) -> str:

@@ -91,8 +91,8 @@ class Streams:
             seen = self._sources.one(named)
         except (UnknownTopologyError, MisuseError):
             return b""
-        told = ours.topology(seen) | {"oldest": _oldest(seen)}
-        return _event("topology", json.dumps(told, separators=(",", ":")))
+        shown = ours.topology(seen) | {"oldest": _oldest(seen)}
+        return _event("topology", json.dumps(shown, separators=(",", ":")))
 
 
 class _Stream(StreamingResponse):
@@ -127,5 +127,5 @@ def _overview(seen: tuple[Seen, ...]) -> bytes:
     return f"id: {name}\n".encode() + _event("snapshot", ours.overview(seen))
 
 
-def _event(kind: str, told: str) -> bytes:
-    return f"event: {kind}\ndata: {for_browsers(told)}\n\n".encode()
+def _event(kind: str, text: str) -> bytes:
+    return f"event: {kind}\ndata: {for_browsers(text)}\n\n".encode()

@@ -8,7 +8,7 @@ from pathlib import Path
 from acktree.checkpoint.commit_log import FOLDER_NAME, Commit, CommitLog, Outcome, Participant
 from acktree.checkpoint.files import FOLDER, Files
 from acktree.core.data.frames import WireRow
-from acktree.tasks.acker import Verdicts
+from acktree.core.tracking.verdicts import Verdicts
 
 
 class Commits:

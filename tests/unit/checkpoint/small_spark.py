@@ -61,7 +61,7 @@ from acktree.driver.spout_threads import SpoutThread, Threads
 from acktree.driver.supervisor import Supervisor
 from acktree.errors import AcktreeError
 from acktree.spark.query.operators import carried_by
-from acktree.spark.query.sink import Sink
+from acktree.spark.query.sink import QuerySink
 from acktree.spark.query.source import InboxReader
 from acktree.spark.query.wire import batch_of
 from acktree.tasks.bolts.level import run_level
@@ -376,7 +376,7 @@ class Driver:
         )  # fmt: skip
         commits = recovered_log(self.held, run, acker)
         commits.__class__, commits.world = DyingLog, world
-        self.sink = Sink(
+        self.sink = QuerySink(
             run.results, self.inbox, commits, None, (), self.threads.hold, lambda: None,
             self.held.sync, lambda _: {}, self.held.first_batch,
         )  # fmt: skip

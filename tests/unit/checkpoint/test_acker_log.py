@@ -35,10 +35,10 @@ from acktree.core.micro_batch import MicroBatch
 from acktree.core.packing import pack
 from acktree.core.tracking.deltas import Deltas
 from acktree.core.tracking.sequence_sums import Opened, SequenceSums
+from acktree.core.tracking.verdicts import Verdicts
 from acktree.errors import CheckpointError
 from acktree.private_files import Disk
 from acktree.spark.query.results import payloads_in_rows
-from acktree.tasks.acker import Verdicts
 from acktree.tasks.payloads import Payload
 from acktree.tasks.plan import Plan
 from acktree.testing import FeederSpout

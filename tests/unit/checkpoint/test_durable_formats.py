@@ -43,8 +43,7 @@ from acktree.core.state.store import MemoryStore
 from acktree.core.tracking.ledger import Ledger
 from acktree.core.tracking.lineage import Lineage, Sparse
 from acktree.core.tracking.lineage_runs import Runs
-from acktree.core.tracking.verdicts import Failure, FailureCause, FailureKind
-from acktree.tasks.acker import Verdicts
+from acktree.core.tracking.verdicts import Failure, FailureCause, FailureKind, Verdicts
 from acktree.tasks.bolts.memory import TaskMemory
 from acktree.tasks.bolts.rows import InboundRows
 from acktree.tasks.chunk import Chunk
@@ -149,7 +148,7 @@ def ledger() -> Ledger:
 def verdicts() -> Verdicts:
     made = Ledger(30_000)
     said = made.judge(deltas_of(("init", 77, 5), ("fail", 77, failure(None).to_bytes())), 1, is_first=True)
-    return Verdicts.of([(3, np.arange(4, 9))], said, (failure(None).to_bytes(),))
+    return said.together_with([(3, np.arange(4, 9))], np.zeros(0, np.int64), np.zeros(0, np.int32))
 
 
 class Says(Participant):

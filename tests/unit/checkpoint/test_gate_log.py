@@ -18,9 +18,8 @@ from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
 from acktree.core.data.values import batch_to_bytes
 from acktree.core.ids import Int64s, root_ids
 from acktree.core.packing import pack
-from acktree.core.tracking.ledger import Judged
 from acktree.core.tracking.origins import Origin
-from acktree.tasks.acker import Verdicts
+from acktree.core.tracking.verdicts import Judged, Verdicts
 
 NAMES = ("one", "two")
 SALT, SPOUT = 7, 3

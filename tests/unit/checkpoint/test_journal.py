@@ -10,9 +10,8 @@ import pyarrow as pa
 import pytest
 
 from acktree.checkpoint.journal import Journal
-from acktree.core.tracking.ledger import Judged
+from acktree.core.tracking.verdicts import Judged, Verdicts
 from acktree.errors import CheckpointError
-from acktree.tasks.acker import Verdicts
 from acktree.tasks.payloads import Payload
 from tests.unit.checkpoint.commits import Commits, committed_numbers
 from tests.unit.checkpoint.damages import DAMAGES

@@ -16,8 +16,7 @@ from acktree.checkpoint.commit_log import Commit, CommitLog, Outcome
 from acktree.checkpoint.key_log import KeyLog
 from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
 from acktree.core.packing import pack
-from acktree.core.tracking.ledger import Judged
-from acktree.tasks.acker import Verdicts
+from acktree.core.tracking.verdicts import Judged, Verdicts
 from acktree.tasks.broadcast import Broadcast
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.keys import Fate

@@ -10,7 +10,6 @@ import traceback
 
 import pytest
 
-from acktree.core.tracking.origins import Origin
 from acktree.dead_letters import DeadLetters
 from acktree.errors import CheckpointError, ConfigError, ConnectorError
 from tests.unit.dead_letters.letters import LETTER, letter
@@ -120,31 +119,15 @@ def test_without_sqlalchemy_the_extra_is_named(monkeypatch):
         DeadLetters("postgresql+psycopg://me@host/letters", create=True)
 
 
-def test_letters_of_a_newer_acktree_are_refused_with_both_versions(url):
+@pytest.mark.parametrize("version", [3, 99])
+def test_letters_of_another_acktree_are_refused_with_both_versions(url, version):
     DeadLetters(url, create=True).close()
     engine = sa.create_engine(url)
     with engine.begin() as connection:
-        connection.execute(sa.text("UPDATE acktree_dead_letters_version SET version = 99"))
+        connection.execute(sa.text(f"UPDATE acktree_dead_letters_version SET version = {version}"))
     engine.dispose()
-    with pytest.raises(CheckpointError, match=r"version \[99\].*version 4"):
+    with pytest.raises(CheckpointError, match=rf"version \[{version}\].*version 4"):
         DeadLetters(url, create=True)
-
-
-def test_tables_of_version_2_get_labels_and_origins_and_nothing_in_them_is_lost(url):
-    with DeadLetters(url, create=True) as store:
-        store.put([letter(1)])
-    engine = sa.create_engine(url)
-    with engine.begin() as connection:
-        for column in ("label", "origins"):
-            connection.execute(sa.text(f"ALTER TABLE acktree_dead_letters DROP COLUMN {column}"))
-        connection.execute(sa.text("UPDATE acktree_dead_letters_version SET version = 2"))
-    engine.dispose()
-    for _ in range(2):
-        with DeadLetters(url, create=True) as store:
-            origins = (Origin("orders", "17", "order-17"), Origin("prices", "'a'"))
-            store.put([letter(2, label="order-17", origins=origins)])
-            assert [(each.label, each.origins) for each in store] == [(None, ()), ("order-17", origins)]
-            assert [each.root for each in store.find(label="order-17")] == [2]
 
 
 def test_a_letter_that_another_driver_stores_in_between_is_one_letter(url, monkeypatch):

@@ -90,24 +90,6 @@ def test_purged_letters_leave_the_log_when_another_program_has_stopped_reading(s
     assert store._table._connection.execute("PRAGMA busy_timeout").fetchone() == (10_000,)
 
 
-def test_a_file_of_version_1_is_converted_and_nothing_in_it_is_lost(store, path):
-    store.put([letter(1), letter(2)])
-    store.mark_redriven([2], now_ms=5_000)
-    store.close()
-    old = sqlite3.connect(path)
-    old.execute("ALTER TABLE dead_letters DROP COLUMN settled_ms")
-    old.execute("ALTER TABLE dead_letters DROP COLUMN label")
-    old.execute("ALTER TABLE dead_letters DROP COLUMN origins")
-    old.execute("UPDATE acktree_dead_letters_version SET version = 1")
-    old.commit()
-    old.close()
-    with DeadLetters(path, create=True) as converted:
-        assert list(converted) == [letter(1, id=1), letter(2, id=2, redriven_ms=5_000)]
-        converted.mark_settled([2], now_ms=6_000)
-    with DeadLetters(path, create=True) as again:
-        assert [stored.settled_ms for stored in again] == [None, 6_000]
-
-
 def test_the_error_for_a_full_disk_has_a_fix_and_nothing_is_stored_partly(store, path):
     store.put([letter(1)])
     (pages,) = query(store, "PRAGMA page_count")
@@ -151,13 +133,14 @@ def test_a_database_of_another_program_is_refused_and_left_as_it_was(path):
     assert path.read_bytes() == before
 
 
-def test_letters_of_a_newer_acktree_are_refused_with_both_versions(path):
+@pytest.mark.parametrize("version", [3, 99])
+def test_letters_of_another_acktree_are_refused_with_both_versions(path, version):
     DeadLetters(path, create=True).close()
-    newer = sqlite3.connect(path)
-    newer.execute("UPDATE acktree_dead_letters_version SET version = 99")
-    newer.commit()
-    newer.close()
-    with pytest.raises(CheckpointError, match=r"version \[99\].*version 4") as refused:
+    other = sqlite3.connect(path)
+    other.execute("UPDATE acktree_dead_letters_version SET version = ?", (version,))
+    other.commit()
+    other.close()
+    with pytest.raises(CheckpointError, match=rf"version \[{version}\].*version 4") as refused:
         DeadLetters(path, create=True)
     assert str(path) in str(refused.value)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from acktree.driver.progress import Progress
+from acktree.driver.batch import Progress
 
 
 @pytest.mark.parametrize(

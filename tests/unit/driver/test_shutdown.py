@@ -147,7 +147,7 @@ def test_a_signal_while_spark_starts_gives_the_session_and_the_checkpoint_back(
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a build may ignore it
     monkeypatch.setattr(submit, "lend_session", lends)
-    monkeypatch.setattr(submit, "_start", lambda *_: pytest.fail("it was gone on"))
+    monkeypatch.setattr(submit, "_start", lambda *_, **__: pytest.fail("it was gone on"))
     builder = TopologyBuilder("orders")
     builder.set_spout("numbers", IterableSpout([1], ["n"]))
     for _ in range(2):  # the lock is free again

@@ -21,8 +21,8 @@ from acktree.core.data.frames import SINK_LEVEL, Kind
 from acktree.core.ids import root_ids
 from acktree.core.tracking import combining, sequence_sums
 from acktree.core.tracking.ledger import Ledger
-from acktree.core.tracking.verdicts import Failure
-from acktree.tasks.acker import Acker, Verdicts
+from acktree.core.tracking.verdicts import Failure, Verdicts
+from acktree.tasks.acker import Acker
 from acktree.tasks.bolts.outputs import Outputs
 from acktree.tasks.combiner import run_combiner
 from acktree.tasks.failures import failure_of
@@ -169,7 +169,7 @@ class AckerBesideANaiveOne(RuleBasedStateMachine):
         twin.forget_before(self.firsts)
         again = twin.judge(data.draw(st.permutations(outcome)), self.now_ms, is_first=begins)
         # What it decided and what it changed are the same bytes when it runs again.
-        assert (first[0].to_bytes(), first[1]) == (again[0].to_bytes(), again[1])
+        assert (first.to_bytes(), first.change) == (again.to_bytes(), again.change)
         if dies:  # before the commit: the next driver finds what was before, and the micro-batch runs again
             self.restart(data)
             first = self.acker.judge(outcome, self.now_ms, is_first=begins)
@@ -182,10 +182,10 @@ class AckerBesideANaiveOne(RuleBasedStateMachine):
             # The sum of a void message comes all the same, for a root that is never opened.
             is_void = kind == "init" and self.is_void(each)
             self.naive.hear(*(("ack", each, message[2]) if is_void else message))
-        assert first[0].late_count == self.naive.late_count()
-        if first[1]:
-            self.changes.append(first[1])
-        self.compare(Verdicts.from_bytes(first[0].to_bytes()))
+        assert first.late_count == self.naive.late_count()
+        if first.change:
+            self.changes.append(first.change)
+        self.compare(Verdicts.from_bytes(first.to_bytes()))
 
     def sent(self, data):  # what is combined is drawn in an order
         """The rows for the acker."""

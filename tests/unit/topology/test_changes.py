@@ -10,7 +10,7 @@ import pytest
 from acktree import BasicBolt, CustomGrouping, DataFrameSpout, IterableSpout, Retry, Spout, TopologyBuilder
 from acktree.core.ids import MAX_SPOUT_TASK
 from acktree.errors import CheckpointError
-from acktree.topology.changes import Change, changes
+from acktree.topology.changes import ShapeChange, changes
 from acktree.topology.shape import Shape, numbered
 
 
@@ -322,7 +322,7 @@ def test_with_one_task_every_grouping_leads_to_what_it_remembers():
     first, second = Drawing(), Drawing()
     first.bolt("count", parallelism=1)
     second.bolt("count", None, 1, {"split": "global_grouping"})
-    assert between(first, second) == [Change("bolt 'count' reads other streams, or by other groupings")]
+    assert between(first, second) == [ShapeChange("bolt 'count' reads other streams, or by other groupings")]
 
 
 def test_shuffle_local_and_none_are_one_grouping_to_memory():

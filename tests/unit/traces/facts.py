@@ -10,7 +10,7 @@ import numpy as np
 
 from acktree.core.data.frames import Kind, WireRow
 from acktree.core.micro_batch import MicroBatch
-from acktree.core.tracking.trace_facts import EXECUTION, FATES, LINK, Bolt, Facts, Place
+from acktree.core.tracking.trace_facts import EXECUTION, FATES, LINK, Bolt, Place, TraceFacts
 from acktree.core.tracking.verdicts import Failure, FailureCause, FailureKind
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from acktree.traces.recorder import TraceRecorder
@@ -28,7 +28,7 @@ def body_of(links=(), executions=(), more=()) -> bytes:
     """
     places = _numbered(Place(*each[3:8]) for each in links)
     bolts = _numbered(Bolt(each[2], each[3], each[6]) for each in executions)
-    return Facts(
+    return TraceFacts(
         [*places],
         np.array([(each[0], each[1], places[Place(*each[3:8])], len(each[2])) for each in links], LINK),
         np.array([parent for each in links for parent in each[2]], np.int64),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from acktree.core.tracking.trace_facts import Facts
+from acktree.core.tracking.trace_facts import TraceFacts
 from acktree.tasks.observers import tracer
 from acktree.traces import packs
 from acktree.traces.packs import Messages, packed, tuples_of, unpacked
@@ -59,7 +59,7 @@ def seen(parts) -> tuple[object, ...]:
 
 @given(st.lists(told, max_size=3))
 def test_packs_keep_all_facts(each):
-    parts = [Facts.of_bytes(body_of(*one)) for one in each]
+    parts = [TraceFacts.of_bytes(body_of(*one)) for one in each]
     again = unpacked(packed(parts))
     assert seen(again) == seen(parts)
     assert len(seen(again)) == sum(len(facts) for one in each for facts in one)
@@ -67,7 +67,7 @@ def test_packs_keep_all_facts(each):
 
 @given(told, st.sets(roots))
 def test_some_messages_of_the_facts_are_these_facts_of_these_messages(one, kept):
-    facts = Facts.of_bytes(body_of(*one))
+    facts = TraceFacts.of_bytes(body_of(*one))
     left = facts.only(np.array([*kept], np.int64))
     assert seen([left]) == [each for each in seen([facts]) if each[0] in kept]
     assert set(left.roots.tolist()) <= kept
@@ -77,17 +77,17 @@ def test_some_messages_of_the_facts_are_these_facts_of_these_messages(one, kept)
 def test_facts_that_are_cut_off_are_an_error_or_have_less_at_the_end(one, size):
     body = body_of(*one)
     try:
-        found = seen([Facts.of_bytes(body[:size])])
+        found = seen([TraceFacts.of_bytes(body[:size])])
     except ValueError:
         return
-    assert found == seen([Facts.of_bytes(body)])
+    assert found == seen([TraceFacts.of_bytes(body)])
 
 
 @given(st.lists(told, min_size=1, max_size=3), st.dictionaries(roots, st.integers(0, 4)), st.integers(1, 5))
 def test_a_message_has_at_most_so_many_tuples_and_all_others_are_counted(each, earlier, most):
     done = [fact[:2] for one in each for fact in one[1]]
     assume(len({*done}) == len(done))  # a task is done with a tuple once
-    parts = [Facts.of_bytes(body_of(*one)) for one in each]
+    parts = [TraceFacts.of_bytes(body_of(*one)) for one in each]
     messages = Messages.of(parts)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(packs, "MOST_TUPLES", most)

@@ -64,10 +64,10 @@ def run(drawn, run_level):
 def test_what_observes_a_level_changes_nothing_that_leaves_it(seed):
     run_level, ran = local_levels.run_level, []
 
-    def twice(plan, index, partition, rows, store, read, observe, **named):
+    def twice(plan, index, partition, rows, store, *, observe, **named):
         twin = copy.deepcopy(store)
-        first = list(run_level(plan, index, partition, rows, store, read, observe, **named))
-        second = list(run_level(plan, index, partition, rows, twin, read, **named))
+        first = list(run_level(plan, index, partition, rows, store, observe=observe, **named))
+        second = list(run_level(plan, index, partition, rows, twin, **named))
         ran.append({row.kind for row in first} & OBSERVED)
         assert [row for row in first if row.kind not in OBSERVED | TIMES] == [
             row for row in second if row.kind not in TIMES
@@ -83,11 +83,11 @@ def test_what_observes_a_level_changes_nothing_that_leaves_it(seed):
 def test_an_observer_is_told_of_all_that_is_counted(seed):
     run_level, counted = local_levels.run_level, Counter()
 
-    def observed(plan, index, partition, rows, store, read, observe, **named):
+    def observed(plan, index, partition, rows, store, *, observe, **named):
         def also(plan, clock_ms):
             return [Counts(counted), *observe(plan, clock_ms)]
 
-        return list(run_level(plan, index, partition, rows, store, read, also, **named))
+        return list(run_level(plan, index, partition, rows, store, observe=also, **named))
 
     stats = run(at_random.topology(seed, largest=60), observed)
     executed = 0

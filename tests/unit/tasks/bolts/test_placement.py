@@ -153,7 +153,7 @@ def test_of_several_failures_the_same_one_is_reported_in_whichever_order_they_ar
             outputs.open(1, 0, np.array([7]))
         outputs.fail(roots, failure_of(ValueError(why), "b0"))
         rows += [row for row in outputs.wire_rows() if row.kind == Kind.DELTAS]
-    judged = [Acker(plan).judge(order, 0)[0] for order in permutations(rows)]
+    judged = [Acker(plan).judge(order, 0) for order in permutations(rows)]
     assert len({verdicts.to_bytes() for verdicts in judged}) == 1
     (reason,) = judged[0].reasons
     assert Failure.from_bytes(reason).reason == "ValueError: this"  # of the first partition
@@ -299,7 +299,7 @@ def test_what_was_emitted_directly_to_a_task_that_is_no_more_fails_and_is_never_
     rows = list(run_level(plan, 0, 0, [row], read_chunk=lambda name: chunk))
     at_b = [row for row in rows if row.level == 1]
     rows += run_level(plan, 1, 0, at_b, MemoryStore())
-    verdicts, _ = Acker(plan).judge([row for row in rows if row.kind == Kind.DELTAS], 0)
+    verdicts = Acker(plan).judge([row for row in rows if row.kind == Kind.DELTAS], 0)
     assert [(task, done.tolist()) for task, done in verdicts.done] == [(source, [0])]
     assert verdicts.failed.roots.tolist() == root_ids(0, source, np.arange(1, 2)).tolist()
     assert "emitted directly to task 99" in Failure.from_bytes(verdicts.reasons[0]).reason

@@ -10,14 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acktree.tasks.spouts.runs import SMALL_BYTES, SMALL_ROWS, Run, runs_together
+from acktree.tasks.spouts.runs import SMALL_BYTES, SMALL_ROWS, MessageRun, runs_together
 
 
 def run_of(values, ids, kind, *, stream="default", tasks=None):
     """A run of rows; ids as an array, as a list, or none at all."""
     is_tracked = kind != "untracked"
     named = np.array(ids, dtype=np.int64) if kind == "array" else list(ids) if is_tracked else ()
-    return Run(stream, is_tracked, pa.record_batch({"value": pa.array(values, pa.int64())}), named, tasks)
+    return MessageRun(
+        stream, is_tracked, pa.record_batch({"value": pa.array(values, pa.int64())}), named, tasks
+    )
 
 
 @st.composite
@@ -67,10 +69,10 @@ def test_a_large_run_is_not_copied_to_be_with_others(rows, chunks):
 
 
 def test_nor_are_few_rows_of_many_bytes():
-    large = Run("a", False, pa.record_batch({"value": [b"x" * SMALL_BYTES]}), (), None)  # noqa: FBT003  # untracked
+    large = MessageRun("a", False, pa.record_batch({"value": [b"x" * SMALL_BYTES]}), (), None)  # noqa: FBT003  # untracked
     assert [*runs_together([large, large])] == [large, large]
 
 
 def test_tuples_of_other_types_stay_apart():
-    other = Run("default", True, pa.record_batch({"value": ["a"]}), np.array([1]), None)  # noqa: FBT003  # tracked
+    other = MessageRun("default", True, pa.record_batch({"value": ["a"]}), np.array([1]), None)  # noqa: FBT003  # tracked
     assert len([*runs_together([run_of([1], [1], "array"), other])]) == 2

@@ -15,6 +15,8 @@ from acktree.core.stats.statistics import Stats
 from acktree.core.tracking.verdicts import FailureCause, FailureKind
 from acktree.errors import MisuseError, ProtocolError
 from acktree.tasks.bolts.bolt_tasks import bolt_task
+from acktree.tasks.bolts.concurrent_kinds import ConcurrentBasicTask, ConcurrentHandTask
+from acktree.tasks.bolts.kinds import ArrowBoltTask, BasicBoltTask, HandBoltTask
 from acktree.tasks.bolts.outputs import Outputs
 from acktree.tasks.bolts.rows import InboundRows
 from acktree.tasks.failures import failure_of
@@ -431,6 +433,32 @@ def test_a_bolt_that_cannot_be_unpickled_here_fails_its_tuples():
     assert str(task.broken) == "bolt cannot be read"
     task.tick(1.0)
     task.finish()  # nothing to save, nothing to let go of
+
+
+class Waits(Bolt):
+    async def execute(self, tup):
+        self.collector.ack(tup)
+
+
+class WaitsByItself(BasicBolt):
+    async def execute(self, tup, collector):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("user_object", "kind"),
+    [
+        (Calls(print), BasicBoltTask),
+        (CallsByHand(print), HandBoltTask),
+        (Words(), ArrowBoltTask),
+        (Waits(), ConcurrentHandTask),
+        (WaitsByItself(), ConcurrentBasicTask),
+    ],
+)
+def test_the_base_class_of_a_bolt_names_the_kind_of_its_tasks(user_object, kind):
+    topology = in_a_row(FeederSpout(["value"]), user_object)
+    task = bolt_task(topology.components["b0"], 1, Outputs(Plan.of(topology, Config(), 1, 0), 0, 1, 0), None)
+    assert type(task) is kind
 
 
 def test_a_remembering_bolt_on_a_level_without_state_is_our_bug():

@@ -243,7 +243,7 @@ def test_equal_due_times_keep_the_order_of_the_data():
 
 
 def test_an_empty_table_waits_for_nothing():
-    retries = Retries(None, Keys())
+    retries = Retries(None, Keys(), "source", 1)
     assert (len(retries), retries.due_ms(), retries.oldest_ms(), retries.take_due(10**12)) == (
         0,
         None,

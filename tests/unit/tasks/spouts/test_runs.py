@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acktree.tasks.spouts.runs import Run, runs_together
+from acktree.tasks.spouts.runs import MessageRun, runs_together
 
 ROWS = st.lists(
     st.tuples(st.integers(0, 9), st.integers(1, 3), st.none() | st.sampled_from(["p", "q"])), max_size=12
@@ -18,7 +18,7 @@ ROWS = st.lists(
 def run_of(rows, *, is_array=False):
     values = [value for value, _, _ in rows]
     attempts = np.array([attempt for _, attempt, _ in rows], dtype=np.int32)
-    return Run(
+    return MessageRun(
         stream="s",
         is_tracked=True,
         values=pa.record_batch({"v": pa.array(values, pa.int64())}),

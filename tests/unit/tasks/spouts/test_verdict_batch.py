@@ -17,16 +17,15 @@ from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
 from acktree.core.data.values import decode_rows, encode_rows
 from acktree.core.ids import root_ids
 from acktree.core.tracking.deltas import Deltas
-from acktree.core.tracking.ledger import Judged
 from acktree.core.tracking.lineage import Sparse
 from acktree.core.tracking.lineage_runs import Runs
 from acktree.core.tracking.sequence_sums import Opened, SequenceSums
-from acktree.core.tracking.verdicts import Failure
+from acktree.core.tracking.verdicts import Failure, Judged, Verdicts
 from acktree.dead_letters.conversion import letter_of, redriven_letter
 from acktree.dead_letters.letter import DeadLetter
 from acktree.driver.ticks import Ticks
 from acktree.errors import ProtocolError
-from acktree.tasks.acker import Acker, Verdicts
+from acktree.tasks.acker import Acker
 from acktree.tasks.bolts.rows import FATES, InboundRows
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.failures import failure_of
@@ -180,7 +179,7 @@ def acker(**config):
 def judged_at(acker, now_ms, *deltas):
     """The verdicts of one micro-batch."""
     rows = [WireRow(0, SINK_LEVEL, Kind.DELTAS, 0, 0, now_ms, b"", part.to_bytes()) for part in deltas]
-    return acker.judge(rows, now_ms)[0]
+    return acker.judge(rows, now_ms)
 
 
 def test_an_acker_without_deltas_gives_no_verdict_and_goes_on_from_a_clock_set_back():
