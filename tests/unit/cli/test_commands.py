@@ -470,9 +470,9 @@ def test_of_a_run_that_left_no_numbers_the_earlier_ones_are_said_to_be_anothers(
     program = f"""
 import os, signal
 from pathlib import Path
-from acktree.ui.observer import Observer
+from acktree.ui.observer import TopologyObserver
 from tests.unit.ui.driver_without_spark import Started
-Observer._keep_one = lambda observer, made: None  # it dies before it has kept one
+TopologyObserver._keep_one = lambda observer, made: None  # it dies before it has kept one
 Started(Path({str(tmp_path / "cp")!r})).begin()
 os.kill(os.getpid(), signal.SIGKILL)
 """
