@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from acktree.cli.answers import Answer, Commands, door_of, duration, limit, named, new_command, table
+from acktree.core.stats.counters import GATE
 from acktree.core.stats.numbers import AckerNumbers, ReportedError, TraceNumbers
 from acktree.core.stats.table import key_lines
 from acktree.errors import CheckpointError
@@ -80,10 +81,11 @@ def _list(given: Namespace) -> Answer:
     return Answer({"topologies": lines}, "\n".join([text, *away]))
 
 
-def _how(spout: str, outage: Mapping[str, Any]) -> str:
+def _how(source: str, outage: Mapping[str, Any]) -> str:
+    of = f"{'gate' if source.startswith(GATE) else 'spout'} {source}"
     if outage.get("dependency"):
-        return f"messages of spout {spout} wait for {outage['dependency']}"
-    return f"calls of spout {spout} {'fail and are tried again' if outage['tries'] else 'do not return'}"
+        return f"messages of {of} wait for {outage['dependency']}"
+    return f"calls of {of} {'fail and are tried again' if outage['tries'] else 'do not return'}"
 
 
 def _line_of(found: Found) -> dict[str, Any] | None:

@@ -35,6 +35,7 @@ CONTAINERS: Final = (list, dict, set, deque, bytearray)
 _ATOMS: Final = (str, bytes, int, float, complex, bool, type(None))
 _NO_HOLDERS: Final = (type, ModuleType, CodeType, logging.Logger)
 """What leads to everything, or to nothing that is a component's."""
+_UNCHANGING: Final = (tuple, frozenset, FunctionType, MethodType, BuiltinFunctionType)
 _RESOURCES: Final = (
     GeneratorType, logging.Handler, threading.Thread, threading.Event, threading.Barrier, weakref.ref
 )  # fmt: skip
@@ -204,7 +205,7 @@ def _reached(value: Any, skipped: set[int], most: int) -> Iterator[object]:
 
 
 def _can_change(value: object) -> bool:
-    if _is(value, tuple, frozenset, FunctionType, MethodType, BuiltinFunctionType):
+    if _is(value, *_UNCHANGING):
         return False
     kind = type(value)
     has_slots = any("__slots__" in vars(each) for each in kind.__mro__)

@@ -95,7 +95,7 @@ def case(tmp_path, redis, monkeypatch):
 def is_bad(capsys, words):
     """Whether ``acktree health`` has a line of what is away, and its exit code."""
     code, said = main(["health", "sums"]), capsys.readouterr().out
-    lines = [line for line in said.splitlines() if f"BAD  dependency store of spout {GATE}: " in line]
+    lines = [line for line in said.splitlines() if f"BAD  dependency store of gate {GATE}: " in line]
     return code == 1 and any("since" in line and words in line for line in lines)
 
 

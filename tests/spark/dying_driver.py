@@ -29,7 +29,7 @@ if __name__ == "__main__":
     name, place, numbers, step = sys.argv[1:]
     folder = Path(place)
     if step == "SINK":
-        putting_together.Sink = DiesAfterwards
+        putting_together.QuerySink = DiesAfterwards
     topology = topology_over(name, folder, int(numbers))
     if step == "TOLD":
         spout = type(topology.components["numbers"].user_object)

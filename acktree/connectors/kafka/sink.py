@@ -72,7 +72,9 @@ class KafkaSink(Bolt, Sink):
         plain |= {"group.id": "acktree", "enable.auto.commit": False}
         start = Start("latest", None, lambda _: False, "")
         try:
-            with closing(Member(plain, (self.topic,), start, self._where, list, repr, joins=False)):
+            with closing(
+                Member(plain, (self.topic,), start, self._where, on_lost=list, report=repr, joins=False)
+            ):
                 pass
         except ConnectorError as error:
             if not (error.what.startswith(ABSENT.what) and _makes_topics(plain)):

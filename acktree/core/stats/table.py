@@ -84,6 +84,7 @@ def html_of(stats: _Shown) -> str:
     parts = [
         markup.table(head, [row for name, each in found.items() for row in rows_of(name, each, _exact)])
         for head, rows_of, found in _tables(stats)
+        if found
     ]
     metrics = _metric_rows(stats, MOST_REASON)
     if metrics:

@@ -62,9 +62,10 @@ class Deltas:
         roots, sums = xor_by_key(self.ack_roots, self.ack_sums)
         resets = np.unique(self.reset_roots) if len(self.reset_roots) else self.reset_roots
         return Deltas(
-            self.init_roots, self.init_sums, self.init_owners, roots, sums, self.fail_roots, self.failures,
-            self.reasons, resets, tuple(joined(self.opened)), tuple(add_up(self.sequence_sums)),
-            self.sparse_sums,
+            self.init_roots, self.init_sums, self.init_owners, ack_roots=roots, ack_sums=sums,
+            fail_roots=self.fail_roots, failures=self.failures, reasons=self.reasons, reset_roots=resets,
+            opened=tuple(joined(self.opened)), sequence_sums=tuple(add_up(self.sequence_sums)),
+            sparse_sums=self.sparse_sums,
         )  # fmt: skip
 
     def __bool__(self) -> bool:
