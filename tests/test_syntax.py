@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import ast
+import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "acktree").rglob("*.py"))
@@ -55,3 +59,29 @@ def test_no_file_has_more_than_600_lines() -> None:
         if (lines := file.read_text().count("\n")) > MOST_LINES
     }
     assert not long, f"split these by noun: {long}"
+
+
+def imported(module: ast.Module) -> Iterator[str]:
+    """The packages that a module imports first of all, but for those after a ``pytest.importorskip``."""
+    for node in module.body:
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module.split(".")[0]
+        elif "importorskip" in ast.unparse(node):
+            return
+
+
+def test_unit_tests_import_nothing_that_an_extra_brings_unless_they_are_skipped_without_it() -> None:
+    """They run beside the wheel too, where no extra is installed."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    brought = {Requirement(line).name for line in project["dependencies"]}
+    known = {*sys.stdlib_module_names, *brought, "acktree", "tests", "hypothesis", "pytest", "_pytest"}
+    unit = ROOT / "tests/unit"
+    found = {
+        str(file.relative_to(ROOT)): extra
+        for file in sorted(unit.rglob("*.py"))
+        if not file.is_relative_to(unit / "spark")
+        if (extra := set(imported(ast.parse(file.read_text()))) - known)
+    }
+    assert not found, f"import these with pytest.importorskip: {found}"

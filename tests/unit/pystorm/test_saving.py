@@ -13,7 +13,6 @@ from collections import Counter, OrderedDict, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from acktree import Config, FailureCause, MisuseError, Verdict
@@ -511,6 +510,10 @@ def test_a_new_setting_is_taken_at_a_restart_also_if_it_equals_the_old_one(old, 
     assert lines(caplog) == []
 
 
+def frame(columns):
+    return pytest.importorskip("pandas").DataFrame(columns)
+
+
 def collided(*items):
     made = set()
     for item in items:
@@ -523,7 +526,7 @@ SAME = {
     "a set in another order": lambda: collided(8, 0, 16, "a", None),
     "a set in an object": lambda: Held(collided(*"dcba", (1, 2), frozenset("ab"))),
     "a subclass of a set": lambda: Named({"b", "a", "c"}),
-    "a frame": lambda: pd.DataFrame({"a": range(900), "b": [f"w{n}" for n in range(900)], "c": 1.5})[::2],
+    "a frame": lambda: frame({"a": range(900), "b": [f"w{n}" for n in range(900)], "c": 1.5})[::2],
     "a view of an array": lambda: np.arange(10_000).reshape(100, 100)[::3, 1:50],
     "an array that is turned": lambda: np.arange(2_000).reshape(20, 100).T,
     "a text that names an attribute": lambda: Held("names"),
