@@ -65,7 +65,7 @@ from acktree.errors import (
 )
 from acktree.function_bolt import FunctionBolt, bolt
 from acktree.iterable_spout import IterableSpout
-from acktree.log_lines import LogFormatter
+from acktree.logs.log_lines import LogFormatter
 from acktree.metrics_consumer import (
     DataPoint,
     JsonLinesMetricsConsumer,
@@ -113,7 +113,7 @@ if TYPE_CHECKING:
     from acktree.driver.handle import SubmittedTopology
     from acktree.driver.running import RunningTopology
     from acktree.spark.submit import submit
-    from acktree.stopped_by import StoppedByCtrlC, StoppedBySignal
+    from acktree.system.stopped_by import StoppedByCtrlC, StoppedBySignal
     from acktree.traces.events import Event, EventLogger
     from acktree.traces.trace import Trace, TracedMessage, TracedTuple
     from acktree.traces.traces import Traces

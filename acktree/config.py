@@ -26,10 +26,10 @@ from typing import Any, Final, Literal, NoReturn, TypeVar
 from acktree.core.data.context import TaskHook
 from acktree.core.data.hooks import WorkerHook
 from acktree.errors import ConfigError, ending_at_caller
-from acktree.log_lines import LogFormat
+from acktree.logs.log_lines import LogFormat
+from acktree.logs.private_urls import is_url, masked_url
 from acktree.metrics_consumer import MetricsConsumer
 from acktree.named_objects import named_objects, names_of_classes
-from acktree.private_urls import is_url, masked_url
 from acktree.storm_settings import refuse_unknown
 
 __all__ = ["MOST_PARTITIONS", "Config", "dotted_key"]

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from acktree.errors import ConfigError
-from acktree.logs import logger
-from acktree.private_files import make_private_file
+from acktree.logs.loggers import logger
+from acktree.system.private_files import make_private_file
 
 __all__ = ["DataPoint", "JsonLinesMetricsConsumer", "LoggingMetricsConsumer", "MetricsConsumer", "TaskInfo"]
 

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from acktree.errors import ConfigError, ConnectorError, installing
-from acktree.logs import FirstWords
+from acktree.logs.loggers import FirstWords
+from acktree.logs.private_urls import masked_text, masked_url
 from acktree.metrics_consumer import DataPoint, MetricsConsumer, TaskInfo
-from acktree.private_urls import masked_text, masked_url
 
 __all__ = ["OtlpMetricsConsumer", "otlp_name"]
 

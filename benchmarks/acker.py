@@ -23,8 +23,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from acktree.checkpoint.acker_log import DurableAcker
-from acktree.checkpoint.commit_log import Commit, CommitLog, Outcome
+from acktree.checkpoint.logs.acker_log import DurableAcker
+from acktree.checkpoint.logs.commit_log import Commit, CommitLog, Outcome
 from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
 from acktree.core.ids import Int64s, root_ids
 from acktree.core.micro_batch import MicroBatch

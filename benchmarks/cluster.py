@@ -36,15 +36,15 @@ import numpy as np
 import pyarrow as pa
 
 from acktree import DataFrameSpout
-from acktree.checkpoint.acker_log import DurableAcker
-from acktree.checkpoint.commit_log import Commit, CommitLog, Outcome
-from acktree.checkpoint.journal import Journal
+from acktree.checkpoint.logs.acker_log import DurableAcker
+from acktree.checkpoint.logs.commit_log import Commit, CommitLog, Outcome
+from acktree.checkpoint.logs.journal import Journal
 from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
 from acktree.core.data.values import batch_to_bytes
 from acktree.core.micro_batch import MicroBatch as Moment
 from acktree.core.tracking.verdicts import Verdicts
 from acktree.driver.batch import BatchAcker, BatchResults, rows_by_kind
-from acktree.driver.error_log import ErrorLog
+from acktree.driver.logs.error_log import ErrorLog
 from acktree.spark.query.wire import batch_of, rows_of
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.combiner import run_combiner

@@ -33,7 +33,7 @@ from acktree.core.state.store import MemoryStore, StateStore
 from acktree.spark.worker.isolation import Isolation
 from acktree.tasks.acker import Acker
 from acktree.tasks.bolts.level import ReadChunk, run_level
-from acktree.tasks.bolts.monitor import ExecutionMonitor
+from acktree.tasks.bolts.rows.monitor import ExecutionMonitor
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.combiner import run_combiner
 from acktree.tasks.observers.usual import usual_observers

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from acktree.core.tracking.verdicts import Failure
-from acktree.driver.spout_threads import RUN_MESSAGES
+from acktree.driver.spouts.spout_threads import RUN_MESSAGES
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.host import SpoutHost

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from acktree.processes import is_alive
+from acktree.system.processes import is_alive
 
 ROOT = Path(__file__).parents[1]
 COPIED = ("conftest.py", "scripts/run_tests.py", "tests/outcomes.py", "tests/parts.toml", "tests/record.toml")

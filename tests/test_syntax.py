@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "acktree").rglob("*.py"))
 MOST_BY_POSITION = 5
 MOST_LINES = 600
+MOST_FILES = 20
 VARIADIC = {
     "log.info": "the values of a format string",
     "log.warning": "the values of a format string",
@@ -59,6 +61,12 @@ def test_no_file_has_more_than_600_lines() -> None:
         if (lines := file.read_text().count("\n")) > MOST_LINES
     }
     assert not long, f"split these by noun: {long}"
+
+
+def test_no_folder_has_more_than_20_files() -> None:
+    counts = Counter(str(file.parent.relative_to(ROOT)) for file in SOURCES)
+    many = {folder: count for folder, count in counts.items() if count > MOST_FILES}
+    assert not many, f"split these by noun: {many}"
 
 
 def imported(module: ast.Module) -> Iterator[str]:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from acktree.checkpoint.files import Files
 from acktree.checkpoint.layout import check_version
 from acktree.errors import CheckpointError
-from acktree.private_files import UNPUBLISHED
+from acktree.system.private_files import UNPUBLISHED
 from acktree.topology.shape import Shape
 
 __all__ = ["CheckpointFacts", "redrives_ordered_in"]

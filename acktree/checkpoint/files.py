@@ -14,7 +14,7 @@ from typing import Final
 
 from acktree.checkpoint.location import hadoop_path
 from acktree.errors import CheckpointError
-from acktree.private_files import DISK, UNPUBLISHED, Disk
+from acktree.system.private_files import DISK, UNPUBLISHED, Disk
 from acktree.texts import is_number
 
 

@@ -47,15 +47,15 @@ from acktree.checkpoint import full_disk
 from acktree.checkpoint.envelope import damaged, missing
 from acktree.checkpoint.facts import CheckpointFacts
 from acktree.checkpoint.files import FOLDER, Files
-from acktree.checkpoint.gate_log import waiting_gates
 from acktree.checkpoint.holding import holder_in, make_folder, sign_lock, warn_of_other_files, warn_of_writers
 from acktree.checkpoint.inbox_files import waiting_spouts
 from acktree.checkpoint.layout import FRESH, VERSION
+from acktree.checkpoint.logs.gate_log import waiting_gates
 from acktree.checkpoint.power_cut import SYNC_NOTES, forget_synced, note_synced, roll_back
 from acktree.config import Config
 from acktree.errors import CheckpointError
-from acktree.logs import logger
-from acktree.private_files import make_private_folder
+from acktree.logs.loggers import logger
+from acktree.system.private_files import make_private_folder
 from acktree.texts import is_number
 from acktree.topology.changes import CHECKPOINT, changes
 from acktree.topology.gates import GATE

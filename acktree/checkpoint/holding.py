@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from acktree.errors import ConfigError
-from acktree.logs import logger
-from acktree.private_files import Disk
+from acktree.logs.loggers import logger
+from acktree.system.private_files import Disk
 
 log = logger("acktree")
 

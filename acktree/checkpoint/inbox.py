@@ -55,7 +55,7 @@ from acktree.checkpoint.inbox_files import (
 from acktree.checkpoint.wake_pipe import WakePipe
 from acktree.core.packing import Buffer
 from acktree.errors import CheckpointError
-from acktree.private_files import UNPUBLISHED
+from acktree.system.private_files import UNPUBLISHED
 from acktree.tasks.chunk import Chunk
 
 AHEAD: Final = 2

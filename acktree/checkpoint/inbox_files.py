@@ -16,7 +16,7 @@ from typing import Any, Final
 from acktree.checkpoint.envelope import damaged, missing, number_of, opened, sealed
 from acktree.checkpoint.pace import FIRST
 from acktree.core.packing import Buffer
-from acktree.private_files import DISK, UNPUBLISHED, Disk
+from acktree.system.private_files import DISK, UNPUBLISHED, Disk
 from acktree.tasks.chunk import Chunk
 
 TAKEN: Final = "taken"

@@ -15,7 +15,7 @@
       gates             JSON, packed arrays, Arrow IPC                          gate_log.py, core/gate.py
       memory            JSON: the newest file of each task                      memory_log.py
       metrics           JSON                                                    core/stats/user_metrics.py
-      counts            JSON, compressed                                        driver/total_counts.py
+      counts            JSON, compressed                                        driver/metrics/total_counts.py
     payloads/*, ids/*,  envelopes; in each packed arrays, Arrow IPC             acker_log.py, journal.py,
     verdicts/N.*                                                                row_files.py
     verdicts/told       an envelope; in it a number as text                     journal.py

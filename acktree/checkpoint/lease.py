@@ -34,8 +34,8 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from acktree.errors import CheckpointError
-from acktree.private_files import write_private
-from acktree.processes import is_alive
+from acktree.system.private_files import write_private
+from acktree.system.processes import is_alive
 
 FOLDER: Final = "lease"
 _LEASE: Final = re.compile(r"\d{12,}", re.ASCII)

@@ -30,11 +30,11 @@ from zlib import crc32
 
 import numpy as np
 
-from acktree.checkpoint.commit_log import file_of
+from acktree.checkpoint.logs.commit_log import file_of
 from acktree.core.packing import int64s, pack, unpack
 from acktree.core.state.store import StateStore
 from acktree.errors import CheckpointError
-from acktree.private_files import DISK, Disk
+from acktree.system.private_files import DISK, Disk
 
 __all__ = [
     "ChainFile",

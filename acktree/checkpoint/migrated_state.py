@@ -15,7 +15,7 @@ from typing import Final
 from acktree.core.packing import pack, unpack
 from acktree.core.state.store import StateStore
 from acktree.errors import CheckpointError
-from acktree.private_files import DISK, Disk
+from acktree.system.private_files import DISK, Disk
 
 Memories = Mapping[int, Mapping[str, bytes]]
 """Task -> its blobs, by their names within the task's part of the state."""

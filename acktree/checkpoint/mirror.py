@@ -32,8 +32,8 @@ from acktree.checkpoint import full_disk
 from acktree.checkpoint.files import Files
 from acktree.checkpoint.lease import RENEW_SECS, Lease, Remote
 from acktree.errors import AcktreeError, CheckpointError
-from acktree.logs import logger
-from acktree.private_files import make_private_folder
+from acktree.logs.loggers import logger
+from acktree.system.private_files import make_private_folder
 
 log = logger("acktree")
 

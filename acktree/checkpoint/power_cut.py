@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from acktree.checkpoint.envelope import opened, sealed
-from acktree.private_files import UNPUBLISHED, Disk
+from acktree.system.private_files import UNPUBLISHED, Disk
 from acktree.texts import is_number
 
 _SYNCED: Final = "synced"

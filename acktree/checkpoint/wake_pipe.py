@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import Lock
 
 from acktree.checkpoint.inbox_files import WAKE
-from acktree.private_files import PRIVATE_FILE
+from acktree.system.private_files import PRIVATE_FILE
 
 __all__ = ["WakePipe"]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, TypeAlias
 
 from acktree.errors import AcktreeError, ConfigError
-from acktree.logs import print_by_default
+from acktree.logs.loggers import print_by_default
 from acktree.texts import is_number, printable, printable_lines
 from acktree.ui.client import DoorClient, Found
 from acktree.ui.known_names import SECS

@@ -9,8 +9,8 @@ from dataclasses import replace
 from acktree.checkpoint.holding import is_held
 from acktree.cli.answers import Answer, Commands, door_of, new_command, seconds, secs_up_to, table
 from acktree.errors import AcktreeError, ConfigError
-from acktree.log_levels import level_number
-from acktree.processes import is_alive
+from acktree.logs.log_levels import level_number
+from acktree.system.processes import is_alive
 from acktree.ui.client import DoorClient, Found, NobodyRunsError, find, status_of
 from acktree.ui.log_levels import MOST_SECS
 from acktree.ui.order_log import CLI

@@ -34,7 +34,7 @@ from acktree.cli.answers import Answer, Answers
 from acktree.cli.parser import NamingParser
 from acktree.driver.signals import signals_raise
 from acktree.errors import AcktreeError
-from acktree.stopped_by import StoppedBySignal
+from acktree.system.stopped_by import StoppedBySignal
 from acktree.texts import printable_lines
 from acktree.ui.client import NobodyRunsError
 

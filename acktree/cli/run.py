@@ -33,9 +33,9 @@ from acktree.config import Config
 from acktree.core.stats.statistics import Stats
 from acktree.driver.handle import SubmittedTopology
 from acktree.errors import AcktreeError, ConfigError, MisuseError
-from acktree.private_files import make_private_file, make_private_folder
 from acktree.spark_extra import needing_spark
-from acktree.stopped_by import StoppedBySignal
+from acktree.system.private_files import make_private_file, make_private_folder
+from acktree.system.stopped_by import StoppedBySignal
 from acktree.texts import error_text
 from acktree.ui.client import DoorClient, DoorError, Found, NobodyRunsError
 from acktree.ui.places import POINTER, Entry, entries, key_of, read_entry, runtime_folder

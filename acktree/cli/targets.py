@@ -23,8 +23,8 @@ from acktree.config import Config, dotted_key
 from acktree.core.programs import run_module
 from acktree.driver.importing import importing
 from acktree.errors import AcktreeError, ConfigError, nearest
-from acktree.private_urls import masked_text
-from acktree.stopped_by import StoppedBySignal
+from acktree.logs.private_urls import masked_text
+from acktree.system.stopped_by import StoppedBySignal
 from acktree.topology import Topology, TopologyBuilder
 
 if TYPE_CHECKING:

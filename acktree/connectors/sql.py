@@ -35,7 +35,7 @@ from acktree.connectors.batch_sink import (
     writer_of,
 )
 from acktree.errors import installing
-from acktree.private_urls import masked_text, masked_url
+from acktree.logs.private_urls import masked_text, masked_url
 
 try:
     import sqlalchemy as sa

@@ -97,7 +97,7 @@ _PLACES: Final[Mapping[str, str]] = {
     "acktree.dead_letters.table": "Filters",
     "acktree.driver.handle": "SubmittedTopology",
     "acktree.driver.running": "RunningTopology",
-    "acktree.stopped_by": "StoppedByCtrlC StoppedBySignal",
+    "acktree.system.stopped_by": "StoppedByCtrlC StoppedBySignal",
     "acktree.errors": (
         "AcktreeError BoltError CheckpointError ConfigError ConnectorError DeadLetterLimitError "
         "ExecuteTimeoutError HookError KilledWorkerError MisuseError ProtocolError SpoutError "
@@ -105,7 +105,7 @@ _PLACES: Final[Mapping[str, str]] = {
     ),
     "acktree.function_bolt": "FunctionBolt",
     "acktree.iterable_spout": "IterableSpout",
-    "acktree.log_lines": "LogFormatter",
+    "acktree.logs.log_lines": "LogFormatter",
     "acktree.metrics_consumer": (
         "DataPoint JsonLinesMetricsConsumer LoggingMetricsConsumer MetricsConsumer TaskInfo"
     ),
@@ -113,7 +113,7 @@ _PLACES: Final[Mapping[str, str]] = {
     "acktree.receiver": "Receiver",
     "acktree.sink": "Sink",
     "acktree.spout": "EndOfStream Spout SpoutOutputCollector",
-    "acktree.tasks.spouts.labels": "Labelled",
+    "acktree.tasks.spouts.keys.labels": "Labelled",
     "acktree.tasks.spouts.retries": "Redriven",
     "acktree.topology.builder": "BoltDeclarer SpoutDeclarer TopologyBuilder",
     "acktree.topology.component": "Component Subscription",

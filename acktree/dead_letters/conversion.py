@@ -9,7 +9,7 @@ from acktree.core.data.values import batch_from_bytes, batch_to_bytes
 from acktree.core.tracking.origins import Origins
 from acktree.dead_letters.letter import DeadLetter
 from acktree.errors import MisuseError, ProtocolError
-from acktree.tasks.spouts.labels import label_of, shown_id
+from acktree.tasks.spouts.keys.labels import label_of, shown_id
 from acktree.tasks.spouts.retries import GivenUpRecord, RedrivenLetter
 from acktree.topology.model import Topology
 

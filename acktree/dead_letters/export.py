@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from acktree.dead_letters.letter import DeadLetter, Pickled
 from acktree.dead_letters.table import COLUMNS
 from acktree.errors import MisuseError
-from acktree.private_files import make_private_file
+from acktree.system.private_files import make_private_file
 
 __all__ = ["export_to", "plain_value", "shortened", "texts_of"]
 

@@ -38,9 +38,9 @@ from acktree.dead_letters.table import (
     redriven_as,
 )
 from acktree.errors import CheckpointError, ConfigError, ConnectorError, installing
-from acktree.logs import logger
-from acktree.private_files import make_private_file, make_private_folder
-from acktree.private_urls import masked_text, masked_url
+from acktree.logs.loggers import logger
+from acktree.logs.private_urls import masked_text, masked_url
+from acktree.system.private_files import make_private_file, make_private_folder
 
 __all__ = ["SqlTable"]
 

@@ -32,8 +32,8 @@ from acktree.dead_letters.table import (
     redriven_as,
 )
 from acktree.errors import CheckpointError, ConnectorError
-from acktree.private_files import make_private_file, make_private_folder
-from acktree.sqlite_files import transaction
+from acktree.system.private_files import make_private_file, make_private_folder
+from acktree.system.sqlite_files import transaction
 
 __all__ = ["IN_MEMORY", "SqliteTable"]
 

@@ -35,7 +35,7 @@ from acktree.errors import (
     ending_at_caller,
     installing,
 )
-from acktree.private_urls import is_url, masked_place
+from acktree.logs.private_urls import is_url, masked_place
 from acktree.texts import bounded
 
 __all__ = ["IN_MEMORY", "DeadLetters"]

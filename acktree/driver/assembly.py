@@ -8,28 +8,28 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-from acktree.checkpoint.acker_log import DurableAcker
-from acktree.checkpoint.commit_log import CommitLog, Participant
 from acktree.checkpoint.folder import Checkpoint
-from acktree.checkpoint.gate_log import gate_log_of
 from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.inbox_files import ChunkKind
-from acktree.checkpoint.journal import Journal
-from acktree.checkpoint.key_log import KeyLog
-from acktree.checkpoint.memory_log import MemoryLog
+from acktree.checkpoint.logs.acker_log import DurableAcker
+from acktree.checkpoint.logs.commit_log import CommitLog, Participant
+from acktree.checkpoint.logs.gate_log import gate_log_of
+from acktree.checkpoint.logs.journal import Journal
+from acktree.checkpoint.logs.key_log import KeyLog
+from acktree.checkpoint.logs.memory_log import MemoryLog
 from acktree.config import Config
 from acktree.dead_letters.letter import DeadLetter
 from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.dead_letters.store import IN_MEMORY, DeadLetters
 from acktree.driver.batch import BatchResults
-from acktree.driver.consumers import Consumers
-from acktree.driver.error_log import ErrorLog
+from acktree.driver.logs.error_log import ErrorLog
+from acktree.driver.logs.run_log import RunLog
+from acktree.driver.metrics.consumers import Consumers
+from acktree.driver.metrics.total_counts import TotalCounts
 from acktree.driver.resume import add_spouts, dataframe_task, ordering, recover, redrive_ordered, send
 from acktree.driver.run import Run
 from acktree.driver.run_ends import tell_ended
-from acktree.driver.run_log import RunLog
-from acktree.driver.spout_threads import Threads, now_ms
-from acktree.driver.total_counts import TotalCounts
+from acktree.driver.spouts.spout_threads import Threads, now_ms
 from acktree.tasks.broadcast import OperatorOrder
 from acktree.tasks.plan import Plan
 from acktree.topology.model import Topology

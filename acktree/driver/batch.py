@@ -16,7 +16,7 @@ from itertools import islice
 from threading import Lock
 from typing import Final, NamedTuple, Protocol
 
-from acktree.checkpoint.journal import NO_ROWS, Journal
+from acktree.checkpoint.logs.journal import NO_ROWS, Journal
 from acktree.core.data.frames import Kind, WireRow
 from acktree.core.data.values import batch_from_bytes, rows_to_show
 from acktree.core.micro_batch import MicroBatch
@@ -37,11 +37,11 @@ from acktree.core.stats.counters import (
 from acktree.core.stats.numbers import ReportedError
 from acktree.core.tracking.verdicts import Verdicts
 from acktree.driver.batch_times import BatchTimes
-from acktree.driver.error_log import ErrorLog
 from acktree.driver.holders import Holders
-from acktree.driver.metrics_book import MetricsBook
-from acktree.driver.total_counts import TotalCounts
-from acktree.logs import logger
+from acktree.driver.logs.error_log import ErrorLog
+from acktree.driver.metrics.metrics_book import MetricsBook
+from acktree.driver.metrics.total_counts import TotalCounts
+from acktree.logs.loggers import logger
 from acktree.tasks.acker import Acker
 from acktree.tasks.payloads import Payload, RowIds, TakePayloads, no_payloads
 from acktree.tasks.plan import Plan

@@ -15,14 +15,14 @@ from acktree.core.stats.statistics import Stats
 from acktree.core.stats.table import html_of
 from acktree.dead_letters.store import DeadLetters
 from acktree.driver import signals
-from acktree.driver.progress_line import progress_shown
+from acktree.driver.logs.progress_line import progress_shown
 from acktree.driver.run import Run
 from acktree.driver.running import RunningTopology
 from acktree.driver.shutdown import stop_on_signal, stop_on_signals
-from acktree.driver.spout_threads import now_ms
+from acktree.driver.spouts.spout_threads import now_ms
 from acktree.driver.supervisor import Supervisor
 from acktree.errors import MisuseError, ending_at_caller
-from acktree.stopped_by import StoppedBySignal
+from acktree.system.stopped_by import StoppedBySignal
 from acktree.topology.describe import Description
 from acktree.traces.events import Event
 from acktree.traces.traces import Traces

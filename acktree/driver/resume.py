@@ -11,16 +11,16 @@ from threading import Event
 from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.inbox_files import ChunkKind
-from acktree.checkpoint.journal import Journal
+from acktree.checkpoint.logs.journal import Journal
 from acktree.dead_letters.conversion import redriven_letter, refuse_foreign_letters
 from acktree.dead_letters.letter import DeadLetter
 from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.dead_letters.store import DeadLetters
 from acktree.driver.run import Run
-from acktree.driver.spout_host import DriverHost
-from acktree.driver.spout_threads import SpoutThread, Threads, now_ms
+from acktree.driver.spouts.spout_host import DriverHost
+from acktree.driver.spouts.spout_threads import SpoutThread, Threads, now_ms
 from acktree.errors import MisuseError
-from acktree.logs import logger
+from acktree.logs.loggers import logger
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.dataframe import DataFrameTask
 from acktree.tasks.spouts.task import SpoutTask

@@ -10,23 +10,23 @@ from itertools import chain
 from threading import Event
 
 from acktree.checkpoint.folder import Checkpoint
-from acktree.checkpoint.gate_log import GateLog
 from acktree.checkpoint.inbox import FileInbox
-from acktree.checkpoint.journal import Journal
-from acktree.checkpoint.key_log import KeyLog
+from acktree.checkpoint.logs.gate_log import GateLog
+from acktree.checkpoint.logs.journal import Journal
+from acktree.checkpoint.logs.key_log import KeyLog
 from acktree.core.stats.counters import Counters
 from acktree.core.stats.numbers import KeyNumbers, SpoutNumbers, outages_together
 from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.dead_letters.store import DeadLetters
 from acktree.driver.batch import BatchResults
-from acktree.driver.consumers import Consumers
-from acktree.driver.error_log import ErrorLog
 from acktree.driver.kill_order import KillOrder
+from acktree.driver.logs.error_log import ErrorLog
+from acktree.driver.logs.run_log import Account, RunLog
+from acktree.driver.metrics.consumers import Consumers
 from acktree.driver.operator_orders import OperatorOrders
-from acktree.driver.run_log import Account, RunLog
-from acktree.driver.spout_threads import Threads, now_ms
+from acktree.driver.spouts.spout_threads import Threads, now_ms
 from acktree.tasks.plan import Plan
-from acktree.tasks.spouts.open_listing import OpenMessage
+from acktree.tasks.spouts.chunks.open_listing import OpenMessage
 from acktree.tasks.spouts.watched_ids import WatchedIds
 from acktree.tasks.waits import waits_in
 from acktree.topology.describe import Description

@@ -6,8 +6,8 @@ for each component, and ends what lives longer than a worker: child processes.
 
 from __future__ import annotations
 
-from acktree.logs import logger
-from acktree.stopped_by import pass_on
+from acktree.logs.loggers import logger
+from acktree.system.stopped_by import pass_on
 from acktree.tasks.component_checks import optional_hook
 from acktree.topology.model import Topology
 

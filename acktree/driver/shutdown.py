@@ -9,8 +9,8 @@ from typing import Protocol, TypeVar
 
 from acktree.core.stats.statistics import Stats
 from acktree.driver.signals import signals_raise, signals_wait
-from acktree.logs import logger
-from acktree.stopped_by import StoppedBySignal
+from acktree.logs.loggers import logger
+from acktree.system.stopped_by import StoppedBySignal
 
 log = logger("acktree")
 

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final
 
-from acktree.stopped_by import StoppedByCtrlC, StoppedBySignal
+from acktree.system.stopped_by import StoppedByCtrlC, StoppedBySignal
 
 __all__ = ["signals_raise", "signals_wait"]
 

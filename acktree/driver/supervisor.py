@@ -17,10 +17,10 @@ from acktree.core.stats.numbers import ReportedError
 from acktree.driver.ending_dataframes import EndingFrames
 from acktree.driver.query import Query
 from acktree.driver.run import Run
-from acktree.driver.spout_threads import SpoutThread, now_ms
+from acktree.driver.spouts.spout_threads import SpoutThread, now_ms
 from acktree.driver.ticks import Ticks
 from acktree.errors import AcktreeError, CheckpointError
-from acktree.logs import logger
+from acktree.logs.loggers import logger
 
 __all__ = ["Supervisor"]
 

@@ -20,7 +20,7 @@ from acktree.errors import nearest
 from acktree.flux.errors import Place
 from acktree.flux.reader import Node, read_text, read_yaml
 from acktree.flux.substitution import substitute
-from acktree.logs import logger
+from acktree.logs.loggers import logger
 
 __all__ = ["Bean", "Definition", "Reading", "bean"]
 

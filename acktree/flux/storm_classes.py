@@ -20,7 +20,7 @@ from acktree import (
     TaskContext,
     Tuple,
 )
-from acktree.logs import logger
+from acktree.logs.loggers import logger
 from acktree.multilang import ShellBolt, ShellSpout
 from acktree.multilang.framing import serializer_named
 

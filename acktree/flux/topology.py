@@ -19,7 +19,7 @@ from acktree.flux.definition import Bean, Definition, Reading, bean
 from acktree.flux.errors import Place
 from acktree.flux.reader import Node, read_text
 from acktree.flux.substitution import properties_in
-from acktree.logs import logger
+from acktree.logs.loggers import logger
 from acktree.multilang.loaded import LoadedTopology, config_of
 
 __all__ = ["load"]

@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from acktree import BoltError
-from acktree.forks import close_in_children, note_closed
 from acktree.multilang import keeper
 from acktree.multilang.framing import FramingError, format_of
-from acktree.processes import lasting_process
+from acktree.system.forks import close_in_children, note_closed
+from acktree.system.processes import lasting_process
 
 __all__ = ["Child", "SubprocessError"]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from acktree import MisuseError, OutputCollector, SpoutOutputCollector, TaskContext, Tuple
-from acktree.logs import logger
+from acktree.logs.loggers import logger
 from acktree.multilang import protocol
 from acktree.multilang.protocol import Broken, Emit, Instructions, State
 

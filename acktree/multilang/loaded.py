@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from acktree import Config, ConfigError, Description, Topology
-from acktree.logs import logger
+from acktree.logs.loggers import logger
 
 __all__ = ["LoadedTopology", "config_of"]
 

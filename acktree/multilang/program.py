@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from acktree import Config, ConfigError, Outputs, TaskContext
 from acktree.errors import nearest
-from acktree.logs import logger
+from acktree.logs.loggers import logger
 from acktree.multilang.child import Child
 from acktree.multilang.framing import Format, UnwritableError, format_of
 from acktree.multilang.hosts import METRICS

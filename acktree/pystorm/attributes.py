@@ -22,7 +22,7 @@ from types import GeneratorType, MemberDescriptorType
 from typing import Any, Final
 
 from acktree import CheckpointError, ConfigError, MisuseError
-from acktree.logs import logger
+from acktree.logs.loggers import logger
 from acktree.pystorm.forms import NOT_ITS_FAULT, UnreadableError, form, pickled, pickled_and_read
 from acktree.pystorm.holders import CONTAINERS, ClassBodies, may_be_data, shared_with
 from acktree.texts import error_text, short_repr

@@ -50,7 +50,7 @@ from acktree import (
     TaskContext,
     Tuple,
 )
-from acktree.logs import logger
+from acktree.logs.loggers import logger
 from acktree.multilang.hosts import BoltHost, SpoutHost
 from acktree.multilang.protocol import State
 from acktree.pystorm import bolt as bolts
@@ -60,7 +60,7 @@ from acktree.pystorm.component import Component
 from acktree.pystorm.component import Tuple as ComponentTuple
 from acktree.pystorm.holders import CONTAINERS
 from acktree.pystorm.serializers.serializer import Serializer
-from acktree.stopped_by import pass_on
+from acktree.system.stopped_by import pass_on
 from acktree.texts import error_text
 
 __all__ = ["HostedBolt", "HostedSpout", "Program"]

@@ -18,7 +18,7 @@ from pathlib import Path
 from acktree.checkpoint import full_disk
 from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.location import folder_of
-from acktree.checkpoint.memory_log import stored_blobs
+from acktree.checkpoint.logs.memory_log import stored_blobs
 from acktree.checkpoint.migrated_state import TAKEN_IN, Memories, read_memory, tasks_in, write_memories
 from acktree.config import MOST_PARTITIONS
 from acktree.core.state.store import MemoryStore

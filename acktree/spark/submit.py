@@ -16,27 +16,27 @@ from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
 
-from acktree import log_levels
 from acktree.checkpoint import full_disk
-from acktree.checkpoint.commit_log import CommitLog
 from acktree.checkpoint.files import Files
 from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.location import location_of, refuse_letters_beside
+from acktree.checkpoint.logs.commit_log import CommitLog
 from acktree.checkpoint.mirror import Mirror
 from acktree.config import Config
 from acktree.driver.assembly import assembled_run, ended_run
-from acktree.driver.consumers import Source
 from acktree.driver.handle import SubmittedTopology
 from acktree.driver.importing import refuse_submit_by_import
+from acktree.driver.logs.run_log import RunLog
+from acktree.driver.metrics.consumers import Source
 from acktree.driver.query import ENDED_QUERY
 from acktree.driver.run import Run, no_door
-from acktree.driver.run_log import RunLog
 from acktree.driver.shutdown import start_interruptibly
 from acktree.driver.signals import signals_wait
-from acktree.driver.spout_threads import now_ms
+from acktree.driver.spouts.spout_threads import now_ms
 from acktree.driver.supervisor import Supervisor
 from acktree.errors import ConfigError, naming_keywords
-from acktree.logs import logger, print_by_default
+from acktree.logs import log_levels
+from acktree.logs.loggers import logger, print_by_default
 from acktree.spark.hadoop import HadoopFolder, refuse_unseen
 from acktree.spark.query.handle import SparkQuery
 from acktree.spark.query.ladder import ladder

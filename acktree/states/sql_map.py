@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
 from acktree.connectors.sql_table import engine_of, upsert
-from acktree.private_urls import masked_url
+from acktree.logs.private_urls import masked_url
 from acktree.states.map_state import MapBacking
 
 __all__ = ["SqlMap"]

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Final, TextIO
 
 from acktree import AcktreeError, ConfigError, errors
-from acktree.stopped_by import StoppedBySignal
 from acktree.streamparse.aliases import install
 from acktree.streamparse.dsl import Topology
+from acktree.system.stopped_by import StoppedBySignal
 
 __all__ = ["environment_of", "options_of", "read_config", "topology_file", "topology_in"]
 

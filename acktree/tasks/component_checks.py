@@ -15,7 +15,7 @@ from acktree.config import Config
 from acktree.core.data.context import Clock, TaskContext
 from acktree.errors import AcktreeError, ConfigError, ConnectorError
 from acktree.iterable_spout import IterableSpout
-from acktree.logs import logger
+from acktree.logs.loggers import logger
 from acktree.tasks.plan import Plan
 from acktree.texts import error_text
 from acktree.topology.model import Component, Topology

@@ -20,7 +20,7 @@ from acktree.core.data.hooks import (
     SpoutFailInfo,
 )
 from acktree.errors import HookError
-from acktree.stopped_by import pass_on
+from acktree.system.stopped_by import pass_on
 from acktree.texts import error_text
 
 __all__ = ["BLOCKED_SECS", "HookCalls", "Reported"]

@@ -11,7 +11,7 @@ from typing import Any
 from acktree.core.data.context import TaskServices
 from acktree.core.data.instruments import Increment, Instruments
 from acktree.errors import HookError
-from acktree.stopped_by import pass_on
+from acktree.system.stopped_by import pass_on
 from acktree.texts import error_text
 
 __all__ = ["grown_metrics", "task_services"]

@@ -13,7 +13,7 @@ from acktree.core.data.groupings import Direct
 from acktree.core.data.values import copied, encode_columns, frozen, size_of
 from acktree.core.ids import Int32s
 from acktree.errors import MisuseError
-from acktree.stopped_by import pass_on
+from acktree.system.stopped_by import pass_on
 from acktree.tasks.plan import Plan
 from acktree.texts import error_text, short_repr
 from acktree.topology.model import Component

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from acktree.core.stats.numbers import Outage
-from acktree.private_files import DISK, UNPUBLISHED
+from acktree.system.private_files import DISK, UNPUBLISHED
 
 __all__ = ["SUFFIX", "Wait", "forget_waits", "waits_in"]
 

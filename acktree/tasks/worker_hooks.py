@@ -17,7 +17,7 @@ from typing import Any, Final
 from acktree.config import Config
 from acktree.core.data.hooks import WorkerContext, WorkerHook
 from acktree.errors import HookError
-from acktree.stopped_by import pass_on
+from acktree.system.stopped_by import pass_on
 from acktree.texts import error_text
 
 __all__ = ["WorkerHooks"]

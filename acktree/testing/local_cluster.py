@@ -23,7 +23,7 @@ from typing import Any, Final, Self
 
 from acktree.config import Config
 from acktree.errors import MisuseError, ending_at_caller, naming_keywords
-from acktree.logs import logger
+from acktree.logs.loggers import logger
 from acktree.testing.local_topology import LocalTopology
 from acktree.topology.model import Topology, refuse_other_than_topology
 from acktree.traces.events import EventLogger

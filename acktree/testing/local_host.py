@@ -12,12 +12,12 @@ from acktree.core.spouts.pending import MessageIds
 from acktree.core.stats.numbers import ReportedError
 from acktree.core.tracking.verdicts import Failure
 from acktree.dead_letters.recorder import DeadLetterRecorder
-from acktree.driver.error_log import ErrorLog
+from acktree.driver.logs.error_log import ErrorLog
 from acktree.errors import SpoutError
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.spouts.host import Inbox, SpoutHost
-from acktree.tasks.spouts.keys import Keys
-from acktree.tasks.spouts.labels import id_of
+from acktree.tasks.spouts.keys.key_table import Keys
+from acktree.tasks.spouts.keys.labels import id_of
 from acktree.tasks.spouts.retries import GivenUpRecord
 from acktree.tasks.spouts.watched_ids import WatchedIds, WatchedNames
 from acktree.texts import short_repr

@@ -12,9 +12,9 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from acktree import markup
-from acktree.checkpoint.commit_log import Commit, Outcome
-from acktree.checkpoint.gate_log import gate_log_of
-from acktree.checkpoint.key_log import KeyLog
+from acktree.checkpoint.logs.commit_log import Commit, Outcome
+from acktree.checkpoint.logs.gate_log import gate_log_of
+from acktree.checkpoint.logs.key_log import KeyLog
 from acktree.config import Config
 from acktree.core.data.context import forget_cached
 from acktree.core.data.frames import WireRow
@@ -28,14 +28,14 @@ from acktree.dead_letters.letter import DeadLetter
 from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.dead_letters.store import IN_MEMORY, DeadLetters
 from acktree.driver.batch import BatchResults, MemoryAcker, rows_by_kind
-from acktree.driver.error_log import ErrorLog
+from acktree.driver.logs.error_log import ErrorLog
+from acktree.driver.logs.progress_line import say_progress
 from acktree.driver.operator_orders import OperatorOrders
-from acktree.driver.progress_line import say_progress
 from acktree.driver.run_ends import tell_ended
 from acktree.driver.running import RunningTopology
 from acktree.driver.ticks import Ticks
 from acktree.errors import ConnectorError, MisuseError
-from acktree.log_lines import Place, standing
+from acktree.logs.log_lines import Place, standing
 from acktree.tasks.acker import Acker
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.opening import opening_error

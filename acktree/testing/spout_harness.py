@@ -22,7 +22,7 @@ from acktree.tasks.chunk import Chunk
 from acktree.tasks.failures import failure_of
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.host import Inbox, SpoutHost
-from acktree.tasks.spouts.labels import id_of, label_of
+from acktree.tasks.spouts.keys.labels import id_of, label_of
 from acktree.tasks.spouts.retries import GivenUpRecord
 from acktree.tasks.spouts.task import SpoutTask
 from acktree.tasks.spouts.verdict_batch import VerdictBatch

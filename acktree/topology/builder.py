@@ -19,7 +19,7 @@ from acktree.core.data.fields import DEFAULT_STREAM
 from acktree.core.data.groupings import CustomGrouping
 from acktree.core.spouts.retry import Retry
 from acktree.errors import TopologyError, ending_at_caller, naming_keywords
-from acktree.logs import logger
+from acktree.logs.loggers import logger
 from acktree.sink import Sink
 from acktree.spout import Spout
 from acktree.topology.declared import Declared, Input

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from acktree.core.data.frames import WireRow
-from acktree.private_files import make_private_file, make_private_folder
+from acktree.system.private_files import make_private_file, make_private_folder
 from acktree.traces.writer import Writer
 
 __all__ = ["FOLDER", "MOST_EVENTS", "Event", "EventFiles", "EventLog", "EventLogger", "read_events"]

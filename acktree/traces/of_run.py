@@ -9,8 +9,8 @@ from typing import Final
 
 from acktree.config import Config
 from acktree.errors import AcktreeError, ConfigError, installing
-from acktree.logs import logger
-from acktree.private_urls import masked_text
+from acktree.logs.loggers import logger
+from acktree.logs.private_urls import masked_text
 from acktree.tasks.plan import Plan
 from acktree.texts import error_text
 from acktree.topology.model import Topology

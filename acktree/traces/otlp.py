@@ -37,8 +37,8 @@ from opentelemetry.trace import (
     set_span_in_context,
 )  # fmt: skip
 
-from acktree.logs import FirstWords, logger
-from acktree.private_urls import masked_text, masked_url
+from acktree.logs.loggers import FirstWords, logger
+from acktree.logs.private_urls import masked_text, masked_url
 from acktree.texts import error_text
 from acktree.traces.spans import SCHEMA, Span, spans_of
 from acktree.traces.trace import Trace

@@ -24,7 +24,7 @@ from acktree.core.tracking.attempts import is_traced, number_of
 from acktree.core.tracking.verdicts import Failure
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.observers.tracer import recording
-from acktree.tasks.spouts.labels import id_of, label_of
+from acktree.tasks.spouts.keys.labels import id_of, label_of
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from acktree.texts import searched_id
 from acktree.traces.events import EventLog

@@ -25,7 +25,14 @@ import numpy as np
 
 from acktree.core.tracking.trace_facts import TraceFacts
 from acktree.errors import CheckpointError
-from acktree.sqlite_files import IN_MEMORY, connected, explained, is_written, prepare_writer, transaction
+from acktree.system.sqlite_files import (
+    IN_MEMORY,
+    connected,
+    explained,
+    is_written,
+    prepare_writer,
+    transaction,
+)
 from acktree.traces.packs import Messages, left_out, packed, unpacked
 from acktree.traces.tables import LATER, MESSAGE, TABLES, VERDICT, VERSION
 

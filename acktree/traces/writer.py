@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from acktree.logs import logger
+from acktree.logs.loggers import logger
 
 __all__ = ["Writer"]
 

@@ -17,9 +17,9 @@ from urllib.parse import urlencode
 from acktree.checkpoint.holding import holder_in, is_held
 from acktree.checkpoint.location import location_of
 from acktree.errors import AcktreeError, ConfigError, nearest
-from acktree.private_files import DISK
-from acktree.private_urls import masked_place
-from acktree.processes import is_alive
+from acktree.logs.private_urls import masked_place
+from acktree.system.private_files import DISK
+from acktree.system.processes import is_alive
 from acktree.ui.order_log import BY, SOCKET
 from acktree.ui.places import POINTER, SNAPSHOT, Entry, entries, peer_user, read_entry
 from acktree.ui.snapshot import Snapshot

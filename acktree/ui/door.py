@@ -28,9 +28,9 @@ from threading import Thread
 from acktree.driver.handle import SubmittedTopology
 from acktree.driver.run import Run
 from acktree.errors import AcktreeError
-from acktree.log_levels import FILE as LOG_LEVELS
-from acktree.logs import logger
-from acktree.private_files import Disk
+from acktree.logs.log_levels import FILE as LOG_LEVELS
+from acktree.logs.loggers import logger
+from acktree.system.private_files import Disk
 from acktree.ui.door_routes import Routes
 from acktree.ui.door_server import DoorServer
 from acktree.ui.history import open_store

@@ -13,8 +13,8 @@ from typing import Any
 from acktree.driver.handle import SubmittedTopology
 from acktree.driver.holders import Holder
 from acktree.driver.run import Run
-from acktree.tasks.spouts.labels import id_of, label_of
-from acktree.tasks.spouts.open_listing import OpenMessage
+from acktree.tasks.spouts.chunks.open_listing import OpenMessage
+from acktree.tasks.spouts.keys.labels import id_of, label_of
 from acktree.texts import short_repr
 from acktree.ui import history, letters, trace_orders, tracing
 from acktree.ui.known_names import (

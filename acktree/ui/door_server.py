@@ -14,8 +14,8 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
 from acktree.errors import AcktreeError, ConfigError
-from acktree.forks import close_in_children, note_closed
-from acktree.logs import logger
+from acktree.logs.loggers import logger
+from acktree.system.forks import close_in_children, note_closed
 from acktree.texts import error_text
 from acktree.ui import letters
 from acktree.ui.door_routes import RefusedError, Routes, json_of

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from acktree.core.stats.counters import NOT_ASKED, Counters, Key
-from acktree.driver.total_counts import TotalCounts, Totals
+from acktree.driver.metrics.total_counts import TotalCounts, Totals
 from acktree.errors import AcktreeError, CheckpointError
-from acktree.logs import logger
-from acktree.sqlite_files import is_damage
+from acktree.logs.loggers import logger
+from acktree.system.sqlite_files import is_damage
 from acktree.ui.history_store import FILE, IN_MEMORY, LARGEST, HistoryStore, Point, Sample
 from acktree.ui.known_names import limit_of, read_question
 from acktree.ui.windows import Earlier, Windows

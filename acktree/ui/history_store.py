@@ -27,7 +27,7 @@ from typing import Any, Final
 
 from acktree.core.stats.counters import Counters, Key
 from acktree.errors import CheckpointError
-from acktree.sqlite_files import IN_MEMORY, connected, explained, prepare_writer, transaction
+from acktree.system.sqlite_files import IN_MEMORY, connected, explained, prepare_writer, transaction
 
 __all__ = [
     "FILE", "IN_MEMORY", "LARGEST", "MOST_POINTS", "MOST_SAMPLE_BYTES", "POINT_TIERS", "SAMPLE_TIERS",

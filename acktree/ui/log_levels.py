@@ -13,8 +13,8 @@ from threading import Lock, Timer
 from typing import Any, Final
 
 from acktree.errors import ConfigError, MisuseError
-from acktree.log_levels import LevelSetter, level_number
-from acktree.logs import logger
+from acktree.logs.log_levels import LevelSetter, level_number
+from acktree.logs.loggers import logger
 from acktree.ui.known_names import read_order
 
 __all__ = ["MOST_SECS", "LogLevels"]

@@ -23,7 +23,7 @@ from typing import Final
 from acktree.core.stats.statistics import Stats
 from acktree.driver.run import Run
 from acktree.errors import AcktreeError
-from acktree.logs import logger
+from acktree.logs.loggers import logger
 from acktree.ui.history import LOOK_SECS, History
 from acktree.ui.history_store import IN_MEMORY, HistoryStore
 from acktree.ui.snapshot import (

@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from acktree.logs import logger
-from acktree.private_urls import is_url, masked_url
+from acktree.logs.loggers import logger
+from acktree.logs.private_urls import is_url, masked_url
 from acktree.texts import bounded, printable, short_repr
 from acktree.ui.known_names import COMMANDS, ORDERS
 

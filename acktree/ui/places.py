@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Final
 
 from acktree.errors import ConfigError
-from acktree.private_files import Disk, make_private_folder, xdg_folder
+from acktree.system.private_files import Disk, make_private_folder, xdg_folder
 
 __all__ = [
     "POINTER",

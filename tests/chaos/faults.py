@@ -32,7 +32,7 @@ from acktree.core.data.values import decode_rows
 from acktree.core.state.store import MemoryStore
 from acktree.core.tracking.lineage import Sparse
 from acktree.tasks.bolts.bolt_tasks import bolt_task
-from acktree.tasks.bolts.outputs import Outputs
+from acktree.tasks.bolts.outputs.level_outputs import Outputs
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.collector import SpoutCollector
 from acktree.testing import FeederSpout

@@ -9,7 +9,7 @@ from typing import Self
 from acktree import BasicBolt, Config, Spout, TopologyBuilder
 from acktree.core.spouts.keys import key_digests
 from acktree.tasks.component_checks import checks_of
-from acktree.tasks.spouts.labels import Labelled, label_of
+from acktree.tasks.spouts.keys.labels import Labelled, label_of
 from acktree.testing import FeederSpout, LocalCluster, SpoutHarness
 
 RAN: list[object] = []

@@ -13,21 +13,21 @@ from typing import Any, Final
 import numpy as np
 
 from acktree.checkpoint import folder as checkpoint
-from acktree.checkpoint.commit_log import CommitLog
 from acktree.checkpoint.facts import CheckpointFacts
 from acktree.checkpoint.files import Files
-from acktree.checkpoint.gate_log import GateLog
 from acktree.checkpoint.inbox import FileInbox
-from acktree.checkpoint.journal import Journal
-from acktree.checkpoint.key_log import KeyLog
-from acktree.checkpoint.memory_log import MemoryLog, MemoryOfBatch
+from acktree.checkpoint.logs.commit_log import CommitLog
+from acktree.checkpoint.logs.gate_log import GateLog
+from acktree.checkpoint.logs.journal import Journal
+from acktree.checkpoint.logs.key_log import KeyLog
+from acktree.checkpoint.logs.memory_log import MemoryLog, MemoryOfBatch
 from acktree.core.gate import Gate
 from acktree.dead_letters.recorder import DeadLetterRecorder
-from acktree.driver.spout_threads import SpoutThread, Threads
+from acktree.driver.spouts.spout_threads import SpoutThread, Threads
 from acktree.driver.supervisor import Supervisor
 from acktree.spark.query.sink import QuerySink
-from acktree.tasks.spouts.open_chunks import OpenChunks
-from acktree.tasks.spouts.recovery import Recovery
+from acktree.tasks.spouts.chunks.open_chunks import OpenChunks
+from acktree.tasks.spouts.chunks.recovery import Recovery
 from acktree.topology.gates import GateSpout
 from tests.simulator.disk import SimulatedDisk
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import Literal
 
-from acktree.private_files import Disk
+from acktree.system.private_files import Disk
 
 Fault = Literal["kill", "power", "full"]
 

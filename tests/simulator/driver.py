@@ -26,14 +26,14 @@ import numpy as np
 import pyarrow as pa
 
 from acktree.checkpoint import memory_files
-from acktree.checkpoint.acker_log import DurableAcker
 from acktree.checkpoint.files import Files
 from acktree.checkpoint.folder import Checkpoint
-from acktree.checkpoint.gate_log import gate_log_of
 from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.inbox_files import ChunkKind, Taken, read_chunk
-from acktree.checkpoint.key_log import KeyLog
-from acktree.checkpoint.memory_log import MemoryOfBatch
+from acktree.checkpoint.logs.acker_log import DurableAcker
+from acktree.checkpoint.logs.gate_log import gate_log_of
+from acktree.checkpoint.logs.key_log import KeyLog
+from acktree.checkpoint.logs.memory_log import MemoryOfBatch
 from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
 from acktree.core.data.values import batch_to_bytes
 from acktree.core.ids import root_ids
@@ -45,21 +45,21 @@ from acktree.core.tracking.verdicts import Failure, FailureCause, FailureKind
 from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.driver.assembly import journal_of, recovered_log
 from acktree.driver.batch import BatchResults
-from acktree.driver.error_log import ErrorLog
+from acktree.driver.logs.error_log import ErrorLog
+from acktree.driver.logs.run_log import RunLog
+from acktree.driver.metrics.total_counts import TotalCounts
 from acktree.driver.query import ENDED_QUERY
 from acktree.driver.resume import recover
 from acktree.driver.run import Run
-from acktree.driver.run_log import RunLog
-from acktree.driver.spout_threads import SpoutThread, Threads
+from acktree.driver.spouts.spout_threads import SpoutThread, Threads
 from acktree.driver.supervisor import Supervisor
 from acktree.driver.ticks import Ticks
-from acktree.driver.total_counts import TotalCounts
 from acktree.errors import ConnectorError
 from acktree.spark.query.sink import QuerySink
 from acktree.spark.query.source import InboxReader
 from acktree.spark.query.wire import batch_of
 from acktree.spout import Spout
-from acktree.tasks.spouts.labels import id_of
+from acktree.tasks.spouts.keys.labels import id_of
 from acktree.tasks.spouts.retries import GivenUpRecord
 from acktree.tasks.spouts.task import SpoutTask
 from acktree.tasks.spouts.verdict_batch import VerdictBatch

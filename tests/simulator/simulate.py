@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from acktree.checkpoint import acker_log as acker
-from acktree.checkpoint import gate_log, key_log
-from acktree.checkpoint.commit_log import CommitLog
+from acktree.checkpoint.logs import acker_log as acker
+from acktree.checkpoint.logs import gate_log, key_log
+from acktree.checkpoint.logs.commit_log import CommitLog
 from acktree.driver import supervisor
 from acktree.spark import submit
 from tests.simulator.damage import damaged

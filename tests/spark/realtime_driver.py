@@ -19,8 +19,8 @@ from threading import Thread
 from typing import Any
 
 from acktree import BasicBolt, Config, KeyValueState, Topology, TopologyBuilder, bolt, submit
-from acktree.checkpoint.commit_log import Commit, CommitLog, Outcome
-from acktree.checkpoint.memory_log import MemoryLog
+from acktree.checkpoint.logs.commit_log import Commit, CommitLog, Outcome
+from acktree.checkpoint.logs.memory_log import MemoryLog
 from acktree.core.data.frames import Kind, WireRow
 from acktree.driver.batch import rows_by_kind
 from acktree.driver.handle import SubmittedTopology

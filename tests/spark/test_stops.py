@@ -71,7 +71,7 @@ def test_verdicts_of_a_failing_sink_are_delivered_after_a_restart_and_a_stop_fro
 
     feeder = FeederSpout(["n"], redelivers=False)
     with monkeypatch.context() as patched:
-        patched.setattr("acktree.checkpoint.journal.Journal.write", full)
+        patched.setattr("acktree.checkpoint.logs.journal.Journal.write", full)
         running = submit(topology_of(feeder), checkpoint=tmp_path / "checkpoint", spark=spark)
         feeder.feed([1], message_id=1)
         with pytest.raises(Exception, match="No space left"):

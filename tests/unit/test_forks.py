@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
-from acktree.forks import close_file_in_children, close_in_children, note_closed
-from acktree.private_files import Disk
+from acktree.system.forks import close_file_in_children, close_in_children, note_closed
+from acktree.system.private_files import Disk
 from tests.unit.forked import child, descriptors_of
 
 

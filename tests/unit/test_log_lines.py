@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import acktree
 from acktree import BasicBolt, Bolt, Config, ConfigError, LogFormatter, TopologyBuilder, bolt
-from acktree.log_lines import Place, standing
-from acktree.logs import logger, print_by_default
+from acktree.logs.log_lines import Place, standing
+from acktree.logs.loggers import logger, print_by_default
 from acktree.testing import FeederSpout, LocalCluster
 
 FORGED = 'x\n2026-11-22T10:31:07.120Z INFO shop component=safe task=1 | all is well\r\x1b[2J\u202e\u2028"}{'

@@ -10,8 +10,14 @@ from threading import Event, Thread
 
 import pytest
 
-from acktree.private_files import DISK, make_private_file, make_private_folder, write_private, xdg_folder
 from acktree.spark.session.home import cache_folder
+from acktree.system.private_files import (
+    DISK,
+    make_private_file,
+    make_private_folder,
+    write_private,
+    xdg_folder,
+)
 from acktree.ui.places import runtime_folder
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acktree.private_urls import MASK, masked_text, masked_url
+from acktree.logs.private_urls import MASK, masked_text, masked_url
 
 # A marker that can only come from the secret, among all that a URL is made of.
 secrets = st.text("aB1:/@?#&;=%+ é\n", max_size=12).map(lambda text: f"{text}S3cr3t{text}")

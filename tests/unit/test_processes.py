@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from acktree.processes import is_alive
+from acktree.system.processes import is_alive
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 

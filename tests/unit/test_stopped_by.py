@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from acktree.stopped_by import EndOfLevelError, StoppedBySignal, pass_on
+from acktree.system.stopped_by import EndOfLevelError, StoppedBySignal, pass_on
 
 
 class LibraryError(BaseException):

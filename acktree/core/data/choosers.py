@@ -43,7 +43,7 @@ from acktree.core.data.row_hashes import hash_keys, hash_rows
 from acktree.core.data.values import decode_rows
 from acktree.core.ids import Int32s, Int64s, UInt64s, mix64
 from acktree.errors import MisuseError, ProtocolError
-from acktree.stopped_by import pass_on
+from acktree.system.stopped_by import pass_on
 
 __all__ = ["Choice", "Chooser", "make_chooser"]
 

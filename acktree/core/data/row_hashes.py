@@ -17,7 +17,7 @@ from acktree.core.data.hashing import combine_hashes, hash_column, hash_values
 from acktree.core.data.values import batch_to_bytes, pickled_fields, unpickled_column
 from acktree.core.ids import UInt64s
 from acktree.errors import MisuseError
-from acktree.stopped_by import pass_on
+from acktree.system.stopped_by import pass_on
 from acktree.texts import error_text
 
 __all__ = ["hash_keys", "hash_rows", "hash_rows_anyhow"]

@@ -34,7 +34,7 @@ from acktree.core import durable
 from acktree.core.data.reading import Column, PartlyReadable, columns_of, decoded
 from acktree.core.programs import may_be_named_in
 from acktree.errors import CheckpointError, MisuseError
-from acktree.stopped_by import pass_on
+from acktree.system.stopped_by import pass_on
 from acktree.texts import error_text, short_repr
 
 __all__ = [

@@ -23,7 +23,7 @@ from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from acktree.checkpoint.inbox_files import read_chunk
-from acktree.checkpoint.memory_log import MemoryOfBatch
+from acktree.checkpoint.logs.memory_log import MemoryOfBatch
 from acktree.checkpoint.migrated_state import SeededStore
 from acktree.core.data.frames import Kind, WireRow
 from acktree.core.state.store import StateStore
@@ -39,8 +39,8 @@ from acktree.spark.worker.printing import label_output
 from acktree.spark.worker.process import SharedPlan
 from acktree.spark.worker.state_channel import GuardedStore
 from acktree.tasks.bolts.level import ReadChunk, run_level
-from acktree.tasks.bolts.monitor import ExecutionMonitor
 from acktree.tasks.bolts.observer import Observer
+from acktree.tasks.bolts.rows.monitor import ExecutionMonitor
 from acktree.tasks.chunk import Chunk, in_parts
 from acktree.tasks.combiner import run_combiner
 from acktree.tasks.observers.usual import usual_observers

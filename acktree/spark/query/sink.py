@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from acktree.checkpoint.commit_log import Commit, CommitLog, Outcome
 from acktree.checkpoint.inbox import FileInbox
+from acktree.checkpoint.logs.commit_log import Commit, CommitLog, Outcome
 from acktree.core.data.frames import Kind
 from acktree.core.micro_batch import MicroBatch
 from acktree.driver.batch import BatchResults, RowsByKind, rows_by_kind, source_work_ms

@@ -44,8 +44,8 @@ from acktree.checkpoint.inbox_files import (
 from acktree.checkpoint.pace import Pace
 from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
 from acktree.errors import CheckpointError
-from acktree.private_files import DISK, Disk
 from acktree.spark.query.wire import WIRE_DDL, batch_of
+from acktree.system.private_files import DISK, Disk
 from acktree.tasks.broadcast import Broadcast, OperatorOrder
 from acktree.tasks.chunk import Chunk
 

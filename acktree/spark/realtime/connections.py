@@ -22,7 +22,7 @@ from contextlib import suppress
 from threading import BoundedSemaphore, Condition, Thread
 from typing import Final, NamedTuple
 
-from acktree.forks import close_in_children, note_closed
+from acktree.system.forks import close_in_children, note_closed
 
 __all__ = [
     "HELLO",

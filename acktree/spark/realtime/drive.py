@@ -32,7 +32,7 @@ from acktree.checkpoint.inbox_files import Entry, Taken, Work
 from acktree.core.data.frames import WireRow
 from acktree.driver.query import Query
 from acktree.errors import AcktreeError
-from acktree.logs import logger
+from acktree.logs.loggers import logger
 from acktree.spark.query.results import Results, payloads_in_rows
 from acktree.spark.query.source import InboxReader
 from acktree.spark.realtime.connections import ConnectionLostError, Moments

@@ -16,7 +16,7 @@ from typing import Final
 import pyarrow as pa
 from pyspark import TaskContext
 
-from acktree.checkpoint.memory_log import MemoryOfBatch
+from acktree.checkpoint.logs.memory_log import MemoryOfBatch
 from acktree.core.data.frames import WireRow
 from acktree.core.state.store import StateStore
 from acktree.spark.query.operators import Places, carried_by, observe, with_moved_memory
@@ -31,7 +31,7 @@ from acktree.spark.worker.process import SharedPlan
 from acktree.spark.worker.state_channel import GuardedStore
 from acktree.spark.worker.staying import StayingMonitor
 from acktree.tasks.bolts.level import run_level
-from acktree.tasks.bolts.monitor import ExecutionMonitor
+from acktree.tasks.bolts.rows.monitor import ExecutionMonitor
 
 __all__ = ["DRIVER", "ResidentLevel", "resident_level"]
 

@@ -31,8 +31,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from acktree.logs import logger
-from acktree.private_files import make_private_file, make_private_folder
+from acktree.logs.loggers import logger
+from acktree.system.private_files import make_private_file, make_private_folder
 
 __all__ = ["ClassArchive", "archive_options", "forget_order", "note_micro_batch"]
 

@@ -17,12 +17,12 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final
 
 from acktree.errors import ConfigError
-from acktree.forks import close_file_in_children
-from acktree.logs import logger
-from acktree.processes import most_files
+from acktree.logs.loggers import logger
 from acktree.spark.session.class_archive import archive_options, forget_order
 from acktree.spark.session.home import cache_folder, lent_home
 from acktree.spark.session.java import FIX, java_folder, refuse_missing_java, where_is_java
+from acktree.system.forks import close_file_in_children
+from acktree.system.processes import most_files
 
 if TYPE_CHECKING:  # pyspark takes half a second to import, and only submit() needs it
     from pyspark import SparkConf

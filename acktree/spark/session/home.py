@@ -22,8 +22,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from acktree.logs import logger
-from acktree.private_files import xdg_folder
+from acktree.logs.loggers import logger
+from acktree.system.private_files import xdg_folder
 
 __all__ = ["cache_folder", "lean_home", "lent_home"]
 

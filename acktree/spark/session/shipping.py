@@ -30,8 +30,8 @@ from pathlib import Path, PurePosixPath
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
-from acktree.logs import logger
-from acktree.private_files import write_private
+from acktree.logs.loggers import logger
+from acktree.system.private_files import write_private
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -43,10 +43,10 @@ from acktree.core.state.store import StateStore
 from acktree.core.stats.counters import NO_STREAM, SYSTEM, SYSTEM_TASK, WORKERS_LOST, Counters
 from acktree.core.tracking.verdicts import FailureCause
 from acktree.errors import BoltError, ProtocolError
-from acktree.private_files import write_private
 from acktree.spark.worker.marks import HOOK, MARK, NO_RUN, MarkingMonitor, Suspects, marked_of, run_of
 from acktree.spark.worker.state_channel import Channel
-from acktree.tasks.bolts.monitor import ExecutionMonitor
+from acktree.system.private_files import write_private
+from acktree.tasks.bolts.rows.monitor import ExecutionMonitor
 
 UNGUARDED: Final = "ACKTREE_UNGUARDED"
 """Environment variable of workers that switches marks and watchdog off, to measure what they cost."""

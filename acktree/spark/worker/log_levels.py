@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Final
 
-from acktree.log_levels import LevelSetter
+from acktree.logs.log_levels import LevelSetter
 
 __all__ = ["follow_log_levels"]
 

@@ -35,11 +35,11 @@ from typing import Final
 from acktree.core.data.frames import Frame
 from acktree.core.tracking.verdicts import FailureCause
 from acktree.errors import ConnectorError
-from acktree.private_files import DISK
 from acktree.spark.worker.printing import finish_lines, label
 from acktree.spark.worker.watchdog import Watchdog
-from acktree.tasks.bolts.monitor import ExecutionMonitor, LeftOut
-from acktree.tasks.bolts.row_names import NOWHERE, MessageNames, Names, place_of
+from acktree.system.private_files import DISK
+from acktree.tasks.bolts.rows.monitor import ExecutionMonitor, LeftOut
+from acktree.tasks.bolts.rows.row_names import NOWHERE, MessageNames, Names, place_of
 from acktree.tasks.waits import SUFFIX, Wait
 from acktree.texts import printable
 from acktree.topology.model import Component

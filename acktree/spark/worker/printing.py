@@ -20,7 +20,15 @@ import threading
 import time
 from typing import Any, Final, TextIO
 
-from acktree.log_lines import LogFormat, LogFormatter, here, is_formatted, json_line, set_label, time_text
+from acktree.logs.log_lines import (
+    LogFormat,
+    LogFormatter,
+    here,
+    is_formatted,
+    json_line,
+    set_label,
+    time_text,
+)
 
 __all__ = ["LabelledStream", "finish_lines", "label", "label_output"]
 

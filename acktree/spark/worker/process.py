@@ -25,8 +25,8 @@ from pyspark import SparkFiles
 
 from acktree.core.programs import definition_pickle, enter
 from acktree.errors import CheckpointError
-from acktree.private_files import make_private_folder, write_private
 from acktree.spark.worker import scratch
+from acktree.system.private_files import make_private_folder, write_private
 from acktree.tasks.plan import Plan
 
 if TYPE_CHECKING:

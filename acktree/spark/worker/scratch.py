@@ -27,7 +27,7 @@ from typing import Any, Final
 from pyspark import TaskContext
 
 from acktree.core.data.frames import WireRow
-from acktree.private_files import mapped
+from acktree.system.private_files import mapped
 
 ELSEWHERE: Final = 1 << 16
 """Added to the kind of a row whose head and body are in a file."""

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from threading import Lock
 
 from acktree.core.state.store import StateStore
-from acktree.stopped_by import EndOfLevelError
+from acktree.system.stopped_by import EndOfLevelError
 
 __all__ = ["Channel", "GuardedStore", "StateChannelLostError"]
 

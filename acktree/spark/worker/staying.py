@@ -17,7 +17,7 @@ from acktree.core.data.frames import WireRow
 from acktree.core.state.store import StateStore
 from acktree.spark.worker.isolation import UNGUARDED, Run
 from acktree.spark.worker.marks import MARK, MarkingMonitor, Suspects, batch_of, run_of
-from acktree.tasks.bolts.monitor import ExecutionMonitor
+from acktree.tasks.bolts.rows.monitor import ExecutionMonitor
 
 __all__ = ["StayingMonitor"]
 

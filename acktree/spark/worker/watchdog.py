@@ -37,7 +37,7 @@ _CALLS_USER_CODE: Final = frozenset(
     {
         "acktree.bolt",
         "acktree.tasks.bolts.kinds",
-        "acktree.tasks.bolts.steps",
+        "acktree.tasks.bolts.concurrent.steps",
         "acktree.tasks.hook_calls",
         "acktree.spark.worker.isolation",
         "acktree.spark.worker.staying",

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final, NoReturn, TextIO
 
-from acktree.logs import print_by_default
+from acktree.logs.loggers import print_by_default
 from acktree.multilang.loaded import LoadedTopology
 from acktree.streamparse import build, project
 from acktree.streamparse.cli.common import add_command, add_options, resolve_options

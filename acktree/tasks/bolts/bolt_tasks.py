@@ -8,10 +8,10 @@ from typing import Final
 
 from acktree.bolt import BoltKind
 from acktree.core.state.store import StateStore
-from acktree.stopped_by import pass_on
-from acktree.tasks.bolts.concurrent_kinds import ConcurrentBasicTask, ConcurrentHandTask
+from acktree.system.stopped_by import pass_on
+from acktree.tasks.bolts.concurrent.concurrent_kinds import ConcurrentBasicTask, ConcurrentHandTask
 from acktree.tasks.bolts.kinds import ArrowBoltTask, BasicBoltTask, HandBoltTask
-from acktree.tasks.bolts.outputs import Outputs
+from acktree.tasks.bolts.outputs.level_outputs import Outputs
 from acktree.tasks.bolts.sink_task import SinkTask
 from acktree.tasks.bolts.task import BoltTask
 from acktree.topology.model import Component

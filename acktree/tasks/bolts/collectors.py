@@ -28,10 +28,10 @@ from acktree.core.data.tuples import Tuple
 from acktree.core.data.values import UNCHANGING
 from acktree.errors import MisuseError
 from acktree.tasks.arguments import parents_of, parts_of_stream, rows_named
-from acktree.tasks.bolts.emission import Emission
-from acktree.tasks.bolts.outlets import Outlet, Outlets, Unfit
-from acktree.tasks.bolts.outputs import Outputs
-from acktree.tasks.bolts.rows import ACKED, FAILED, FATES, OPEN, InboundRows, account_of
+from acktree.tasks.bolts.outputs.emission import Emission
+from acktree.tasks.bolts.outputs.level_outputs import Outputs
+from acktree.tasks.bolts.outputs.outlets import Outlet, Outlets, Unfit
+from acktree.tasks.bolts.rows.frame_rows import ACKED, FAILED, FATES, OPEN, InboundRows, account_of
 from acktree.tasks.failures import failure_of
 from acktree.texts import MOST_REASON, bounded, short_repr
 from acktree.topology.model import Component

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from acktree.errors import MisuseError
-from acktree.tasks.bolts.rows import InboundRows
+from acktree.tasks.bolts.rows.frame_rows import InboundRows
 
 __all__ = ["Left", "error_of", "tracked_among"]
 

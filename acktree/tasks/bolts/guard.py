@@ -30,7 +30,7 @@ from acktree.core.data.context import is_cached
 from acktree.core.data.tuples import Tuple
 from acktree.core.state.stored_state import StoredState
 from acktree.errors import MisuseError
-from acktree.stopped_by import pass_on
+from acktree.system.stopped_by import pass_on
 
 WATCHED_CLOSELY: Final = 64
 _CONTAINERS: Final = (list, dict, set, bytearray, deque, StoredState)

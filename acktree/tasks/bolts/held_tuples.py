@@ -24,7 +24,7 @@ from acktree.core.state.store import StateStore
 from acktree.core.tracking.lineages import lineage_from_bytes
 from acktree.errors import MisuseError
 from acktree.tasks.bolts.oldest_held import MOST_ROOTS, HeldOpen, OldestHeld
-from acktree.tasks.bolts.rows import OPEN, InboundRows, account_of
+from acktree.tasks.bolts.rows.frame_rows import OPEN, InboundRows, account_of
 
 __all__ = ["HeldTuples"]
 

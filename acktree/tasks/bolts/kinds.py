@@ -20,7 +20,7 @@ from acktree.core.data.tuples import Tuple
 from acktree.core.data.values import native_batch
 from acktree.core.ids import mix64
 from acktree.errors import ProtocolError, Unavailable
-from acktree.stopped_by import pass_on
+from acktree.system.stopped_by import pass_on
 from acktree.tasks.bolts.collectors import (
     ArrowCollector,
     BasicCollector,
@@ -28,10 +28,10 @@ from acktree.tasks.bolts.collectors import (
     HandCollector,
     TimingCollector,
 )
-from acktree.tasks.bolts.emission import Emission
 from acktree.tasks.bolts.observer import Observer
-from acktree.tasks.bolts.outlets import Unfit
-from acktree.tasks.bolts.rows import ACKED, OPEN, InboundRows, ack_open
+from acktree.tasks.bolts.outputs.emission import Emission
+from acktree.tasks.bolts.outputs.outlets import Unfit
+from acktree.tasks.bolts.rows.frame_rows import ACKED, OPEN, InboundRows, ack_open
 from acktree.tasks.bolts.task import BoltTask
 
 

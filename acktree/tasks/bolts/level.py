@@ -31,14 +31,14 @@ from acktree.core.tracking.lineage import Sparse
 from acktree.core.tracking.sampling import is_sampled
 from acktree.errors import MisuseError, ProtocolError
 from acktree.tasks.bolts.bolt_tasks import bolt_task
-from acktree.tasks.bolts.concurrent_kinds import ConcurrentTask, run_together
-from acktree.tasks.bolts.emission import Emission
-from acktree.tasks.bolts.monitor import ExecutionMonitor
+from acktree.tasks.bolts.concurrent.concurrent_kinds import ConcurrentTask, run_together
 from acktree.tasks.bolts.observer import Observe
-from acktree.tasks.bolts.outputs import Outputs
-from acktree.tasks.bolts.pieces import PIECE_BYTES
-from acktree.tasks.bolts.router import Router
-from acktree.tasks.bolts.rows import InboundRows
+from acktree.tasks.bolts.outputs.emission import Emission
+from acktree.tasks.bolts.outputs.level_outputs import Outputs
+from acktree.tasks.bolts.outputs.pieces import PIECE_BYTES
+from acktree.tasks.bolts.outputs.router import Router
+from acktree.tasks.bolts.rows.frame_rows import InboundRows
+from acktree.tasks.bolts.rows.monitor import ExecutionMonitor
 from acktree.tasks.bolts.task import BoltTask
 from acktree.tasks.broadcast import Broadcast, OperatorOrder
 from acktree.tasks.chunk import Chunk, chunks_together

@@ -31,10 +31,10 @@ from acktree.core.state.key_value_state import KeyValueState
 from acktree.core.state.store import Below, StateStore
 from acktree.core.state.stored_state import StoredState
 from acktree.errors import MisuseError
-from acktree.stopped_by import pass_on
+from acktree.system.stopped_by import pass_on
 from acktree.tasks.bolts.held_tuples import HeldTuples
 from acktree.tasks.bolts.oldest_held import HeldOpen
-from acktree.tasks.bolts.rows import InboundRows, open_among
+from acktree.tasks.bolts.rows.frame_rows import InboundRows, open_among
 from acktree.texts import bounded, error_text
 
 __all__ = ["TaskMemory"]

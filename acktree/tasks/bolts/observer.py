@@ -25,8 +25,8 @@ from acktree.core.data.tuples import Tuple
 from acktree.core.ids import Int64s
 from acktree.core.packing import Buffer
 from acktree.core.tracking.verdicts import Failure
-from acktree.tasks.bolts.emission import Emission
-from acktree.tasks.bolts.rows import InboundRows
+from acktree.tasks.bolts.outputs.emission import Emission
+from acktree.tasks.bolts.rows.frame_rows import InboundRows
 from acktree.tasks.broadcast import OperatorOrder
 from acktree.tasks.plan import Plan
 

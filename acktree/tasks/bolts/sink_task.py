@@ -31,11 +31,11 @@ from acktree.core.data.frames import Frame
 from acktree.core.ids import Int64s
 from acktree.core.state.store import StateStore
 from acktree.errors import CheckpointError, ConnectorError, MisuseError, Unavailable
-from acktree.log_lines import standing
-from acktree.logs import logger
+from acktree.logs.log_lines import standing
+from acktree.logs.loggers import logger
 from acktree.sink import Sink
 from acktree.tasks.bolts.kinds import ArrowBoltTask
-from acktree.tasks.bolts.rows import FAILED, ack_open
+from acktree.tasks.bolts.rows.frame_rows import FAILED, ack_open
 
 __all__ = ["SinkTask"]
 

@@ -29,21 +29,21 @@ from acktree.core.data.reading import Column
 from acktree.core.data.values import unpickled_columns
 from acktree.core.state.store import Below, StateStore
 from acktree.errors import AcktreeError, MisuseError, ProtocolError
-from acktree.log_lines import Roots, standing
+from acktree.logs.log_lines import Roots, standing
 from acktree.tasks.bolts.collectors import Collector
-from acktree.tasks.bolts.emission import Emission
 from acktree.tasks.bolts.forgotten import Left, tracked_among
 from acktree.tasks.bolts.forgotten import error_of as forgotten_error
 from acktree.tasks.bolts.guard import FlushGuard, Guard
-from acktree.tasks.bolts.left_out import error_of as left_out_error
-from acktree.tasks.bolts.left_out import parts_of
 from acktree.tasks.bolts.memory import TaskMemory
 from acktree.tasks.bolts.observer import Observer
-from acktree.tasks.bolts.outlets import Outlets, Unfit
-from acktree.tasks.bolts.outputs import Outputs
-from acktree.tasks.bolts.row_names import Names
-from acktree.tasks.bolts.row_results import RowResults
-from acktree.tasks.bolts.rows import FAILED, OPEN, InboundRows, ack_open, open_among
+from acktree.tasks.bolts.outputs.emission import Emission
+from acktree.tasks.bolts.outputs.level_outputs import Outputs
+from acktree.tasks.bolts.outputs.outlets import Outlets, Unfit
+from acktree.tasks.bolts.rows.frame_rows import FAILED, OPEN, InboundRows, ack_open, open_among
+from acktree.tasks.bolts.rows.left_out import error_of as left_out_error
+from acktree.tasks.bolts.rows.left_out import parts_of
+from acktree.tasks.bolts.rows.row_names import Names
+from acktree.tasks.bolts.rows.row_results import RowResults
 from acktree.tasks.own_metrics import grown_metrics, task_services
 from acktree.texts import error_text
 from acktree.topology.model import Component

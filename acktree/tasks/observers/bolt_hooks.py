@@ -20,9 +20,9 @@ from acktree.core.data.values import rows_to_show
 from acktree.core.ids import Int64s
 from acktree.core.tracking.verdicts import Failure
 from acktree.errors import HookError
-from acktree.stopped_by import pass_on
+from acktree.system.stopped_by import pass_on
 from acktree.tasks.bolts.observer import Emitted, ObservedTask, Observer
-from acktree.tasks.bolts.rows import ACKED, FAILED, OPEN, InboundRows
+from acktree.tasks.bolts.rows.frame_rows import ACKED, FAILED, OPEN, InboundRows
 from acktree.tasks.hook_calls import HookCalls
 from acktree.texts import error_text
 

@@ -19,9 +19,9 @@ from acktree.core.ids import Int64s, UInt64s, mix64
 from acktree.core.packing import Buffer
 from acktree.core.tracking.lineage_runs import Runs
 from acktree.core.tracking.sampling import is_sampled
-from acktree.tasks.bolts.emission import Emission
 from acktree.tasks.bolts.observer import Emitted, Observer
-from acktree.tasks.bolts.rows import InboundRows, account_of
+from acktree.tasks.bolts.outputs.emission import Emission
+from acktree.tasks.bolts.rows.frame_rows import InboundRows, account_of
 from acktree.tasks.broadcast import OperatorOrder
 from acktree.tasks.observers.previews import previews
 from acktree.tasks.observers.tracer import recording

@@ -32,11 +32,11 @@ from acktree.core.packing import Buffer
 from acktree.core.tracking.sampling import traced_pairs
 from acktree.core.tracking.trace_facts import EXECUTION, HELD, LINK, Bolt, Place, TraceFacts
 from acktree.core.tracking.verdicts import Failure
-from acktree.logs import logger
-from acktree.stopped_by import pass_on
+from acktree.logs.loggers import logger
+from acktree.system.stopped_by import pass_on
 from acktree.tasks.bolts.observer import ObservedTask, Observer, Routed
-from acktree.tasks.bolts.row_timer import RowTimer
-from acktree.tasks.bolts.rows import ACKED, FAILED, OPEN, REPORTED, InboundRows, account_of
+from acktree.tasks.bolts.rows.frame_rows import ACKED, FAILED, OPEN, REPORTED, InboundRows, account_of
+from acktree.tasks.bolts.rows.row_timer import RowTimer
 from acktree.tasks.observers.previews import preview_columns
 from acktree.texts import bounded, error_text
 

@@ -37,7 +37,7 @@ from acktree.spout import SpoutOutputCollector
 from acktree.tasks.arguments import batch_of_stream, ids_of, refuse_unpicklable
 from acktree.tasks.chunk import CHUNK_BYTES
 from acktree.tasks.plan import Plan
-from acktree.tasks.spouts.labels import Labelled, checked_label, id_of, shown_id
+from acktree.tasks.spouts.keys.labels import Labelled, checked_label, id_of, shown_id
 from acktree.tasks.spouts.runs import Bools, MessageRun, Noted, RunBuffer, UnfitMessage
 from acktree.tasks.streams import Streams
 from acktree.topology.model import Component

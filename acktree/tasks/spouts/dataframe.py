@@ -30,7 +30,7 @@ from acktree.tasks.payloads import Payload, is_among
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.dependencies import dependency_of
 from acktree.tasks.spouts.host import SpoutHost
-from acktree.tasks.spouts.labels import Labelled, id_of
+from acktree.tasks.spouts.keys.labels import Labelled, id_of
 from acktree.tasks.spouts.retries import NO_CHUNK, Attempt, Redriven, RedrivenLetter, concat_rows
 from acktree.tasks.spouts.task import SpoutTask
 from acktree.tasks.spouts.verdict_batch import VerdictBatch

@@ -9,10 +9,10 @@ from typing import Final
 from acktree.core.spouts.pending import Closed
 from acktree.core.tracking.verdicts import Failure
 from acktree.tasks.failures import failure_of
+from acktree.tasks.spouts.chunks.open_chunks import OpenChunks
 from acktree.tasks.spouts.dependencies import dependency_of
 from acktree.tasks.spouts.given_up import GivenUp
-from acktree.tasks.spouts.labels import Labelled, id_of
-from acktree.tasks.spouts.open_chunks import OpenChunks
+from acktree.tasks.spouts.keys.labels import Labelled, id_of
 from acktree.tasks.spouts.reporter import Reporter
 from acktree.tasks.spouts.retries import Attempt, Redriven, Retries, chunks_of
 from acktree.tasks.spouts.runs import UnfitMessage

@@ -14,9 +14,9 @@ from acktree.core.stats.numbers import Outage
 from acktree.core.tracking.attempts import number_of
 from acktree.core.tracking.verdicts import Failure, FailureCause, FailureKind
 from acktree.errors import DeadLetterLimitError
+from acktree.tasks.spouts.chunks.open_chunks import OpenChunks
 from acktree.tasks.spouts.host import SpoutHost
-from acktree.tasks.spouts.labels import id_of
-from acktree.tasks.spouts.open_chunks import OpenChunks
+from acktree.tasks.spouts.keys.labels import id_of
 from acktree.tasks.spouts.reporter import Reporter
 from acktree.tasks.spouts.retries import (
     NO_CHUNK,

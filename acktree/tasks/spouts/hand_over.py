@@ -18,14 +18,14 @@ from acktree.core.ids import Int32s, root_ids
 from acktree.core.spouts.pending import MessageIds
 from acktree.spout import Spout
 from acktree.tasks.chunk import Chunk
+from acktree.tasks.spouts.chunks.open_chunks import OpenChunks
+from acktree.tasks.spouts.chunks.stored_ids import ids_to_bytes
 from acktree.tasks.spouts.host import SpoutHost
-from acktree.tasks.spouts.keyed_messages import KeyedMessages
-from acktree.tasks.spouts.latest import Latest
-from acktree.tasks.spouts.open_chunks import OpenChunks
+from acktree.tasks.spouts.keys.keyed_messages import KeyedMessages
+from acktree.tasks.spouts.keys.latest import Latest
 from acktree.tasks.spouts.reporter import Reporter
 from acktree.tasks.spouts.retries import Payloads, Retries
 from acktree.tasks.spouts.runs import MessageRun, runs_together
-from acktree.tasks.spouts.stored_ids import ids_to_bytes
 from acktree.tasks.spouts.task_hooks import SpoutHooks
 from acktree.tasks.spouts.trace_marks import TraceMarks
 

@@ -10,7 +10,7 @@ from acktree.core.spouts.pending import MessageIds
 from acktree.core.stats.numbers import Outage
 from acktree.core.tracking.verdicts import Failure
 from acktree.tasks.chunk import Chunk
-from acktree.tasks.spouts.keys import Keys
+from acktree.tasks.spouts.keys.key_table import Keys
 from acktree.tasks.spouts.retries import GivenUpRecord
 from acktree.tasks.spouts.watched_ids import WatchedNames
 

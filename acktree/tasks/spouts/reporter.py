@@ -8,7 +8,7 @@ from acktree.core.stats.counters import NO_STREAM, Counters, What
 from acktree.core.stats.histograms import Histogram
 from acktree.core.stats.numbers import Outage
 from acktree.core.tracking.verdicts import Failure, FailureKind
-from acktree.stopped_by import pass_on
+from acktree.system.stopped_by import pass_on
 from acktree.tasks.failures import failure_of
 from acktree.tasks.spouts.host import SpoutHost
 

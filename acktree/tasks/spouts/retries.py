@@ -22,8 +22,8 @@ from acktree.core.tracking.verdicts import Failure
 from acktree.errors import MisuseError, ProtocolError
 from acktree.tasks.chunk import Chunk, in_parts
 from acktree.tasks.spouts.dependencies import Dependencies, dependency_of
-from acktree.tasks.spouts.keys import Keys
-from acktree.tasks.spouts.labels import HasLabel
+from acktree.tasks.spouts.keys.key_table import Keys
+from acktree.tasks.spouts.keys.labels import HasLabel
 
 NO_CHUNK: Final = -1
 """The chunk of what carries its payload itself."""

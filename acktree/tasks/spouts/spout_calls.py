@@ -22,7 +22,7 @@ from acktree.core.stats.numbers import Outage
 from acktree.core.tracking.verdicts import Failure
 from acktree.errors import ConnectorError
 from acktree.spout import Spout
-from acktree.stopped_by import pass_on
+from acktree.system.stopped_by import pass_on
 from acktree.tasks.spouts.upkeep import Pauses
 
 IsLost = Callable[[object], bool]
@@ -240,7 +240,7 @@ def _is_ours(hook: object, default: object) -> bool:
 
 
 def pass_on_exit(raised: BaseException) -> None:
-    """:func:`~acktree.stopped_by.pass_on`; and a spout that calls ``sys.exit`` stops its topology."""
+    """:func:`~acktree.system.stopped_by.pass_on`; and a spout that calls ``sys.exit`` stops its topology."""
     pass_on(raised)
     if isinstance(raised, SystemExit):
         raise raised

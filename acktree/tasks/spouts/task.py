@@ -35,24 +35,24 @@ from acktree.core.ids import Int64s, root_ids
 from acktree.core.stats.numbers import Lag, Outage
 from acktree.core.tracking.verdicts import Failure, FailureCause
 from acktree.errors import AcktreeError, ConnectorError, SpoutError
-from acktree.log_lines import Place
+from acktree.logs.log_lines import Place
 from acktree.spout import EndOfStream, Spout
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.own_metrics import grown_metrics
 from acktree.tasks.plan import Plan
+from acktree.tasks.spouts.chunks.open_chunks import OpenChunks
+from acktree.tasks.spouts.chunks.open_listing import OpenListing, OpenMessage
+from acktree.tasks.spouts.chunks.recovery import Recovery
 from acktree.tasks.spouts.collector import SpoutCollector
 from acktree.tasks.spouts.delivery import Delivery
 from acktree.tasks.spouts.dependencies import OutageChange
 from acktree.tasks.spouts.given_up import GivenUp, without_spent
 from acktree.tasks.spouts.hand_over import HandOver
 from acktree.tasks.spouts.host import SpoutHost
-from acktree.tasks.spouts.keyed_messages import KeyedMessages
-from acktree.tasks.spouts.labels import id_of
-from acktree.tasks.spouts.latest import Latest
-from acktree.tasks.spouts.open_chunks import OpenChunks
-from acktree.tasks.spouts.open_listing import OpenListing, OpenMessage
+from acktree.tasks.spouts.keys.keyed_messages import KeyedMessages
+from acktree.tasks.spouts.keys.labels import id_of
+from acktree.tasks.spouts.keys.latest import Latest
 from acktree.tasks.spouts.opening import Opening, opening_error
-from acktree.tasks.spouts.recovery import Recovery
 from acktree.tasks.spouts.reporter import Reporter
 from acktree.tasks.spouts.retries import Attempt, Redriven, Retries
 from acktree.tasks.spouts.runs import MessageRun

@@ -17,7 +17,7 @@ from acktree.core.tracking.verdicts import Failure
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.hook_calls import HookCalls
 from acktree.tasks.plan import Plan
-from acktree.tasks.spouts.labels import id_of
+from acktree.tasks.spouts.keys.labels import id_of
 from acktree.tasks.spouts.retries import Redriven
 
 __all__ = ["SpoutHooks"]

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from acktree.core.spouts.pending import MessageIds
 from acktree.errors import MisuseError
-from acktree.tasks.spouts.labels import HasLabel, id_of, label_of
+from acktree.tasks.spouts.keys.labels import HasLabel, id_of, label_of
 from acktree.texts import kept_label, searched_id, short_repr
 
 __all__ = ["MOST_WATCHED", "MOST_WATCH_SECS", "WATCH_SECS", "WatchedIds", "WatchedNames"]

@@ -25,7 +25,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from acktree.processes import most_files
+from acktree.system.processes import most_files
 from acktree.ui.web.guard import TRUSTED
 from acktree.ui.web.streams import ENDLESS
 

@@ -17,9 +17,9 @@ from typing import Final
 import uvicorn
 
 from acktree.errors import ConfigError, ConnectorError
-from acktree.forks import close_in_children, note_closed
-from acktree.logs import print_by_default
-from acktree.private_files import write_private
+from acktree.logs.loggers import print_by_default
+from acktree.system.forks import close_in_children, note_closed
+from acktree.system.private_files import write_private
 from acktree.ui.observer import own_version
 from acktree.ui.web.app import application
 from acktree.ui.web.connections import BACKLOG, Connection, Loop

@@ -9,7 +9,7 @@ from threading import Lock
 from typing import Final
 
 from acktree.errors import AcktreeError, MisuseError
-from acktree.logs import logger
+from acktree.logs.loggers import logger
 from acktree.ui.client import DoorClient, DoorError, Found, NobodyRunsError, find, found_topologies, status_of
 from acktree.ui.snapshot import Snapshot
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from acktree.checkpoint.commit_log import FOLDER_NAME, Commit, CommitLog, Outcome, Participant
 from acktree.checkpoint.files import FOLDER, Files
+from acktree.checkpoint.logs.commit_log import FOLDER_NAME, Commit, CommitLog, Outcome, Participant
 from acktree.core.data.frames import WireRow
 from acktree.core.tracking.verdicts import Verdicts
 

@@ -37,14 +37,14 @@ from acktree import (
     Topology,
     TopologyBuilder,
 )
-from acktree.checkpoint.acker_log import DurableAcker
-from acktree.checkpoint.commit_log import CommitLog
 from acktree.checkpoint.folder import Checkpoint
-from acktree.checkpoint.gate_log import GateLog, gate_log_of
 from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.inbox_files import ChunkKind, read_chunk
-from acktree.checkpoint.key_log import KeyLog
-from acktree.checkpoint.memory_log import MemoryOfBatch
+from acktree.checkpoint.logs.acker_log import DurableAcker
+from acktree.checkpoint.logs.commit_log import CommitLog
+from acktree.checkpoint.logs.gate_log import GateLog, gate_log_of
+from acktree.checkpoint.logs.key_log import KeyLog
+from acktree.checkpoint.logs.memory_log import MemoryOfBatch
 from acktree.checkpoint.migrated_state import SeededStore
 from acktree.core.state.store import MemoryStore, StateStore
 from acktree.dead_letters.letter import DeadLetter
@@ -52,12 +52,12 @@ from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.dead_letters.store import DeadLetters
 from acktree.driver.assembly import journal_of, recovered_log
 from acktree.driver.batch import BatchResults
-from acktree.driver.error_log import ErrorLog
+from acktree.driver.logs.error_log import ErrorLog
+from acktree.driver.logs.run_log import RunLog
 from acktree.driver.query import ENDED_QUERY
 from acktree.driver.resume import ordering, recover, redrive_ordered, send
 from acktree.driver.run import Run
-from acktree.driver.run_log import RunLog
-from acktree.driver.spout_threads import SpoutThread, Threads
+from acktree.driver.spouts.spout_threads import SpoutThread, Threads
 from acktree.driver.supervisor import Supervisor
 from acktree.errors import AcktreeError
 from acktree.spark.query.operators import carried_by
@@ -66,7 +66,7 @@ from acktree.spark.query.source import InboxReader
 from acktree.spark.query.wire import batch_of
 from acktree.tasks.bolts.level import run_level
 from acktree.tasks.plan import Plan
-from acktree.tasks.spouts.labels import id_of
+from acktree.tasks.spouts.keys.labels import id_of
 from acktree.tasks.spouts.retries import GivenUpRecord
 from acktree.tasks.spouts.task import SpoutTask
 from acktree.topology.gates import GateSpout

@@ -25,9 +25,9 @@ from hypothesis import strategies as st
 pytest.importorskip("pyspark")
 
 from acktree import Config
-from acktree.checkpoint import acker_log as acker_module
-from acktree.checkpoint.acker_log import DurableAcker
-from acktree.checkpoint.commit_log import FOLDER_NAME
+from acktree.checkpoint.logs import acker_log as acker_module
+from acktree.checkpoint.logs.acker_log import DurableAcker
+from acktree.checkpoint.logs.commit_log import FOLDER_NAME
 from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
 from acktree.core.data.values import batch_to_bytes
 from acktree.core.ids import root_ids
@@ -37,8 +37,8 @@ from acktree.core.tracking.deltas import Deltas
 from acktree.core.tracking.sequence_sums import Opened, SequenceSums
 from acktree.core.tracking.verdicts import Verdicts
 from acktree.errors import CheckpointError
-from acktree.private_files import Disk
 from acktree.spark.query.results import payloads_in_rows
+from acktree.system.private_files import Disk
 from acktree.tasks.payloads import Payload
 from acktree.tasks.plan import Plan
 from acktree.testing import FeederSpout

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acktree.checkpoint.commit_log import FOLDER_NAME, Commit, CommitLog, Participant, Section
+from acktree.checkpoint.logs.commit_log import FOLDER_NAME, Commit, CommitLog, Participant, Section
 from acktree.errors import CheckpointError
 from tests.unit.checkpoint.damages import DAMAGES
 

@@ -34,7 +34,7 @@ from acktree import (
     Unavailable,
     errors,
 )
-from acktree.checkpoint.commit_log import Commit, CommitLog, Outcome, Participant, Section, section_of
+from acktree.checkpoint.logs.commit_log import Commit, CommitLog, Outcome, Participant, Section, section_of
 from acktree.core import durable
 from acktree.core.data.values import batch_from_bytes, batch_to_bytes, decode_rows, encode_rows
 from acktree.core.durable import TAGS, class_of, dumps, dumps_by_value, loads
@@ -45,9 +45,9 @@ from acktree.core.tracking.lineage import Lineage, Sparse
 from acktree.core.tracking.lineage_runs import Runs
 from acktree.core.tracking.verdicts import Failure, FailureCause, FailureKind, Verdicts
 from acktree.tasks.bolts.memory import TaskMemory
-from acktree.tasks.bolts.rows import InboundRows
+from acktree.tasks.bolts.rows.frame_rows import InboundRows
 from acktree.tasks.chunk import Chunk
-from acktree.tasks.spouts.labels import Labelled, id_of, label_of
+from acktree.tasks.spouts.keys.labels import Labelled, id_of, label_of
 from acktree.tasks.spouts.retries import Redriven
 from tests.unit.core.tracking.ledgers import deltas_of
 from tests.unit.tasks.bolts.bolt_harness import bench

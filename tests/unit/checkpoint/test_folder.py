@@ -275,7 +275,7 @@ def test_a_reservation_that_found_no_room_is_none_for_the_next_to_ask(
     checkpoint = begun(tmp_path)
     first = checkpoint.first_sequence
     with monkeypatch.context() as patched:
-        patched.setattr("acktree.private_files.write_private", full)
+        patched.setattr("acktree.system.private_files.write_private", full)
         for _ in range(2):
             with pytest.raises(CheckpointError, match="no space left on a disk"):
                 checkpoint.reserve(first)

@@ -11,9 +11,9 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from acktree.checkpoint.commit_log import Commit, CommitLog, Outcome
 from acktree.checkpoint.files import FOLDER
-from acktree.checkpoint.gate_log import GateLog, waiting_gates
+from acktree.checkpoint.logs.commit_log import Commit, CommitLog, Outcome
+from acktree.checkpoint.logs.gate_log import GateLog, waiting_gates
 from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
 from acktree.core.data.values import batch_to_bytes
 from acktree.core.ids import Int64s, root_ids

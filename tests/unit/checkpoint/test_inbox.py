@@ -446,7 +446,7 @@ def test_on_a_disk_without_room_for_an_empty_file_stopping_continues_without_the
     def full(file: Path) -> bool:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("acktree.private_files.make_private_file", full)
+    monkeypatch.setattr("acktree.system.private_files.make_private_file", full)
     inbox.hold()
     assert not (tmp_path / "hold").exists()
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from acktree.checkpoint.journal import Journal
+from acktree.checkpoint.logs.journal import Journal
 from acktree.core.tracking.verdicts import Judged, Verdicts
 from acktree.errors import CheckpointError
 from acktree.tasks.payloads import Payload

@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acktree import Config
-from acktree.checkpoint import key_log
-from acktree.checkpoint.commit_log import Commit, CommitLog, Outcome
-from acktree.checkpoint.key_log import KeyLog
+from acktree.checkpoint.logs import key_log
+from acktree.checkpoint.logs.commit_log import Commit, CommitLog, Outcome
+from acktree.checkpoint.logs.key_log import KeyLog
 from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
 from acktree.core.packing import pack
 from acktree.core.tracking.verdicts import Judged, Verdicts
 from acktree.tasks.broadcast import Broadcast
 from acktree.tasks.plan import Plan
-from acktree.tasks.spouts.keys import Fate
-from acktree.tasks.spouts.labels import Labelled
+from acktree.tasks.spouts.keys.key_table import Fate
+from acktree.tasks.spouts.keys.labels import Labelled
 from tests.unit.checkpoint.commits import committed_numbers
 from tests.unit.tasks.bolts.bolt_harness import Calls, in_a_row
 from tests.unit.tasks.spouts.spout_harness import Source

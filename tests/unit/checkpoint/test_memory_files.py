@@ -10,13 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from acktree.checkpoint import memory_files, memory_log
+from acktree.checkpoint import memory_files
+from acktree.checkpoint.logs import memory_log
+from acktree.checkpoint.logs.memory_log import MemoryLog, MemoryOfBatch, stored_blobs
 from acktree.checkpoint.memory_files import ChainStore, blobs_of, chain_from, file_name
-from acktree.checkpoint.memory_log import MemoryLog, MemoryOfBatch, stored_blobs
 from acktree.core.data.frames import Kind
 from acktree.core.state.store import MemoryStore
 from acktree.errors import CheckpointError
-from acktree.private_files import DISK, Disk
+from acktree.system.private_files import DISK, Disk
 from tests.drawn import drawn
 from tests.unit.checkpoint.commits import Commits, committed_numbers
 
@@ -210,7 +211,7 @@ def test_files_of_others_are_left_where_they_are(tmp_path):
 
 
 def test_attempts_that_failed_are_deleted_after_a_while(tmp_path, monkeypatch):
-    monkeypatch.setattr("acktree.checkpoint.memory_log._SWEEP", 4)
+    monkeypatch.setattr("acktree.checkpoint.logs.memory_log._SWEEP", 4)
     log, state = memory_of(tmp_path), tmp_path / "state"
     for batch_id in range(10):
         for _ in range(3):

@@ -19,9 +19,9 @@ pytest.importorskip("pyspark")
 from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.location import hadoop_path, location_of
 from acktree.errors import CheckpointError, ConfigError
-from acktree.private_files import make_all_private
 from acktree.spark.session.settings import SETTINGS, lent_settings, no_retries_hint, other_python_hint
 from acktree.spark.worker import process as worker
+from acktree.system.private_files import make_all_private
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,12 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from acktree import private_files
 from acktree.checkpoint.envelope import opened
 from acktree.checkpoint.files import Files
 from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.power_cut import note_synced, roll_back
-from acktree.private_files import DISK, Disk
+from acktree.system import private_files
+from acktree.system.private_files import DISK, Disk
 from tests.in_module import replace
 
 SURVIVES = Files(survives_power_cut=True)

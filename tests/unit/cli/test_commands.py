@@ -30,7 +30,7 @@ from acktree.core.stats.counters import NO_STREAM, Counters
 from acktree.core.stats.numbers import ReportedError
 from acktree.dead_letters.store import DeadLetters
 from acktree.errors import MisuseError
-from acktree.private_files import Disk
+from acktree.system.private_files import Disk
 from acktree.tasks.failures import failure_of
 from acktree.ui.client import find
 from acktree.ui.places import SNAPSHOT, entries

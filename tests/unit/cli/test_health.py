@@ -75,7 +75,7 @@ def test_a_spout_whose_queue_is_away_is_not_healthy_until_it_works_again(
 def test_a_spout_whose_next_tuple_does_not_return_is_not_healthy(tmp_path, capsys, monkeypatch):
     go_on = threading.Event()
     monkeypatch.setattr(Numbers, "next_tuple", lambda _: go_on.wait(60))
-    monkeypatch.setattr("acktree.driver.spout_threads.BLOCKED_SECS", 0.01)
+    monkeypatch.setattr("acktree.driver.spouts.spout_threads.BLOCKED_SECS", 0.01)
     with started(tmp_path / "cp") as topology:
         until(lambda: topology.handle.stats()["source"].outage is not None)
         topology.door._observer.forget()

@@ -18,7 +18,7 @@ import pytest
 
 from acktree.checkpoint.folder import Checkpoint
 from acktree.cli.main import main
-from acktree.private_files import Disk
+from acktree.system.private_files import Disk
 from acktree.ui.client import find
 from acktree.ui.places import entries, write_entry
 from tests.unit.ui.driver_without_spark import started

@@ -27,7 +27,7 @@ from acktree import (
 )
 from acktree.connectors import parquet_files
 from acktree.connectors.files import FolderSpout, FollowFileSpout, ParquetSink
-from acktree.tasks.spouts.labels import label_of
+from acktree.tasks.spouts.keys.labels import label_of
 from acktree.testing import SPOUT_CHECKS, Broker, FeederSpout, LocalCluster, SpoutHarness, check_spout
 from tests.in_module import replace
 

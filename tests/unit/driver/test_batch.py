@@ -9,7 +9,7 @@ from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
 from acktree.core.stats.counters import Counters
 from acktree.core.stats.statistics import Stats
 from acktree.driver.batch import BatchResults, rows_by_kind, source_work_ms
-from acktree.driver.error_log import ErrorLog
+from acktree.driver.logs.error_log import ErrorLog
 
 
 def statistics(level: int, *counts: tuple[str, float, int], secs: float = 0.0) -> WireRow:

@@ -24,9 +24,9 @@ from acktree import (
 )
 from acktree.core.stats.counters import Counters
 from acktree.core.stats.histograms import Histogram
-from acktree.driver.consumers import Consumers, Source
-from acktree.driver.data_points import data_points
-from acktree.driver.error_log import ErrorLog
+from acktree.driver.logs.error_log import ErrorLog
+from acktree.driver.metrics.consumers import Consumers, Source
+from acktree.driver.metrics.data_points import data_points
 from acktree.otlp_metrics import otlp_name
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from acktree import Config
 from acktree.core.stats.numbers import ReportedError
-from acktree.driver.error_log import ERRORS_KEPT, ErrorLog
+from acktree.driver.logs.error_log import ERRORS_KEPT, ErrorLog
 from acktree.tasks.failures import failure_of
 from acktree.texts import MOST_REASON, MOST_TRACEBACK
 

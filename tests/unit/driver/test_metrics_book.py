@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acktree import Config
-from acktree.checkpoint.commit_log import Commit, Outcome, Section
+from acktree.checkpoint.logs.commit_log import Commit, Outcome, Section
 from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
 from acktree.core.data.instruments import MOST_SERIES, Increment
 from acktree.core.stats.user_metrics import increments_to_bytes
-from acktree.driver.error_log import ErrorLog
-from acktree.driver.metrics_book import MetricsBook
+from acktree.driver.logs.error_log import ErrorLog
+from acktree.driver.metrics.metrics_book import MetricsBook
 from acktree.errors import CheckpointError
 from tests.unit.checkpoint.commits import Commits, committed_numbers
 

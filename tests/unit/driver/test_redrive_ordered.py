@@ -12,7 +12,7 @@ from acktree import Config, ConnectorError, IterableSpout, MisuseError, Topology
 from acktree.checkpoint.folder import Checkpoint
 from acktree.dead_letters.store import IN_MEMORY, DeadLetters
 from acktree.driver.resume import redrive_ordered, send
-from acktree.driver.spout_threads import Threads
+from acktree.driver.spouts.spout_threads import Threads
 from tests.unit.dead_letters.letters import LETTER
 
 ORDERED_MS = 1_800_000_000_000

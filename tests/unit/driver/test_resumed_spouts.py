@@ -8,7 +8,7 @@ from acktree import Spout, TopologyBuilder
 from acktree.core import durable
 from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.driver.resume import add_spouts
-from acktree.driver.spout_threads import Threads
+from acktree.driver.spouts.spout_threads import Threads
 from tests.unit.ui.driver_without_spark import Double, started
 
 

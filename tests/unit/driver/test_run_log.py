@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from acktree import Config, FailureCause, FailureKind
 from acktree.core.stats.numbers import Outage, ReportedError
 from acktree.core.tracking.verdicts import Failure
-from acktree.driver import run_log
-from acktree.driver.error_log import ErrorLog
-from acktree.driver.line_budget import LineBudget
-from acktree.driver.run_log import Account, RunLog
+from acktree.driver.logs import run_log
+from acktree.driver.logs.error_log import ErrorLog
+from acktree.driver.logs.line_budget import LineBudget
+from acktree.driver.logs.run_log import Account, RunLog
 from tests.in_module import replace
 
 FAILURE = Failure(

@@ -17,7 +17,7 @@ from acktree.core.stats.statistics import Counters, Stats
 from acktree.driver.shutdown import start_interruptibly, stop_on_signal, stop_on_signals
 from acktree.driver.signals import signals_wait
 from acktree.spark import submit
-from acktree.stopped_by import StoppedBySignal
+from acktree.system.stopped_by import StoppedBySignal
 
 
 class Running:

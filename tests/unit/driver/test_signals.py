@@ -12,7 +12,7 @@ from threading import Thread
 import pytest
 
 from acktree.driver.signals import signals_raise, signals_wait
-from acktree.stopped_by import StoppedByCtrlC, StoppedBySignal
+from acktree.system.stopped_by import StoppedByCtrlC, StoppedBySignal
 
 ROOT = Path(__file__).parents[3]
 BOTH = [signal.SIGINT, signal.SIGTERM]

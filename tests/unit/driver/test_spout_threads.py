@@ -15,9 +15,9 @@ from acktree import Config, EndOfStream, Spout, TopologyBuilder, bolt
 from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.inbox_files import Taken
 from acktree.core.data.values import decode_rows
-from acktree.driver import spout_threads as spouts
 from acktree.driver import supervisor
-from acktree.driver.spout_threads import SpoutThread, Threads
+from acktree.driver.spouts import spout_threads as spouts
+from acktree.driver.spouts.spout_threads import SpoutThread, Threads
 from acktree.errors import CheckpointError, ConnectorError, MisuseError
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts import collector, task
@@ -420,7 +420,7 @@ def test_an_inbox_without_room_breaks_the_topology_with_the_operators_error(
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("acktree.private_files.write_private", full)
+    monkeypatch.setattr("acktree.system.private_files.write_private", full)
     run = rig(Scripted(1))
     run.thread.start()
     run.thread.set_active(True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from acktree import Config
-from acktree.driver.spout_waits import idle_secs, not_asked_secs
+from acktree.driver.spouts.spout_waits import idle_secs, not_asked_secs
 
 
 def test_the_wait_strategies_wait_as_storms_do() -> None:

@@ -15,14 +15,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from acktree.checkpoint.commit_log import Commit, Outcome, Section
+from acktree.checkpoint.logs.commit_log import Commit, Outcome, Section
 from acktree.core.stats import count_table
 from acktree.core.stats.counters import Counters
 from acktree.core.stats.histograms import Histogram
 from acktree.core.tracking.verdicts import FailureCause, FailureKind
-from acktree.driver.total_counts import TotalCounts, Totals
+from acktree.driver.metrics.total_counts import TotalCounts, Totals
 from acktree.errors import CheckpointError
-from acktree.tasks.spouts.sent_streams import SentStreams
+from acktree.tasks.spouts.chunks.sent_streams import SentStreams
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from tests.unit.checkpoint.commits import Commits, committed_numbers
 

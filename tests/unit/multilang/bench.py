@@ -10,7 +10,7 @@ from typing import Any
 
 from acktree import Retry, TopologyBuilder
 from acktree.multilang import ShellBolt
-from acktree.processes import is_alive
+from acktree.system.processes import is_alive
 from acktree.testing import FeederSpout, LocalCluster
 
 ROOT = Path(__file__).parents[3]

@@ -16,7 +16,7 @@ import pytest
 
 from acktree.multilang import SubprocessError, keeper
 from acktree.multilang.child import Child
-from acktree.processes import is_alive
+from acktree.system.processes import is_alive
 from tests.unit.multilang.bench import ROOT, await_end, bench, started
 
 

@@ -17,7 +17,7 @@ from acktree import BasicBolt, ConfigError, TopologyBuilder
 from acktree.multilang.child import Child, SubprocessError
 from acktree.multilang.framing import Frames, FramingError, framed
 from acktree.multilang.shell import ShellSpout
-from acktree.processes import is_alive
+from acktree.system.processes import is_alive
 from acktree.testing import LocalCluster
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "multilang"

@@ -16,7 +16,7 @@ import pytest
 from acktree import Config, ConfigError, Retry, TopologyBuilder
 from acktree.core.tracking.verdicts import FailureKind
 from acktree.multilang import ShellBolt, ShellSpout
-from acktree.processes import is_alive
+from acktree.system.processes import is_alive
 from acktree.tasks.component_checks import checks_of
 from acktree.testing import FeederSpout, LocalCluster
 from tests.unit.multilang.bench import EXAMPLES, ROOT, await_end, bench, started

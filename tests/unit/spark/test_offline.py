@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from acktree import Config, IterableSpout, Retry, Topology, TopologyBuilder
 from acktree.checkpoint.folder import Checkpoint
-from acktree.checkpoint.memory_log import MemoryLog, MemoryOfBatch
+from acktree.checkpoint.logs.memory_log import MemoryLog, MemoryOfBatch
 from acktree.checkpoint.migrated_state import SeededStore, read_memory, write_memories
 from acktree.core.data.frames import Kind
 from acktree.core.state.store import MemoryStore

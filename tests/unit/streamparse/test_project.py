@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from acktree import ConfigError
-from acktree.private_files import Disk, make_private_folder
 from acktree.streamparse import project
 from acktree.streamparse.bootstrap import quickstart
 from acktree.streamparse.cli import common
+from acktree.system.private_files import Disk, make_private_folder
 from acktree.ui.places import POINTER, Entry, key_of, write_entry
 
 ROOT = Path(__file__).parents[3]

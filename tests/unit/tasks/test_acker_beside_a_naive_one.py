@@ -23,7 +23,7 @@ from acktree.core.tracking import combining, sequence_sums
 from acktree.core.tracking.ledger import Ledger
 from acktree.core.tracking.verdicts import Failure, Verdicts
 from acktree.tasks.acker import Acker
-from acktree.tasks.bolts.outputs import Outputs
+from acktree.tasks.bolts.outputs.level_outputs import Outputs
 from acktree.tasks.combiner import run_combiner
 from acktree.tasks.failures import failure_of
 from acktree.tasks.plan import Plan

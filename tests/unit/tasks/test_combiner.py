@@ -14,7 +14,7 @@ from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
 from acktree.core.tracking.deltas import Deltas
 from acktree.errors import ProtocolError
 from acktree.tasks.acker import Acker
-from acktree.tasks.bolts.outputs import Outputs
+from acktree.tasks.bolts.outputs.level_outputs import Outputs
 from acktree.tasks.broadcast import Broadcast, OperatorOrder
 from acktree.tasks.combiner import run_combiner
 from acktree.tasks.plan import COMBINED_FROM, Plan

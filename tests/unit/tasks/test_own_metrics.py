@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from acktree.stopped_by import StoppedBySignal
+from acktree.system.stopped_by import StoppedBySignal
 from acktree.tasks.own_metrics import grown_metrics, task_services
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from acktree import ConnectorError, Retry, Sink, TopologyBuilder, TopologyError
 from acktree.core.data.values import encode_rows
-from acktree.tasks.spouts import latest
+from acktree.tasks.spouts.keys import latest
 from acktree.testing import FeederSpout, LocalCluster
 
 GATE = "__gate/table/rows/default"

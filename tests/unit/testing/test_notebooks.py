@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from acktree import BasicBolt, Config, Retry, RunningTopology, SpoutNumbers, Stats, TopologyBuilder, markup
 from acktree.core.stats.counters import Counters
-from acktree.driver.progress_line import progress_shown
+from acktree.driver.logs.progress_line import progress_shown
 from acktree.testing import FeederSpout, LocalCluster
 from acktree.topology.drawing import html_of
 

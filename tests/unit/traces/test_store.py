@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from acktree import sqlite_files
 from acktree.errors import CheckpointError
-from acktree.sqlite_files import transaction
+from acktree.system import sqlite_files
+from acktree.system.sqlite_files import transaction
 from acktree.tasks.observers.tracer import MOST_TUPLES
 from acktree.traces import store as store_module
 from acktree.traces.store import IN_MEMORY, TraceStore

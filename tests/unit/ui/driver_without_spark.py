@@ -14,11 +14,11 @@ from threading import Event
 import numpy as np
 
 from acktree import BasicBolt, Config, Retry, Spout, TopologyBuilder
-from acktree.checkpoint.commit_log import Commit, Outcome
 from acktree.checkpoint.files import FOLDER, Files
 from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.inbox import FileInbox
-from acktree.checkpoint.key_log import KeyLog
+from acktree.checkpoint.logs.commit_log import Commit, Outcome
+from acktree.checkpoint.logs.key_log import KeyLog
 from acktree.core.data.frames import Kind, WireRow
 from acktree.core.data.instruments import Increment
 from acktree.core.micro_batch import MicroBatch
@@ -30,16 +30,16 @@ from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.dead_letters.store import DeadLetters
 from acktree.driver.assembly import recovered_log
 from acktree.driver.batch import BatchResults, MemoryAcker, rows_by_kind
-from acktree.driver.error_log import ErrorLog
 from acktree.driver.handle import SubmittedTopology
+from acktree.driver.logs.error_log import ErrorLog
+from acktree.driver.logs.run_log import RunLog
+from acktree.driver.metrics.total_counts import TotalCounts
 from acktree.driver.query import Query
 from acktree.driver.run import Run
-from acktree.driver.run_log import RunLog
-from acktree.driver.spout_host import DriverHost
-from acktree.driver.spout_threads import SpoutThread, Threads
+from acktree.driver.spouts.spout_host import DriverHost
+from acktree.driver.spouts.spout_threads import SpoutThread, Threads
 from acktree.driver.supervisor import Supervisor
 from acktree.driver.ticks import Ticks
-from acktree.driver.total_counts import TotalCounts
 from acktree.tasks.acker import Acker
 from acktree.tasks.payloads import no_payloads
 from acktree.tasks.plan import Plan

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from acktree.core.stats.counters import Counters
-from acktree.driver.total_counts import Totals
+from acktree.driver.metrics.total_counts import Totals
 from acktree.ui import history
 from acktree.ui.history import History
 from acktree.ui.history_store import IN_MEMORY, HistoryStore, Point

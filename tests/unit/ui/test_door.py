@@ -23,7 +23,7 @@ import pytest
 from acktree.core.stats.counters import Counters
 from acktree.driver.run import Run
 from acktree.errors import ConfigError
-from acktree.private_files import UNPUBLISHED
+from acktree.system.private_files import UNPUBLISHED
 from acktree.ui.client import DoorClient, DoorError, NobodyRunsError, find, found_topologies
 from acktree.ui.observer import own_version
 from acktree.ui.places import POINTER, SNAPSHOT, entries, forget_gone, read_entry, runtime_folder

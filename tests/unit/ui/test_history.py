@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acktree.core.stats.counters import NOT_ASKED, Counters
-from acktree.driver.total_counts import Totals
+from acktree.driver.metrics.total_counts import Totals
 from acktree.errors import ConfigError
 from acktree.ui.history import History, page
 from acktree.ui.history_store import FILE, IN_MEMORY, HistoryStore, Sample

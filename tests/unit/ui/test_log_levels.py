@@ -13,9 +13,9 @@ import pytest
 
 from acktree.cli.main import main
 from acktree.errors import ConfigError, MisuseError
-from acktree.log_levels import LevelSetter
-from acktree.private_files import DISK
+from acktree.logs.log_levels import LevelSetter
 from acktree.spark.worker.log_levels import follow_log_levels
+from acktree.system.private_files import DISK
 from acktree.ui.client import DoorError, find
 from acktree.ui.door import Door
 from acktree.ui.log_levels import LogLevels

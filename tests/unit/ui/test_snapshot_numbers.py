@@ -6,13 +6,13 @@ import json
 import shutil
 import time
 
-from acktree.checkpoint.commit_log import FOLDER_NAME, CommitLog
+from acktree.checkpoint.logs.commit_log import FOLDER_NAME, CommitLog
 from acktree.cli.main import main
 from acktree.core.data.frames import Kind, WireRow
 from acktree.core.stats.counters import NOT_ASKED, Counters
 from acktree.core.stats.numbers import AckerNumbers
-from acktree.driver.data_points import data_points
-from acktree.driver.total_counts import TotalCounts
+from acktree.driver.metrics.data_points import data_points
+from acktree.driver.metrics.total_counts import TotalCounts
 from acktree.ui.client import find
 from acktree.ui.snapshot import WINDOWS, Snapshot
 from tests.unit.ui.driver_without_spark import started

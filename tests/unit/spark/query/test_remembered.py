@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from acktree.checkpoint.logs.memory_log import MemoryLog, MemoryOfBatch
 from acktree.checkpoint.memory_files import ChainStore
-from acktree.checkpoint.memory_log import MemoryLog, MemoryOfBatch
 from acktree.core.data.frames import Kind
 from acktree.spark.query import operators
 from acktree.spark.query.operators import Places, _remembered

@@ -29,8 +29,8 @@ from acktree.spark.query.state_blobs import MapStateStore
 from acktree.spark.worker.isolation import UNGUARDED, Isolation
 from acktree.spark.worker.marks import Suspects
 from acktree.spark.worker.watchdog import in_user_code
-from acktree.tasks.bolts.monitor import ExecutionMonitor
-from acktree.tasks.bolts.row_names import NOWHERE, Names
+from acktree.tasks.bolts.rows.monitor import ExecutionMonitor
+from acktree.tasks.bolts.rows.row_names import NOWHERE, Names
 from acktree.topology.model import Component
 
 BOLT = Component("bolt", "bolt", False, None, 1, (1,), {}, (), None, None, None, ())  # noqa: FBT003

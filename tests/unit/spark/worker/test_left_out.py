@@ -15,8 +15,8 @@ from acktree import ArrowBolt, BasicBolt, Config, TopologyBuilder
 from acktree.core.data.frames import Frame
 from acktree.core.tracking.verdicts import FailureCause
 from acktree.tasks.bolts.level import run_level
-from acktree.tasks.bolts.monitor import ExecutionMonitor
-from acktree.tasks.bolts.row_names import Names
+from acktree.tasks.bolts.rows.monitor import ExecutionMonitor
+from acktree.tasks.bolts.rows.row_names import Names
 from acktree.testing import local_levels
 from tests.unit.tasks.bolts.bolt_harness import Calls, CallsByHand, bench
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from threading import Thread
 
-from acktree.log_lines import LogFormatter, Place, standing
+from acktree.logs.log_lines import LogFormatter, Place, standing
 from acktree.spark.worker import printing
 from acktree.spark.worker.printing import LabelledStream, finish_lines, label, label_output
 

@@ -15,7 +15,7 @@ from acktree import BasicBolt, Bolt, Config, Topology, TopologyBuilder
 from acktree.core.data.frames import Frame, Kind, WireRow
 from acktree.tasks.acker import Acker
 from acktree.tasks.bolts import level
-from acktree.tasks.bolts.outputs import Outputs
+from acktree.tasks.bolts.outputs.level_outputs import Outputs
 from acktree.tasks.observers.usual import usual_observers
 from acktree.testing import FeederSpout, LocalCluster, local_levels
 from acktree.testing.local_topology import LocalTopology

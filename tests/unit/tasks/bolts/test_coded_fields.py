@@ -105,7 +105,7 @@ def test_a_frame_that_may_be_joined_with_others_is_plain(monkeypatch):
     with looking() as seen, LocalCluster() as cluster:
         cluster.submit(builder.create_topology(), config=Config(partitions=7))
         monkeypatch.setattr(
-            "acktree.tasks.bolts.router.coded", lambda batch, *_: coded(batch, ["word"], 1, 1)
+            "acktree.tasks.bolts.outputs.router.coded", lambda batch, *_: coded(batch, ["word"], 1, 1)
         )
         feeder.feed(["all of them"], message_id=1)
         cluster.advance()

@@ -14,7 +14,7 @@ import pytest
 
 from acktree import BasicBolt, Bolt, Config, KeyValueState, MisuseError, TopologyBuilder, TopologyError, bolt
 from acktree.core.tracking.verdicts import FailureCause
-from acktree.tasks.bolts.event_loop import host
+from acktree.tasks.bolts.concurrent.event_loop import host
 from acktree.testing import FeederSpout, LocalCluster
 from tests.unit.tasks.bolts.bolt_harness import CallsByHand, bench, run_twice
 

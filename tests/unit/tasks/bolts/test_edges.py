@@ -16,8 +16,8 @@ from acktree.core.data.values import decode_rows
 from acktree.core.ids import channel_id, edge_ids
 from acktree.core.tracking.lineage import Sparse
 from acktree.core.tracking.lineage_runs import Runs
-from acktree.tasks.bolts.router import charge
-from acktree.tasks.bolts.rows import InboundRows
+from acktree.tasks.bolts.outputs.router import charge
+from acktree.tasks.bolts.rows.frame_rows import InboundRows
 from acktree.testing import FeederSpout, LocalCluster
 from tests.drawn import drawn
 from tests.scenarios.bolts import Does, Holds

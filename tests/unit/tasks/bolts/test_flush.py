@@ -7,7 +7,7 @@ import pytest
 
 from acktree import ArrowBolt, BasicBolt, Bolt, Config
 from acktree.core.tracking.verdicts import FailureCause
-from acktree.tasks.bolts.monitor import ExecutionMonitor
+from acktree.tasks.bolts.rows.monitor import ExecutionMonitor
 from tests.unit.tasks.bolts.bolt_harness import Calls, CallsByHand, bench
 
 

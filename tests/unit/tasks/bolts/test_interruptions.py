@@ -6,10 +6,10 @@ from collections import Counter
 
 import pytest
 
-from acktree import log_lines
 from acktree.core.data.fields import StreamDeclaration
 from acktree.core.state.key_value_state import KeyValueState
-from acktree.tasks.bolts.outlets import Outlet, Unfit
+from acktree.logs import log_lines
+from acktree.tasks.bolts.outputs.outlets import Outlet, Unfit
 from tests.chaos.faults import RAISED, Interrupter, LateError, Rig, SpoutRig, breaches, run_faults
 
 

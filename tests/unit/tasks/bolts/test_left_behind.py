@@ -11,10 +11,10 @@ import pytest
 
 from acktree import BasicBolt, Bolt, Config
 from acktree.core.tracking.verdicts import FailureCause
-from acktree.stopped_by import EndOfLevelError
-from acktree.tasks.bolts.calls import Call, current_call
-from acktree.tasks.bolts.event_loop import host
-from acktree.tasks.bolts.turns import Turns
+from acktree.system.stopped_by import EndOfLevelError
+from acktree.tasks.bolts.concurrent.calls import Call, current_call
+from acktree.tasks.bolts.concurrent.event_loop import host
+from acktree.tasks.bolts.concurrent.turns import Turns
 from tests.unit.tasks.bolts.bolt_harness import bench
 
 QUICK = Config(execute_timeout_secs=0.4)

@@ -10,7 +10,7 @@ import pytest
 from acktree import Config
 from acktree.core.data.frames import Kind
 from acktree.tasks.bolts.observer import Observer
-from acktree.tasks.bolts.rows import ACKED, FAILED, REPORTED
+from acktree.tasks.bolts.rows.frame_rows import ACKED, FAILED, REPORTED
 from acktree.testing import LocalCluster, local_levels
 from tests.generated import at_random
 from tests.generated.running import batches, build, feed

@@ -22,7 +22,7 @@ from acktree.core.tracking.verdicts import Failure
 from acktree.errors import ProtocolError
 from acktree.tasks.acker import Acker
 from acktree.tasks.bolts.level import run_level
-from acktree.tasks.bolts.outputs import Outputs
+from acktree.tasks.bolts.outputs.level_outputs import Outputs
 from acktree.tasks.broadcast import Broadcast
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.failures import failure_of

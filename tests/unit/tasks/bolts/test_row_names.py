@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from acktree.core.data.frames import Frame
 from acktree.core.tracking.lineage import Sparse
-from acktree.tasks.bolts.row_names import MessageNames, Names
+from acktree.tasks.bolts.rows.row_names import MessageNames, Names
 
 TASK = 4
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from acktree import bolt
 from acktree.core.data.values import encode_rows, unpickled_columns
 from acktree.core.tracking.lineage import Sparse
-from acktree.tasks.bolts import rows as rows_module
-from acktree.tasks.bolts.rows import InboundRows
+from acktree.tasks.bolts.rows import frame_rows as rows_module
+from acktree.tasks.bolts.rows.frame_rows import InboundRows
 from tests.unit.tasks.bolts.bolt_harness import Calls, CallsByHand, bench
 
 CELLS = st.one_of(st.text(max_size=3), st.integers(), st.none(), st.tuples(st.integers(0, 9)))

@@ -23,8 +23,8 @@ from acktree import (
 )
 from acktree.tasks.bolts import sink_task
 from acktree.tasks.bolts.bolt_tasks import bolt_task
-from acktree.tasks.bolts.monitor import ExecutionMonitor
-from acktree.tasks.bolts.outputs import Outputs
+from acktree.tasks.bolts.outputs.level_outputs import Outputs
+from acktree.tasks.bolts.rows.monitor import ExecutionMonitor
 from acktree.tasks.plan import Plan
 from acktree.testing import FeederSpout, LocalCluster
 

@@ -14,10 +14,11 @@ from acktree.core.data.fields import declare_streams
 from acktree.core.data.values import decode_rows, encode_rows
 from acktree.errors import MisuseError
 from acktree.tasks import chunk
-from acktree.tasks.bolts import level, pieces
-from acktree.tasks.bolts.emission import Emission
-from acktree.tasks.bolts.outlets import Outlet
-from acktree.tasks.bolts.pieces import pieces_of
+from acktree.tasks.bolts import level
+from acktree.tasks.bolts.outputs import pieces
+from acktree.tasks.bolts.outputs.emission import Emission
+from acktree.tasks.bolts.outputs.outlets import Outlet
+from acktree.tasks.bolts.outputs.pieces import pieces_of
 from acktree.tasks.chunk import Chunk, chunks_together
 from acktree.tasks.spouts import collector as spout_collector
 from acktree.tasks.spouts import runs

@@ -15,10 +15,10 @@ from acktree.core.stats.statistics import Stats
 from acktree.core.tracking.verdicts import FailureCause, FailureKind
 from acktree.errors import MisuseError, ProtocolError
 from acktree.tasks.bolts.bolt_tasks import bolt_task
-from acktree.tasks.bolts.concurrent_kinds import ConcurrentBasicTask, ConcurrentHandTask
+from acktree.tasks.bolts.concurrent.concurrent_kinds import ConcurrentBasicTask, ConcurrentHandTask
 from acktree.tasks.bolts.kinds import ArrowBoltTask, BasicBoltTask, HandBoltTask
-from acktree.tasks.bolts.outputs import Outputs
-from acktree.tasks.bolts.rows import InboundRows
+from acktree.tasks.bolts.outputs.level_outputs import Outputs
+from acktree.tasks.bolts.rows.frame_rows import InboundRows
 from acktree.tasks.failures import failure_of
 from acktree.tasks.plan import Plan
 from acktree.testing import FeederSpout

@@ -21,14 +21,14 @@ from acktree import (
     TopologyBuilder,
     TopologyError,
 )
-from acktree.checkpoint.acker_log import DurableAcker
-from acktree.checkpoint.journal import Journal
+from acktree.checkpoint.logs.acker_log import DurableAcker
+from acktree.checkpoint.logs.journal import Journal
 from acktree.core.data.frames import Kind
 from acktree.core.data.values import batch_from_bytes
 from acktree.core.micro_batch import MicroBatch
 from acktree.core.state.store import MemoryStore
 from acktree.driver.batch import BatchResults, Decided, rows_by_kind
-from acktree.driver.error_log import ErrorLog
+from acktree.driver.logs.error_log import ErrorLog
 from acktree.spark.query.results import payloads_in_rows
 from acktree.tasks.bolts.level import run_level
 from acktree.tasks.chunk import Chunk

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acktree.tasks.spouts.open_chunks import ChunkDependencies
+from acktree.tasks.spouts.chunks.open_chunks import ChunkDependencies
 
 
 @given(st.integers(1, 12), st.data())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from acktree import BasicBolt, Config, DeadLetterLimitError, EndOfStream, Retry, Spout, TopologyBuilder
-from acktree.tasks.spouts import sent_streams
+from acktree.tasks.spouts.chunks import sent_streams
 from acktree.testing import FeederSpout, LocalCluster
 
 

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from acktree import Config, ConfigError, ConnectorError, DataFrameSpout, Retry, TopologyError, Unavailable
-from acktree.checkpoint.acker_log import DurableAcker
+from acktree.checkpoint.logs.acker_log import DurableAcker
 from acktree.core.data.frames import Kind, WireRow
 from acktree.core.data.values import batch_to_bytes, decode_rows, encode_rows
 from acktree.core.micro_batch import MicroBatch

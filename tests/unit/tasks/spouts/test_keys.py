@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acktree import BasicBolt, Bolt, Config, KeyNumbers, Retry, Spout, TopologyBuilder
-from acktree.tasks.spouts.keys import Keys
-from acktree.tasks.spouts.labels import id_of
+from acktree.tasks.spouts.keys.key_table import Keys
+from acktree.tasks.spouts.keys.labels import id_of
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from acktree.testing import FeederSpout, LocalCluster
 from tests.drawn import drawn

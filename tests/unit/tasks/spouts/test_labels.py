@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from acktree import BasicBolt, Config, EndOfStream, MisuseError, Retry, Spout, TaskHook, TopologyBuilder
 from acktree.connectors.message_names import MessageNames, names_by_row
 from acktree.dead_letters.table import Which
-from acktree.driver.run_log import RunLog
+from acktree.driver.logs.run_log import RunLog
 from acktree.errors import ConfigError
-from acktree.tasks.spouts.labels import Labelled, checked_label, label_of
+from acktree.tasks.spouts.keys.labels import Labelled, checked_label, label_of
 from acktree.tasks.spouts.retries import Redriven
 from acktree.tasks.spouts.watched_ids import WatchedIds
 from acktree.testing import LocalCluster

@@ -12,7 +12,7 @@ from acktree.core.data.values import decode_rows
 from acktree.core.ids import root_ids
 from acktree.dead_letters.conversion import letter_of, redriven_letter
 from acktree.errors import DeadLetterLimitError
-from acktree.tasks.spouts.keys import Keys
+from acktree.tasks.spouts.keys.key_table import Keys
 from acktree.tasks.spouts.retries import Retries
 from acktree.tasks.spouts.verdict_batch import Redrive
 from tests.unit.tasks.spouts.spout_harness import Harness, Source, emits, replace_in_host

@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acktree.tasks.spouts import sent_streams
-from acktree.tasks.spouts.sent_streams import SentStreams
+from acktree.tasks.spouts.chunks import sent_streams
+from acktree.tasks.spouts.chunks.sent_streams import SentStreams
 
 CHUNKS = st.lists(st.tuples(st.integers(1, 5), st.sampled_from("abc")), min_size=1, max_size=40)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acktree.tasks.spouts.stored_ids import ids_from_bytes, ids_to_bytes
+from acktree.tasks.spouts.chunks.stored_ids import ids_from_bytes, ids_to_bytes
 
 LEAST, MOST = -(1 << 63), (1 << 63) - 1
 integers = st.integers(LEAST, MOST)

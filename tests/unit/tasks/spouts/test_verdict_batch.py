@@ -26,7 +26,7 @@ from acktree.dead_letters.letter import DeadLetter
 from acktree.driver.ticks import Ticks
 from acktree.errors import ProtocolError
 from acktree.tasks.acker import Acker
-from acktree.tasks.bolts.rows import FATES, InboundRows
+from acktree.tasks.bolts.rows.frame_rows import FATES, InboundRows
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.failures import failure_of
 from acktree.tasks.plan import Plan

@@ -16,7 +16,7 @@ pytest.importorskip("starlette")
 from acktree import Config
 from acktree.checkpoint.mirror import Mirror
 from acktree.cli.main import main
-from acktree.private_files import Disk
+from acktree.system.private_files import Disk
 from acktree.ui.places import write_entry
 from acktree.ui.web.serve import Options, serve
 from tests.unit.checkpoint.remote_folder import RemoteFolder

@@ -1,0 +1,1 @@
+"""The participants of the commit log, and the log."""

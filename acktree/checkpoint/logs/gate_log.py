@@ -1,0 +1,390 @@
+"""The gates of a checkpoint: what is staged, and what has passed and is not in the inbox yet.
+
+The sink lets the acker judge a micro-batch, and then the gates decide: see ``core/gate.py``. What they
+decided counts with the commit of the micro-batch. From then on the spout of a gate hands it to the inbox, and
+remembers with its messages how far it came. A restart continues there.
+
+With its values a frame has the *origins* of its rows for dead letters: the messages of users' spouts that
+they hang on. They are looked up while these are open, and kept until the messages of the gate have verdicts.
+
+A section of the commit log has the values that a micro-batch staged, and what it decided. From time to time
+one has everything that is staged or not handed over, and supersedes those before: when they have grown as
+large, so each value is written about twice, however long it waits.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from threading import Lock
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from acktree.checkpoint.files import Files
+from acktree.checkpoint.logs.commit_log import Commit, Outcome, Participant, Section, sections_of
+from acktree.checkpoint.logs.key_log import KeyLog
+from acktree.core.data.frames import Kind, WireRow
+from acktree.core.data.values import batch_from_bytes
+from acktree.core.gate import Gate, Passage, Staged
+from acktree.core.ids import Int64s, UInt64s, root_ids, sequence_names, tasks_and_sequences
+from acktree.core.packing import Buffer, int64s, pack, unpack
+from acktree.core.tracking.origins import FrameOrigins, Origin, Origins
+from acktree.core.tracking.verdicts import Verdicts
+from acktree.tasks.plan import Plan
+from acktree.tasks.spouts.keys.labels import label_of, shown_id
+from acktree.tasks.spouts.retries import Redriven
+from acktree.topology.gates import Passed
+from acktree.topology.model import Component
+
+__all__ = ["GateLog", "gate_log_of", "waiting_gates"]
+
+_FRAMES: Final = 1 << 24
+"""More frames than a micro-batch stages: a frame's number has that of its micro-batch above this."""
+_MOST_CHANGES: Final = 256
+"""After this number of sections one with everything is written in any case: a restart reads them all."""
+_GROUP_BYTES: Final = 28
+_ROW: Final = "a row"
+
+
+IdsAt = Callable[[int, Int64s], Sequence[object]]
+"""Returns the ids of open messages by spout task and sequences; None for one that is not there."""
+
+
+def _no_roots() -> Int64s:
+    return np.zeros(0, dtype=np.int64)
+
+
+def gate_log_of(
+    plan: Plan, still_open: Callable[[Int64s], Int64s], keys: KeyLog, ids_at: IdsAt
+) -> GateLog | None:
+    """The gates of a topology; None if it has none."""
+    spouts = plan.topology.spouts
+    names = [spout.id for spout in spouts if spout.gated is not None]
+    if not names:
+        return None
+    return GateLog(names, plan.run_salt, still_open, spouts, ids_at, repeated=lambda: keys.repeated)
+
+
+def waiting_gates(checkpoint: Path, last_committed: int, files: Files) -> frozenset[str]:
+    """The gates of the last run with tuples that are staged, or may not be in the inbox yet."""
+    found = _recovered(sections_of(checkpoint, last_committed, GateLog.name, files))
+    return frozenset(name for name, frames in found.items() if not frames.is_empty)
+
+
+class GateLog(Participant, Passed):
+    """All gates of a topology. The sink decides; spout threads read."""
+
+    name = "gates"
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        run_salt: int,
+        still_open: Callable[[Int64s], Int64s],
+        spouts: Sequence[Component],
+        ids_at: IdsAt,
+        repeated: Callable[[], Int64s] = _no_roots,
+    ) -> None:
+        """Begin with nothing staged, until :meth:`recover`.
+
+        Args:
+            names: The ids of the gates.
+            still_open: Returns the open ones of some roots, ascending.
+            spouts: All spouts, gates included.
+            ids_at: Returns the ids of open messages.
+            repeated: Returns the roots that the micro-batch ACKED after another with the same key.
+        """
+        self._spouts = {task: spout.id for spout in spouts for task in spout.task_ids}
+        self._ids_at = ids_at
+        # The driver does not know the ids of a DataFrame's rows, and their roots do not name the task.
+        self._rows: Origins = tuple(Origin(spout.id, _ROW) for spout in spouts if spout.is_dataframe)
+        self._gates = {name: _Frames() for name in names}
+        self._salt, self._still_open, self._repeated = run_salt, still_open, repeated
+        self._lock = Lock()
+        self._decided = -1
+        self._was_empty = True  # of the last section that has everything
+        self._written = self._changes = 0  # since then: bytes, sections
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is staged, and everything that passed is in the inbox."""
+        with self._lock:
+            return all(frames.is_empty for frames in self._gates.values())
+
+    def after(self, gate: str, start: int) -> Sequence[tuple[int, pa.RecordBatch]]:
+        with self._lock:
+            return self._gates[gate].after(start)
+
+    def handed_over(self, gate: str, end: int) -> None:
+        with self._lock:
+            self._gates[gate].hand_over(end)
+
+    def settled(self, gate: str, end: int) -> None:
+        with self._lock:
+            self._gates[gate].settle(end)
+
+    def origins_of(self, spout: str, message_id: object) -> Origins:
+        """The messages of users' spouts that a message of a gate hung on; none for one of another spout."""
+        if spout not in self._gates:
+            return ()
+        with self._lock:
+            return self._origins(spout, [message_id])[0]
+
+    def waiting(self, gate: str) -> int:
+        with self._lock:
+            return self._gates[gate].waiting
+
+    def publish(self, number: int) -> None:
+        """Note that Spark has committed a micro-batch: what it decided may be handed over."""
+        with self._lock:
+            if number >= self._decided:
+                self._publish()
+
+    def _publish(self) -> None:
+        for frames in self._gates.values():
+            frames.visible = frames.gate.end
+
+    # ---- a participant of the commit log ----------------------------------------------------------------
+
+    def recover(self, sections: Sequence[tuple[int, Section]]) -> None:
+        if not sections:
+            return
+        found = _recovered(sections)
+        self._gates |= {name: frames for name, frames in found.items() if name in self._gates}
+        self._decided, self._was_empty, self._changes = sections[-1][0], False, _MOST_CHANGES
+        self._publish()
+
+    def write(self, commit: Commit, outcome: Outcome) -> Section | None:
+        acked, staged = self._acked(outcome.verdicts), dict[str, list[WireRow]]()
+        for row in outcome.rows.get(Kind.STAGED, ()):
+            staged.setdefault(bytes(row.head).decode(), []).append(row)
+        with self._lock:
+            self._publish()  # the micro-batch before this one is committed
+            self._decided = commit.number
+            decided = {
+                name: frames.decide(
+                    commit.number, staged.get(name, ()), acked, self._still_open, self._frame_origins
+                )
+                for name, frames in self._gates.items()
+            }
+            return self._section({name: change for name, change in decided.items() if change})
+
+    def last_words(self) -> Section | None:
+        with self._lock:
+            return None if self._was_empty else self._whole()
+
+    def _section(self, changes: Mapping[str, bytes]) -> Section | None:
+        is_empty = all(frames.is_empty for frames in self._gates.values())
+        if not changes and (self._was_empty or not is_empty):
+            return None
+        self._changes += 1
+        self._written += sum(map(len, changes.values()))
+        size = sum(frames.size for frames in self._gates.values())
+        if is_empty or self._written >= size or self._changes > _MOST_CHANGES:
+            self._written = self._changes = 0
+            return self._whole()
+        self._was_empty = False
+        return Section(pack(json.dumps(list(changes)).encode(), *changes.values()))
+
+    def _whole(self) -> Section:
+        self._was_empty = all(frames.is_empty for frames in self._gates.values())
+        parts = (frames.to_bytes() for frames in self._gates.values())
+        return Section(pack(json.dumps(list(self._gates)).encode(), *parts), is_whole=True)
+
+    def _frame_origins(self, degrees: Int64s, roots: Int64s) -> FrameOrigins:
+        return FrameOrigins.of(degrees, sequence_names(self._salt, roots), self._look_up)
+
+    def _look_up(self, names: UInt64s) -> list[Origins]:
+        """The origins of each of some roots, none where they are not known."""
+        found: list[Origins] = [self._rows if len(self._rows) == 1 else ()] * len(names)
+        tasks, sequences = tasks_and_sequences(names)
+        for task, spout in self._spouts.items():
+            places = np.flatnonzero(tasks == task)
+            if len(places):
+                origins = self._origins(spout, self._ids_at(task, sequences[places]))
+                for place, each in zip(places.tolist(), origins, strict=True):
+                    found[place] = each
+        return found
+
+    def _origins(self, spout: str, message_ids: Sequence[object]) -> list[Origins]:
+        """The origins of messages of one spout; through gates, if it is one."""
+        frames = self._gates.get(spout)
+        return [
+            ()
+            if message_id is None
+            else tuple(Origin(*each) for each in message_id.origins)
+            if isinstance(message_id, Redriven) and message_id.origins
+            else frames.origins_of(message_id)
+            if frames is not None and isinstance(message_id, int)
+            else (Origin(spout, shown_id(message_id), label_of(message_id)),)
+            for message_id in message_ids
+        ]
+
+    def _acked(self, verdicts: Verdicts | None) -> Int64s:
+        if verdicts is None:
+            return _no_roots()
+        done = (root_ids(self._salt, task, sequences) for task, sequences in verdicts.done)
+        acked = np.concatenate([*done, verdicts.acked.roots])
+        repeated = self._repeated()
+        return np.setdiff1d(acked, repeated) if len(repeated) else acked
+
+
+def _recovered(sections: Sequence[tuple[int, Section]]) -> dict[str, _Frames]:
+    found: dict[str, _Frames] = {}
+    for _, section in sections:
+        head, *parts = unpack(section.content)
+        for name, part in zip(json.loads(bytes(head)), parts, strict=True):
+            if section.is_whole:
+                found[name] = _Frames(part)
+            else:
+                found.setdefault(name, _Frames()).replay(part)
+    return found
+
+
+class _Frames:
+    """One gate, with the values of the tuples that it needs.
+
+    Attributes:
+        gate: Which tuples wait, and which have passed.
+        visible: The messages before this number are committed.
+    """
+
+    def __init__(self, whole: Buffer | None = None) -> None:
+        self.gate, self.visible = Gate(), 0
+        self._open: list[Passage] = []  # those of which messages may have no verdict
+        self._values: dict[int, bytes] = {}  # by number of the frame
+        self._origins: dict[int, FrameOrigins] = {}  # likewise
+        if whole is not None:
+            gate, passages, *frames = unpack(whole)
+            self.gate = Gate(gate)
+            self._open = [Passage.from_bytes(each) for each in unpack(passages)]
+            self._read(frames)
+            self._forget()
+
+    def to_bytes(self) -> bytes:
+        passages = pack(*(each.to_bytes() for each in self._open))
+        return pack(self.gate.to_bytes(), passages, *self._packed(self._origins))
+
+    def _packed(self, frames: Iterable[int]) -> tuple[bytes, ...]:
+        """The numbers of frames, and the values and origins of each."""
+        parts = ((self._values.get(frame, b""), self._origins[frame].blob) for frame in frames)
+        return np.array(list(frames), dtype=np.int64).tobytes(), *(pack(*each) for each in parts)
+
+    def _read(self, packed: Sequence[Buffer]) -> None:
+        """Add what :meth:`_packed` wrote."""
+        numbers, *frames = packed
+        for frame, blob in zip(int64s(numbers).tolist(), frames, strict=True):
+            values, origins = unpack(blob)
+            self._values[frame], self._origins[frame] = bytes(values), FrameOrigins(origins)
+
+    @property
+    def size(self) -> int:
+        """About the length of :meth:`to_bytes`."""
+        origins = sum(len(each.blob) for each in self._origins.values())
+        return sum(map(len, self._values.values())) + origins + _GROUP_BYTES * self.gate.waiting
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.gate.waiting or self.gate.passages)
+
+    @property
+    def waiting(self) -> int:
+        return self.gate.waiting + sum(each.end - each.first for each in self.gate.passages)
+
+    def decide(
+        self,
+        number: int,
+        rows: Sequence[WireRow],
+        acked: Int64s,
+        still_open: Callable[[Int64s], Int64s],
+        origins_of: Callable[[Int64s, Int64s], FrameOrigins],
+    ) -> bytes:
+        """Decide for a micro-batch; returns what :meth:`replay` takes, empty if nothing changed."""
+        staged, roots_of = [], dict[int, tuple[Int64s, Int64s]]()
+        for frame, row in enumerate(rows, number * _FRAMES):
+            degrees, roots, values = unpack(row.body)
+            roots_of[frame] = int64s(degrees), int64s(roots)
+            staged.append(_staged(frame, *roots_of[frame]))
+            self._values[frame] = bytes(values)
+        decision = self.gate.decide(Staged.joined(staged), acked, still_open)
+        self._opened(decision.passage)
+        kept = sorted(roots_of.keys() & self._values.keys())
+        self._origins |= {frame: origins_of(*roots_of[frame]) for frame in kept}
+        return pack(decision.change, *self._packed(kept)) if decision.change else b""
+
+    def replay(self, change: Buffer) -> None:
+        """Apply what :meth:`decide` returned in an earlier run."""
+        of_gate, *frames = unpack(change)
+        self._read(frames)
+        end = self.gate.end
+        self.gate.replay(of_gate)
+        self._opened(*(each for each in self.gate.passages if each.end > end))
+
+    def _opened(self, *passages: Passage) -> None:
+        self._open += (each for each in passages if len(each.frames))
+        self._forget()
+
+    def settle(self, end: int) -> None:
+        """The messages before this number have their verdicts."""
+        self._open = [each for each in self._open if each.end > end]
+        self._forget()
+
+    def origins_of(self, number: int) -> Origins:
+        """The origins of a message."""
+        for passage in self._open:
+            if passage.first <= number < passage.end:
+                frame, row = passage.row_of(number)
+                return self._origins[frame].of_row(row)
+        return ()
+
+    def after(self, start: int) -> Sequence[tuple[int, pa.RecordBatch]]:
+        passages = (each for each in self.gate.passages if start < each.end <= self.visible)
+        batches = (batch for passage in islice(passages, 1) for batch in self._batches(passage))
+        return [
+            (max(first, start), batch.slice(max(0, start - first)))
+            for first, batch in batches
+            if first + batch.num_rows > start
+        ]
+
+    def hand_over(self, end: int) -> None:
+        self.gate.hand_over(end)
+        self._forget()
+
+    def _forget(self) -> None:
+        needed = set(self.gate.frames.tolist())
+        self._values = {frame: values for frame, values in self._values.items() if frame in needed}
+        needed.update(*(passage.frames.tolist() for passage in self._open))
+        self._origins = {frame: origins for frame, origins in self._origins.items() if frame in needed}
+
+    def _batches(self, passage: Passage) -> list[tuple[int, pa.RecordBatch]]:
+        batches, first = [], passage.first
+        for frame in np.unique(passage.frames).tolist():
+            is_here = passage.frames == frame
+            slices = zip(passage.firsts[is_here].tolist(), passage.counts[is_here].tolist(), strict=True)
+            rows = np.concatenate([np.arange(at, at + count) for at, count in slices])
+            batches.append((first, batch_from_bytes(self._values[frame]).take(pa.array(rows))))
+            first += len(rows)
+        return batches
+
+
+def _staged(frame: int, degrees: Int64s, roots: Int64s) -> Staged:
+    """A frame by its roots: consecutive rows of one root are one group."""
+    count = len(degrees)
+    if (degrees != 1).any():
+        ends = np.cumsum(degrees).tolist()
+        starts = [end - degree for end, degree in zip(ends, degrees.tolist(), strict=True)]
+        return Staged.frame(
+            frame, [roots[start:end].tolist() for start, end in zip(starts, ends, strict=True)]
+        )
+    firsts = np.flatnonzero(np.r_[True, roots[1:] != roots[:-1]])
+    return Staged(
+        np.full(len(firsts), frame),
+        firsts,
+        np.diff(np.append(firsts, count)),
+        np.ones_like(firsts),
+        roots[firsts],
+    )

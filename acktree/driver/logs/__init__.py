@@ -1,0 +1,1 @@
+"""What a run says in its log, and how much of it."""

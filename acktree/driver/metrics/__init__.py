@@ -1,0 +1,1 @@
+"""The numbers of a topology in the driver: books, totals, data points, consumers."""

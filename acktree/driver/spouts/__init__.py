@@ -1,0 +1,1 @@
+"""The spout tasks of a run on their threads."""

@@ -1,0 +1,1 @@
+"""The loggers of acktree, their lines and levels."""

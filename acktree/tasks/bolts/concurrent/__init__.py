@@ -1,0 +1,1 @@
+"""Calls of ``execute`` that run at once: coroutines and threads."""

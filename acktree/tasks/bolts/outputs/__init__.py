@@ -1,0 +1,1 @@
+"""From emitted tuples to the wire rows of a level."""

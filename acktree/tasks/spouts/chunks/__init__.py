@@ -1,0 +1,1 @@
+"""The chunks of open messages that a spout task keeps, and their recovery."""

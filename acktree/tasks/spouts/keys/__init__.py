@@ -1,0 +1,1 @@
+"""What messages are called: their keys and labels, and what follows from them."""

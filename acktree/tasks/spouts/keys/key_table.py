@@ -1,0 +1,230 @@
+"""The keys of messages: which are open, which are decided, and what becomes of a message whose key is either.
+
+Rules of this file
+------------------
+1. A key is *claimed* by the first message that has it, until that message is ACKED or given up. A key that
+   was ACKED is kept; one whose message was given up is free: the next message that has it claims it.
+2. What a micro-batch decides counts when it is committed: :meth:`Keys.publish`.
+3. A message that its spout has lost keeps its claim until the verdict of its attempt: it may be ACKED yet.
+4. Of several attempts with one key the first that is ACKED is its message. The others are *repeated*: they
+   are ACKED too, and pass no gate. A claim makes that rare; rows of a DataFrame do not wait for claims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from threading import Lock
+from typing import NamedTuple
+
+import numpy as np
+
+from acktree.core.ids import Int64s
+from acktree.core.spouts.keys import Digests, KeptKeys, KeptPart, digests_of
+from acktree.core.spouts.pending import MessageIds
+from acktree.core.stats.numbers import KeyNumbers
+from acktree.tasks.spouts.keys.labels import Labelled
+
+__all__ = ["Fate", "JudgedKeys", "Keys", "keys_of"]
+
+_DAY_MS = 86_400_000
+
+
+class Fate(Enum):
+    """What becomes of a message that comes with a key."""
+
+    RUNS = "it claimed its key, or has none"
+    WAITS = "another message has claimed its key"
+    ACKED = "its key was ACKED"
+
+
+class JudgedKeys(NamedTuple):
+    """What a micro-batch decided of keys.
+
+    Attributes:
+        kept: The keys that were ACKED.
+        repeated: Roots that were ACKED after another with the same key.
+    """
+
+    kept: Digests
+    repeated: Int64s
+
+
+def keys_of(message_ids: MessageIds | Iterable[object]) -> list[bytes]:
+    """The digest of the key of each message; empty for none."""
+    if isinstance(message_ids, np.ndarray):
+        return [b""] * len(message_ids)
+    return [each.key if type(each) is Labelled else b"" for each in message_ids]
+
+
+class Keys:
+    """The keys of all spout tasks of a run. Any thread may call it.
+
+    Attributes:
+        is_used: Whether any message has had a key.
+        changes: How often keys became free, or were decided.
+    """
+
+    def __init__(self, retention_ms: int = _DAY_MS) -> None:
+        """No key was seen yet."""
+        self.is_used, self.changes = False, 0
+        self._has_reopened = False
+        self._lock = Lock()
+        self._kept = KeptKeys(retention_ms)
+        self._claimed: set[bytes] = set()
+        self._of_root: dict[int, bytes] = {}  # of attempts without a verdict
+        self._rows: set[int] = set()  # those of rows of DataFrames
+        self._lost: set[int] = set()  # those of messages that their spouts have lost
+        self._acked: list[tuple[int, Digests]] = []  # by micro-batches that are not committed
+        self._free: list[bytes] = []  # likewise
+
+    def __len__(self) -> int:
+        """The number of keys that are kept."""
+        with self._lock:
+            return len(self._kept)
+
+    def claim(self, digests: Sequence[bytes]) -> list[Fate]:
+        """What becomes of messages with these keys, in their order; an empty digest is no key."""
+        self.is_used = True
+        with self._lock:
+            is_kept = self._kept.among(_padded(digests)).tolist()
+            return [self._claim(*each) for each in zip(digests, is_kept, strict=True)]
+
+    def _claim(self, digest: bytes, is_kept: bool) -> Fate:  # noqa: FBT001
+        if digest and is_kept:
+            return Fate.ACKED
+        if digest in self._claimed:
+            return Fate.WAITS
+        if digest:
+            self._claimed.add(digest)
+        return Fate.RUNS
+
+    def sent(self, roots: Int64s, message_ids: MessageIds) -> None:
+        """Attempts are about to be handed over."""
+        with self._lock:
+            self._of_root |= _keyed(roots, message_ids)
+
+    def rows(self, roots: Int64s, digests: Digests) -> None:
+        """Rows of a DataFrame have these keys, and no verdict yet."""
+        with self._lock:
+            self.is_used = True
+            keyed = dict(zip(roots.tolist(), _each(digests), strict=True))
+            self._of_root |= keyed
+            self._rows |= keyed.keys()
+
+    def open_rows(self) -> dict[int, bytes]:
+        """The rows of DataFrames without a verdict, with their keys."""
+        with self._lock:
+            self._rows &= self._of_root.keys()
+            return {root: self._of_root[root] for root in sorted(self._rows)}
+
+    def reopened(self, roots: Int64s, message_ids: MessageIds) -> None:
+        """An earlier run handed attempts over, which go on."""
+        keyed = _keyed(roots, message_ids)
+        with self._lock:
+            self.is_used |= bool(keyed)
+            self._of_root |= keyed
+            self._claimed.update(keyed.values())
+            self._has_reopened |= bool(keyed)
+
+    def give_up(self, message_ids: Iterable[object]) -> None:
+        """Messages that have claimed their keys get no further attempt."""
+        if self.is_used:
+            with self._lock:
+                self._free_now(keys_of(message_ids))
+
+    def lose(self, roots: Int64s, message_ids: MessageIds) -> None:
+        """A spout has lost the messages of these attempts."""
+        with self._lock:
+            keyed = _keyed(roots, message_ids)
+            under_way = self._of_root.keys() & keyed.keys()
+            self._lost |= under_way
+            acked = {digest for _, digests in self._acked for digest in _each(digests)}
+            self._free_now({keyed[root] for root in keyed.keys() - under_way} - acked)
+
+    def _free_now(self, digests: Iterable[bytes]) -> None:
+        claimed = self._claimed.intersection(digests)
+        if self._has_reopened:  # an earlier run may have sent the one that takes the place of this one
+            claimed -= set(self._of_root.values())
+        self._claimed -= claimed
+        self.changes += bool(claimed)
+
+    def settle(self, acked: Int64s, failed: Int64s) -> None:
+        """An earlier run has decided these reopened attempts, and kept the keys of the acked ones."""
+        with self._lock:
+            for root in failed.tolist():
+                self._of_root.pop(root, None)
+            self._claimed -= {self._of_root.pop(root, b"") for root in acked.tolist()}
+
+    @property
+    def waits_for_verdicts(self) -> bool:
+        """Whether attempts with keys have no verdict."""
+        return bool(self._of_root)
+
+    def judge(self, acked: Int64s, failed: Int64s, age_ms: int) -> JudgedKeys:
+        """Take the verdicts of a micro-batch at this age of the topology; those before are published."""
+        with self._lock:
+            decided, repeated = dict[bytes, int](), list[int]()
+            for root in sorted(self._of_root.keys() & acked.tolist()):
+                digest = self._of_root.pop(root)
+                self._lost.discard(root)
+                if digest in decided:
+                    repeated.append(root)
+                decided.setdefault(digest, root)
+            digests = digests_of(decided)
+            is_kept = self._kept.among(digests)
+            repeated += [root for root, kept in zip(decided.values(), is_kept.tolist(), strict=True) if kept]
+            for root in self._of_root.keys() & failed.tolist():
+                digest = self._of_root.pop(root)
+                if root in self._lost:
+                    self._lost.discard(root)
+                    self._free.append(digest)
+            kept = digests[~is_kept]
+            self._free += [digest for digest, is_old in zip(decided, is_kept.tolist(), strict=True) if is_old]
+            if len(kept):
+                self._acked.append((age_ms, kept))
+            return JudgedKeys(kept, np.array(sorted(repeated), dtype=np.int64))
+
+    def publish(self, age_ms: int) -> None:
+        """What was judged so far is committed."""
+        with self._lock:
+            for decided_ms, digests in self._acked:
+                self._kept.add(KeptPart.of(decided_ms, digests))
+                self._claimed.difference_update(_each(digests))
+            self._claimed.difference_update(self._free)
+            self.changes += bool(self._acked or self._free)
+            self._acked, self._free = [], []
+            self._kept.forget_before(age_ms)
+
+    def keep(self, parts: Iterable[KeptPart]) -> None:
+        """An earlier run has kept these."""
+        with self._lock:
+            for part in parts:
+                self._kept.add(part)
+
+    def numbers(self, age_ms: int) -> KeyNumbers:
+        """How many are kept, since when at this age of the topology, and how many are open."""
+        with self._lock:
+            oldest_ms = min((part.first_ms for part in self._kept.parts), default=None)
+            age_secs = None if oldest_ms is None else (age_ms - oldest_ms) / 1000
+            return KeyNumbers(len(self._kept), age_secs, len(self._claimed))
+
+    def parts(self) -> list[KeptPart]:
+        """All that is kept, and what is not committed yet."""
+        with self._lock:
+            return [*self._kept.parts, *(KeptPart.of(*each) for each in self._acked)]
+
+
+def _keyed(roots: Int64s, message_ids: MessageIds) -> dict[int, bytes]:
+    """The attempts whose messages have keys."""
+    return {root: key for root, key in zip(roots.tolist(), keys_of(message_ids), strict=True) if key}
+
+
+def _padded(digests: Sequence[bytes]) -> Digests:
+    return np.array(digests, dtype="S16")
+
+
+def _each(digests: Digests) -> list[bytes]:
+    """The digests, each with the zeros at its end."""
+    blob = digests.tobytes()
+    return [blob[at : at + 16] for at in range(0, len(blob), 16)]
