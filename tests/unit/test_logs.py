@@ -83,7 +83,8 @@ def test_every_logger_of_the_package_is_made_here():
     # user code logs, and the levels of users' loggers can be set. Components of pystorm have its loggers;
     # holders.py makes none, and knows one by its class.
     assert users == {
-        "logs/log_levels.py", "logs/log_lines.py", "logs/loggers.py", "connectors/kafka/client.py", "connectors/rabbitmq.py",
+        "logs/log_levels.py", "logs/log_lines.py", "logs/loggers.py", "connectors/kafka/client.py",
+        "connectors/rabbitmq.py",
         "connectors/sql.py", "spark/worker/printing.py", "ui/web/connections.py", "multilang/hosts.py",
         "pystorm/component.py", "pystorm/holders.py", "pystorm/hosted.py",
         "pystorm/serializers/json_serializer.py", "pystorm/serializers/serializer.py",
