@@ -32,6 +32,7 @@ import time
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -97,7 +98,7 @@ class Lane:
         """End the process if no test has ended for so long; its log then says where it hung."""
         if self.process.poll() is None and time.monotonic() - self._last_news > secs:
             self.fault = f"was ended: no test ended for {secs:,.0f} s"
-            _abort(self.process)
+            _end(self.process, signal.SIGABRT)  # Python writes first where each thread is (-X faulthandler)
 
     def judge(self, *, may_be_empty: bool) -> None:
         """Note what is wrong with the run as a whole, now that its process has ended."""
@@ -146,7 +147,7 @@ def main() -> int:
             outcomes = _followed(lanes, began, args.silent_secs)
         finally:
             for lane in lanes:
-                lane.process.terminate()
+                _end(lane.process, signal.SIGTERM)
         for lane in lanes:
             lane.judge(may_be_empty=bool(args.rest))
         refused = _judged(
@@ -269,7 +270,9 @@ def _started(name: str, folder: Path, parts: Sequence[str], args: argparse.Names
 
 def _run(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
     with log.open("wb") as file:
-        return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+        return subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
+        )
 
 
 def _pytest(outcomes: Path) -> list[str]:
@@ -298,14 +301,16 @@ def _followed(lanes: Sequence[Lane], began: float, silent_secs: float) -> list[d
         time.sleep(0.2)
 
 
-def _abort(process: subprocess.Popen[bytes]) -> None:
-    """End a process that hangs. Python writes first where each thread is (-X faulthandler)."""
-    process.send_signal(signal.SIGABRT)
-    try:
+def _end(process: subprocess.Popen[bytes], by: signal.Signals) -> None:
+    """End a process of pytest if it runs, and all that it has started: drivers, JVMs, servers."""
+    if process.poll() is not None:
+        return
+    process.send_signal(by)
+    with suppress(subprocess.TimeoutExpired):
         process.wait(ABORT_SECS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def _print_broken(lanes: Sequence[Lane]) -> None:
@@ -368,7 +373,7 @@ def _run_alone(
     try:
         process.wait(silent_secs)
     except subprocess.TimeoutExpired:
-        _abort(process)
+        _end(process, signal.SIGABRT)
     lines = [json.loads(line) for line in outcomes.read_text().splitlines()] if outcomes.exists() else []
     found = next((line for line in lines if line.get("test") == failed["test"]), None)
     if found is None or process.returncode:

@@ -427,16 +427,20 @@ def test_what_a_long_part_names_is_there(name: str) -> None:
         assert test.partition("[")[0] in (ROOT / file).read_text() if test else True, path
 
 
-def test_a_runner_that_is_terminated_ends_its_lanes(tree: Path) -> None:
+@pytest.mark.parametrize("processes", [0, 1])
+def test_a_runner_that_is_terminated_ends_its_lanes_and_what_their_tests_have_started(
+    tree: Path, processes: int
+) -> None:
     waits = """
-import os, pathlib, signal
+import os, pathlib, signal, subprocess, sys
 
 def test_waits():
-    pathlib.Path("pid").write_text(str(os.getpid()))
+    child = subprocess.Popen([sys.executable, "-c", "import signal; signal.sigwait([signal.SIGUSR1])"])
+    pathlib.Path("pid").write_text(f"{os.getpid()} {child.pid}")
     signal.pause()
 """
     (tree / "tests" / "test_waits.py").write_text(waits)
-    command = [sys.executable, "scripts/run_tests.py", "--lanes", "plain", "--plain-processes=0"]
+    command = [sys.executable, "scripts/run_tests.py", "--lanes", "plain", f"--plain-processes={processes}"]
     with subprocess.Popen(command, cwd=tree, env=environment(), stdout=subprocess.DEVNULL) as runner:
         pid = tree / "pid"
         while not (pid.exists() and pid.read_text()):
@@ -444,5 +448,6 @@ def test_waits():
             time.sleep(0.05)
         runner.terminate()
         assert runner.wait(60) == 128 + signal.SIGTERM
-        while is_alive(int(pid.read_text()), of_others=False):
-            time.sleep(0.05)
+        for process in pid.read_text().split():
+            while is_alive(int(process), of_others=False):
+                time.sleep(0.05)
