@@ -68,8 +68,8 @@ class Tasks:
                 yield batch
 
     def _run_level(self, level: int, partition: int) -> None:
-        here = ResidentLevel(self.query._shared, level, partition, self.query._places)
         try:
+            here = ResidentLevel(self.query._shared, level, partition, self.query._places)
             for batch in here.epochs(self.address, self._batches(level, partition)):
                 for at in range(batch.num_rows):  # the shuffle
                     row = batch.slice(at, 1)
