@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import subprocess
@@ -14,12 +15,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from acktree import BasicBolt, Config, KeyValueState, TopologyBuilder, flux, submit
+from acktree import (
+    BasicBolt,
+    Config,
+    FailureCause,
+    KeyValueState,
+    TopologyBuilder,
+    Verdict,
+    flux,
+    submit,
+)
 from acktree.multilang import ShellBolt, ShellSpout
 from acktree.streamparse import Bolt, load
 from acktree.streamparse.bootstrap import quickstart
+from acktree.streamparse.testing import run_topology
 from acktree.testing import FeederSpout
 from tests.spark.on_spark import await_commit, tuples_logged
+from tests.unit.pystorm import test_async as at_once
 from tests.unit.streamparse import test_programs as programs
 
 if TYPE_CHECKING:
@@ -105,6 +117,67 @@ def test_each_mail_of_spamscope_comes_out_once(spark: SparkSession, tmp_path: Pa
     assert {values: n for (component, values), n in found.items() if component == "debug"} == {
         repr((mail,)): 1 for mail in mails
     }
+
+
+def verdicts(
+    spark: SparkSession, folder: Path, topology: type[programs.Topology], words: list[str]
+) -> FeederSpout:
+    """Feed words in one micro-batch, one after another; returns the spout when each has its verdict."""
+    feeder = FeederSpout(["word"])
+    loaded = load(topology, replace={"words": feeder})
+    config = Config(partitions=2, execute_timeout_secs=1)
+    with submit(loaded.topology, checkpoint=folder / "checkpoint", spark=spark, config=config) as running:
+        for at, word in enumerate(words):
+            feeder.feed([word], message_id=at)
+        assert running.await_idle(120)
+    return feeder
+
+
+def test_many_tuples_at_once_have_the_verdicts_and_reasons_that_they_have_in_a_local_cluster(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    words = at_once.PICKED
+    local = run_topology(at_once.PickyAtOnceTopology, {"words": [[word] for word in words]})
+    feeder = verdicts(spark, tmp_path, at_once.PickyAtOnceTopology, words)
+    acked = [at for at, each in enumerate(local.verdicts.of("words")) if each is Verdict.ACKED]
+    assert sorted(feeder.acked) == acked
+    assert {at: failure.reason for at, failure in feeder.failed} == {
+        at: failure.reason for (_, at), failure in local.failures.items()
+    }
+
+
+def test_data_of_a_bolt_with_many_tuples_at_once_go_with_its_task(spark: SparkSession, tmp_path: Path) -> None:
+    feeder = FeederSpout(["word"])
+    loaded = load(at_once.CountTopology, replace={"words": feeder})
+    batches = [[[word] for word in batch] for batch in at_once.BATCHES]
+    found = emitted(spark, tmp_path, loaded.topology, feeder, *batches)
+    counted = Counter(values for component, values in found.elements() if component == "count")
+    assert counted == Counter(repr(tuple(pair)) for pair in at_once.COUNTS)
+
+
+class Spinning(Bolt):
+    outputs = ["word"]
+
+    async def process(self, tup):
+        while tup.values.word == "spin":
+            pass
+        await asyncio.sleep(0)
+        self.emit([tup.values.word])
+
+
+class SpinningTopology(programs.Topology):
+    words = at_once.Words.spec()
+    count = Spinning.spec(inputs=[words])
+
+
+def test_a_coroutine_that_blocks_the_loop_is_interrupted_and_fails_alone(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    feeder = verdicts(spark, tmp_path, SpinningTopology, ["a", "spin", "b"])
+    assert sorted(feeder.acked) == [0, 2]
+    ((message, failure),) = feeder.failed
+    assert (message, failure.cause) == (1, FailureCause.HUNG)
+    assert 'while tup.values.word == "spin"' in (failure.traceback or "")
 
 
 class Store:
