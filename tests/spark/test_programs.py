@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 import subprocess
@@ -146,7 +145,9 @@ def test_many_tuples_at_once_have_the_verdicts_and_reasons_that_they_have_in_a_l
     }
 
 
-def test_data_of_a_bolt_with_many_tuples_at_once_go_with_its_task(spark: SparkSession, tmp_path: Path) -> None:
+def test_data_of_a_bolt_with_many_tuples_at_once_go_with_its_task(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     feeder = FeederSpout(["word"])
     loaded = load(at_once.CountTopology, replace={"words": feeder})
     batches = [[[word] for word in batch] for batch in at_once.BATCHES]
@@ -158,26 +159,34 @@ def test_data_of_a_bolt_with_many_tuples_at_once_go_with_its_task(spark: SparkSe
 class Spinning(Bolt):
     outputs = ["word"]
 
-    async def process(self, tup):
+    def process(self, tup):
         while tup.values.word == "spin":
             pass
-        await asyncio.sleep(0)
-        self.emit([tup.values.word])
+
+
+class SpinningAtOnce(Bolt):
+    outputs = ["word"]
+
+    async def process(self, tup):
+        while tup.values.word == "spin at once":
+            pass
 
 
 class SpinningTopology(programs.Topology):
     words = at_once.Words.spec()
-    count = Spinning.spec(inputs=[words])
+    plain = Spinning.spec(inputs=[words])
+    count = SpinningAtOnce.spec(inputs=[words])
 
 
-def test_a_coroutine_that_blocks_the_loop_is_interrupted_and_fails_alone(
+def test_a_process_that_never_returns_is_interrupted_and_its_tuple_fails_alone(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    feeder = verdicts(spark, tmp_path, SpinningTopology, ["a", "spin", "b"])
-    assert sorted(feeder.acked) == [0, 2]
-    ((message, failure),) = feeder.failed
-    assert (message, failure.cause) == (1, FailureCause.HUNG)
-    assert 'while tup.values.word == "spin"' in (failure.traceback or "")
+    feeder = verdicts(spark, tmp_path, SpinningTopology, ["a", "spin", "spin at once", "b"])
+    assert sorted(feeder.acked) == [0, 3]
+    failed = dict(feeder.failed)
+    assert {at: failure.cause for at, failure in failed.items()} == dict.fromkeys([1, 2], FailureCause.HUNG)
+    for at, word in ((1, "spin"), (2, "spin at once")):
+        assert f'while tup.values.word == "{word}"' in (failed[at].traceback or "")
 
 
 class Store:
