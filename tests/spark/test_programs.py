@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -187,6 +188,61 @@ def test_a_process_that_never_returns_is_interrupted_and_its_tuple_fails_alone(
     assert {at: failure.cause for at, failure in failed.items()} == dict.fromkeys([1, 2], FailureCause.HUNG)
     for at, word in ((1, "spin"), (2, "spin at once")):
         assert f'while tup.values.word == "{word}"' in (failed[at].traceback or "")
+
+
+class OfPages(programs.Topology):
+    """The pixels of one example, and the spout, the splitter and the ticks of the documentation."""
+
+    lines = programs.Mails.spec(outputs=["line"])
+    counter_ticks = {"topology.tick.tuple.freq.secs": 1}
+    deserializer = programs.PixelDeserializer.spec(inputs=[lines])
+    drops = programs.PixelCounter.spec(
+        inputs={deserializer: programs.Grouping.fields("url")}, config=counter_ticks
+    )
+    counts = programs.PixelCounter.spec(
+        inputs={deserializer: programs.Grouping.fields("url")},
+        outputs=["url", "count"],
+        config=counter_ticks,
+        par=2,
+    )
+    spout = programs.FancySpout.spec()
+    good = programs.Sentences.spec(inputs=[spout])
+    errors = programs.Sentences.spec(inputs=[spout["errors"]])
+    sentences = programs.Mails.spec(outputs=["sentence"])
+    split = programs.Sentences.spec(inputs=[sentences])
+    flushing = programs.Flushing.spec(inputs=[sentences], config=counter_ticks)
+
+
+def flushed(logged: Counter[tuple[str, str, str]]) -> int:
+    """How many sentences the bolt with ticks has told of."""
+    return sum(eval(values)[0] * n for (name, _, values), n in [*logged.items()] if name == "flushing")
+
+
+def test_batches_by_url_two_streams_a_failed_sentence_and_ticks_are_as_in_a_local_cluster(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    pixels, sentences = FeederSpout(["line"]), FeederSpout(["sentence"])
+    loaded = load(OfPages, replace={"lines": pixels, "sentences": sentences})
+    for n, url in enumerate(["/a", "/b", "/a", "/a"]):
+        pixels.feed([json.dumps({"ip": "10.0.0.1", "ts": n, "url": url})], message_id=n)
+    for sentence in ("two words", ""):
+        sentences.feed([sentence], message_id=sentence)
+    with (
+        tuples_logged() as logged,
+        submit(loaded.topology, checkpoint=tmp_path / "checkpoint", spark=spark, config=TWO) as running,
+    ):
+        while len(pixels.acked) < 4 or running.stats()["spout"].total.acked < 2 or flushed(logged) < 2:
+            assert not running.await_termination(0.1)  # not for rest: there are ticks
+    assert sorted(pixels.acked) == [0, 1, 2, 3]
+    assert (sentences.acked, [message for message, _ in sentences.failed]) == (["two words"], [""])
+    found: dict[str, set[object]] = {}
+    for component, _, values in logged:
+        found.setdefault(component, set()).add(eval(values))
+    assert found["good"] == {("fine",)}
+    assert found["errors"] == {("no",), ("data",)}
+    assert found["split"] == {("two",), ("words",)}
+    assert {("/a", 3), ("/b", 1)} <= found["counts"]
+    assert "drops" not in found
 
 
 class Store:
