@@ -28,6 +28,46 @@ class Waiting(BasicBolt):
     async def execute(self, tup: Tuple, collector: BasicOutputCollector) -> None:
         collector.emit([tup["n"]])
 """
+STREAMPARSE = """
+from acktree.pystorm import Tuple
+from acktree.streamparse import BatchingBolt, Bolt, Grouping, Spout, Topology
+from acktree.streamparse.testing import run_bolt
+
+class Lines(Spout):
+    outputs = ["line"]
+
+class Lookup(Bolt):
+    outputs = ["answer"]
+    max_concurrency = 8
+
+    async def process(self, tup: Tuple) -> None:
+        self.emit([tup.values[0]])
+
+    async def process_tick(self, tup: Tuple) -> None:
+        self.emit(["tick"])
+
+class Plain(Bolt):
+    outputs = ["answer"]
+
+    def process(self, tup: Tuple) -> None:
+        self.emit([tup.values[0]])
+
+    def process_tick(self, tup: Tuple) -> None:
+        self.emit(["tick"])
+
+class Batches(BatchingBolt):
+    outputs = ["size"]
+
+    def process_batch(self, key: object, tups: list[Tuple]) -> None:
+        self.emit([len(tups)])
+
+class Lookups(Topology):
+    lines = Lines.spec()
+    lookup = Lookup.spec(inputs=[lines])
+    batches = Batches.spec(inputs={lookup: Grouping.fields("answer")})
+
+print(run_bolt(Lookup, [["a"]]).emitted)
+"""
 MISTAKE = """
 from acktree import BasicBolt, BasicOutputCollector, Tuple
 
@@ -60,6 +100,6 @@ def test_mypy_accepts_every_program_of_readme_and_cookbook_and_sees_a_mistake(tm
         for number, program in enumerate(PROGRAM.findall((ROOT / page).read_text(encoding="utf-8")))
     }
     assert len(programs) >= 12
-    said = checked(tmp_path, programs | {"waiting": WAITING})
+    said = checked(tmp_path, programs | {"waiting": WAITING, "of_streamparse": STREAMPARSE})
     assert said.returncode == 0, said.stdout
     assert '"emmit"' in checked(tmp_path, {"mistake": MISTAKE}).stdout

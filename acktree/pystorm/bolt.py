@@ -8,14 +8,19 @@ import sys
 import threading
 import time
 from collections import defaultdict, namedtuple
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Awaitable, Hashable, Iterable, Sequence
+from contextvars import ContextVar
 from functools import lru_cache
+from inspect import iscoroutine
 from typing import Any, Final
 
 from acktree.pystorm.component import Component, Tuple, handle_exception, is_hosted
+from acktree.pystorm.exceptions import ComponentTypeError
 
-__all__ = ["BatchingBolt", "Bolt", "TicklessBatchingBolt"]
+__all__ = ["BatchingBolt", "Bolt", "TicklessBatchingBolt", "ack_unclosed", "current_tups"]
 
+current_tups: Final[ContextVar[list[Tuple]]] = ContextVar("acktree_current_tups")
+"""The tuple of the ``async def process`` that this code belongs to."""
 _NO_IDENTIFIER: Final = re.compile(r"\W|^(?=\d)")
 
 
@@ -56,11 +61,15 @@ class Bolt(Component):
         named = tuple(values) if kind is None else kind(*values)
         return Tuple(message["id"], source, stream, message["task"], named)
 
-    def process(self, tup: Tuple) -> None:
-        """Called with each tuple that is neither a tick nor a heartbeat."""
+    def process(self, tup: Tuple) -> Awaitable[None] | None:
+        """Called with each tuple that is neither a tick nor a heartbeat.
+
+        It may be an ``async def``, which is not in pystorm: where acktree hosts the bolt, tuples are then
+        processed at once, up to ``max_concurrency`` of its class, or 100. ``process_tick`` may be one, too.
+        """
         raise NotImplementedError
 
-    def process_tick(self, tup: Tuple) -> None:
+    def process_tick(self, tup: Tuple) -> Awaitable[None] | None:
         """Called at each tick."""
 
     def emit(  # type: ignore[override]  # pystorm's: a bolt's tuples have no ids
@@ -81,7 +90,7 @@ class Bolt(Component):
             need_task_ids: Whether the ids of the tasks that it goes to are returned.
         """
         if anchors is None:
-            anchors = self._current_tups if self.auto_anchor else ()
+            anchors = current_tups.get(None) or self._current_tups if self.auto_anchor else ()
         ids = [anchor.id if isinstance(anchor, Tuple) else anchor for anchor in anchors]
         return Component.emit(
             self, tup, stream=stream, anchors=ids, direct_task=direct_task, need_task_ids=need_task_ids
@@ -158,9 +167,9 @@ class BatchingBolt(Bolt):
         for key in list(self._batches):
             batch = self._current_tups = self._batches[key]
             self._current_key = key
-            self.process_batch(key, batch)
+            _refuse_coroutine(self, self.process_batch(key, batch))  # type: ignore[func-returns-value]  # a user's may
             for tup in batch:
-                _ack_unclosed(self, tup)
+                ack_unclosed(self, tup)
             del self._batches[key]
             self._current_key = None
 
@@ -236,16 +245,27 @@ def _take(bolt: Bolt, tup: Tuple, *, acks: bool) -> None:
     if bolt.is_heartbeat(tup):
         bolt.send_message({"command": "sync"})
     else:
-        if bolt.is_tick(tup):
-            bolt.process_tick(tup)
-        else:
-            bolt.process(tup)
+        returned = bolt.process_tick(tup) if bolt.is_tick(tup) else bolt.process(tup)
+        if returned is not None:
+            _refuse_coroutine(bolt, returned)
         if acks:
-            _ack_unclosed(bolt, tup)
+            ack_unclosed(bolt, tup)
     bolt._current_tups = []  # noqa: SLF001  # not in a `finally`: what raised is about these tuples
 
 
-def _ack_unclosed(bolt: Bolt, tup: Tuple) -> None:
+def _refuse_coroutine(bolt: Bolt, returned: object) -> None:
+    """Refuse what a method returned if it is a coroutine: its tuples would be acked, and nothing done."""
+    if iscoroutine(returned):
+        returned.close()
+        raise ComponentTypeError(
+            f"{returned.__qualname__}() is a coroutine, and nobody awaits it",
+            f"component {bolt.component_name!r}, class {type(bolt).__name__}",
+            "write it without async. Where acktree hosts a Bolt, process itself may be an async def, and so "
+            "must be what a decorator makes of it",
+        )
+
+
+def ack_unclosed(bolt: Bolt, tup: Tuple) -> None:
     """The automatic ack, of a tuple that the bolt neither acked nor failed."""
     if bolt.auto_ack and not bolt.serializer.is_closed(tup.id):
         bolt.ack(tup)

@@ -3,6 +3,7 @@
 Rules of this file
 ------------------
 1. Nothing is saved that cannot be read again: a pickle with objects of classes that may refuse is read once.
+   One cannot refuse if Python itself makes its objects and fills their ``__dict__``, and calls no code of it.
 2. Two values are the same if their *forms* are equal. A form is a digest of what a value pickles to after it
    was read from a pickle once, for a value that was made and its copy that was read may differ in bytes:
    a view of an array, a text that is interned. The items of a set are in an order of their own there.
@@ -11,6 +12,7 @@ Rules of this file
 
 from __future__ import annotations
 
+import copyreg
 import hashlib
 import io
 import pickle
@@ -28,6 +30,11 @@ _KNOWN: Final = frozenset(
     {"builtins", "collections", "datetime", "decimal", "fractions", "numpy", "pandas", "uuid"}
 )
 """Packages whose objects can be read wherever they could be pickled."""
+_OF_OBJECT: Final = tuple(
+    (name, getattr(object, name, None))
+    for name in ("__new__", "__reduce__", "__reduce_ex__", "__getstate__", "__getattribute__", "__setattr__")
+)
+_READING: Final = ("__setstate__", "__getnewargs__", "__getnewargs_ex__", "__getattr__")
 _PLAIN: Final = frozenset({int, float, complex, bool, str, bytes, type(None)})
 _SET_OPCODES: Final = (pickle.EMPTY_SET, pickle.FROZENSET)
 _MUCH: Final = 1_000_000
@@ -61,7 +68,20 @@ class _Noting(pickle.Pickler):
 
 
 def _is_known(kind: type) -> bool:
-    return kind.__module__.partition(".")[0] in _KNOWN or kind.__module__.startswith("acktree.")
+    is_ours = kind.__module__.partition(".")[0] in _KNOWN or kind.__module__.startswith("acktree.")
+    return is_ours or _is_read_by_python(kind)
+
+
+def _is_read_by_python(kind: type) -> bool:
+    """Whether no code of a class is called when one of its objects is read.
+
+    It is asked for its hash if it is a key, for attributes that it has not yet, and for an attribute to be
+    set if it has slots.
+    """
+    as_object = all(getattr(kind, name, None) is own for name, own in _OF_OBJECT)
+    has_other = any(hasattr(kind, name) for name in _READING) or kind in copyreg.dispatch_table
+    own_hash: Any = kind.__hash__
+    return as_object and not has_other and (own_hash is None or own_hash is object.__hash__)
 
 
 def pickled(value: object) -> bytes:

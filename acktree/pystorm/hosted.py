@@ -25,11 +25,10 @@ A spout lives in the driver for the whole run, so nothing of it is saved.
 from __future__ import annotations
 
 import copy
-import inspect
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from types import TracebackType
@@ -56,6 +55,7 @@ from acktree.multilang.protocol import State
 from acktree.pystorm import bolt as bolts
 from acktree.pystorm import spout as spouts
 from acktree.pystorm.attributes import OF_CLASS, Attributes, names_remembered
+from acktree.pystorm.bodies import refuse_bodies_that_do_not_run
 from acktree.pystorm.component import Component
 from acktree.pystorm.component import Tuple as ComponentTuple
 from acktree.pystorm.holders import CONTAINERS
@@ -63,11 +63,10 @@ from acktree.pystorm.serializers.serializer import Serializer
 from acktree.system.stopped_by import pass_on
 from acktree.texts import error_text
 
-__all__ = ["HostedBolt", "HostedSpout", "Program"]
+__all__ = ["HostedBolt", "HostedSpout", "Live", "Program", "tuple_of"]
 
 _OF_CHILDREN: Final = ("run", "read_handshake", "_batch_entry", "_batch_entry_run")
 """Methods that are called in a child process alone."""
-_NOT_RUN: Final = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 
 
 class Calls(Serializer):
@@ -180,7 +179,7 @@ def _program(
     return Program(kind, conf, setting, before_import)
 
 
-class _Live:
+class Live:
     """A component object in this process, and what of it is data.
 
     Attributes:
@@ -232,7 +231,7 @@ class _Place:
     """Where a process keeps the component of a task."""
 
     def __init__(self) -> None:
-        self.live: _Live | None = None
+        self.live: Live | None = None
 
 
 class HostedBolt(Bolt):
@@ -243,7 +242,7 @@ class HostedBolt(Bolt):
 
     def __init__(self, program: Program, outputs: Outputs, tick_secs: float | None = None) -> None:
         names_remembered(program.kind)  # refused here, before anything runs
-        _refuse_bodies_that_do_not_run(program.kind)
+        refuse_bodies_that_do_not_run(program.kind)
         self.outputs, self.tick_secs = outputs, tick_secs
         self._program = program
         self._host: BoltHost | None = None
@@ -261,7 +260,7 @@ class HostedBolt(Bolt):
         self._kept: KeyValueState[str, bytes] = KeyValueState()
         self._begun = (config, context, collector)
 
-    def execute(self, tup: Tuple) -> None:
+    def execute(self, tup: Tuple) -> Awaitable[None] | None:
         host = self._host or self._begin()
         try:
             host.execute(tup)
@@ -270,10 +269,15 @@ class HostedBolt(Bolt):
                 host.unclosed.pop(str(host.protocol.given), None)
                 self._live.stop()
                 raise  # acktree fails the tuple, whatever the component would do
-            self._handle(host, error)
+            calls = self._live.calls
+            tups = self._live.component._current_tups  # noqa: SLF001  # pystorm's
+            if not tups and calls.taken != calls.delivered["id"]:  # the tuple was not current yet
+                tups = [tuple_of(calls.delivered)]
+            self._handle(host, error, tups)
+        return None
 
-    def tick(self, tup: Tuple) -> None:
-        self.execute(tup)
+    def tick(self, tup: Tuple) -> Awaitable[None] | None:
+        return self.execute(tup)
 
     def flush(self, collector: OutputCollector) -> None:  # noqa: ARG002  # it is prepare's
         host, live = self._host, self._live
@@ -317,21 +321,22 @@ class HostedBolt(Bolt):
 
     def _begin_once(self) -> BoltHost:
         config, context, collector = self._begun
-        place = context.cached(("component", context.task_id), _Place)
+        place = self._place()
         version = self._kept.get("version")
         is_first = version is None or self._kept.get("run") != self._run
         live = place.live
         is_new = live is None or is_first or live.run != self._run
         if live is None or is_new:
             place.live = None
-            live = _Live(self._program, config, context, self._run)
-        host = BoltHost(collector, context, live.setting, live.deliver)
+            live = Live(self._program, config, context, self._run)
+        host = BoltHost(collector, context, live.setting, self._delivering(live))
+        take = self._taking(live, host)
         host.go_on(self._held, self._given)
         live.calls.is_closed_there, live.calls.taken = host.is_closed, None
         if is_new:
-            live.initialize(host.take if version is None else _without_emits(host.take))
+            live.initialize(take if version is None else _without_emits(take))
             live.attributes.note_made(is_first=is_first)
-        live.calls.send = host.take
+        live.calls.send = take
         if version is not None and live.version != version:
             live.attributes.restore(self._kept["data"], self._kept.get("made"), is_restart=is_first)
         if is_first:
@@ -341,13 +346,23 @@ class HostedBolt(Bolt):
         self._host = host
         return host
 
-    def _handle(self, host: BoltHost, error: Exception) -> None:
+    def _place(self) -> _Place:
+        """Where this process keeps the component of this task."""
+        context: TaskContext = self._begun[1]
+        return context.cached(("component", context.task_id), _Place)
+
+    def _delivering(self, live: Live) -> Callable[[Any], None]:
+        """What delivers messages to the component."""
+        return live.deliver
+
+    def _taking(self, live: Live, host: BoltHost) -> Callable[[Any], None]:  # noqa: ARG002  # for those that override it
+        """What takes messages of the component."""
+        return host.take
+
+    def _handle(self, host: BoltHost, error: Exception, tups: Sequence[ComponentTuple]) -> None:
         """Let the component do with an exception what its class says: report it, and fail its tuples."""
         live, component = self._live, self._live.component
-        message = live.calls.delivered
-        tups = component._current_tups  # noqa: SLF001  # pystorm's
-        if not tups and live.calls.taken != message["id"]:  # the tuple was not current yet
-            tups = component._current_tups = [_tuple_of(message)]  # noqa: SLF001  # as above
+        component._current_tups = tups  # noqa: SLF001  # pystorm's
         live.calls.inbox.clear()
         host.raised, host.has_reported = error, False
         try:
@@ -391,7 +406,7 @@ class _Unsaved:
         raise self._error
 
 
-def _tuple_of(message: Mapping[str, Any]) -> ComponentTuple:
+def tuple_of(message: Mapping[str, Any]) -> ComponentTuple:
     """A message as a tuple, where the component did not come to read it."""
     return ComponentTuple(
         message["id"], message["comp"], message["stream"], message["task"], tuple(message["tuple"])
@@ -402,13 +417,13 @@ class HostedSpout(Spout):
     """A spout that is a component class of pystorm's kind."""
 
     def __init__(self, program: Program, outputs: Outputs) -> None:
-        _refuse_bodies_that_do_not_run(program.kind)
+        refuse_bodies_that_do_not_run(program.kind)
         self.outputs = outputs
         self._program = program
 
     def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
         program = self._program
-        self._live = live = _Live(program, config, context)
+        self._live = live = Live(program, config, context)
         self._host = host = SpoutHost(collector, context, live.setting, live.deliver)
         host.protocol.state = State.READY
         host.handles_verdicts = any(
@@ -457,17 +472,6 @@ def tick_secs_of(kind: type, settings: Mapping[str, Any]) -> float | None:
         return kind.secs_between_batches
     secs = settings.get("topology.tick.tuple.freq.secs")
     return None if secs is None else float(secs)
-
-
-def _refuse_bodies_that_do_not_run(kind: type) -> None:
-    """Refuse coroutines and generators: their tuples would be acked, and nothing done for them."""
-    for name in ("initialize", "process", "process_batch", "process_tick", "next_tuple"):
-        code = getattr(getattr(kind, name, None), "__code__", None)
-        if code is not None and code.co_flags & _NOT_RUN:
-            raise ConfigError(
-                f"{name}() of {kind.__name__} is a coroutine or a generator: a call does not run its body",
-                f"class {kind.__name__}", f"write def {name} without async and without yield",
-            )  # fmt: skip
 
 
 def _without_emits(take: Callable[[Any], None]) -> Callable[[Any], None]:

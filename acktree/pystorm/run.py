@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from acktree import ConfigError, errors
+from acktree.pystorm.bodies import refuse_bodies_that_do_not_run
 from acktree.pystorm.component import _SERIALIZERS
 
 __all__ = ["main", "run_component"]
@@ -33,7 +34,10 @@ def run_component(resources: str) -> None:
         "-s", "--serializer", choices=sorted(_SERIALIZERS), default="json", help="of messages"
     )
     given = parser.parse_args(arguments)
-    _class_of(given.target, resources)(serializer=given.serializer).run()
+    kind = _class_of(given.target, resources)
+    if isinstance(kind, type):
+        refuse_bodies_that_do_not_run(kind, in_child=True)
+    kind(serializer=given.serializer).run()
 
 
 def _class_of(target: str, resources: str) -> Any:

@@ -14,7 +14,9 @@ from acktree import AnyBolt, Bolt, BoltDeclarer, Spout, TopologyBuilder, errors,
 from acktree.multilang import ShellBolt, ShellSpout
 from acktree.multilang.framing import serializer_named
 from acktree.multilang.loaded import LoadedTopology, config_of
-from acktree.pystorm.hosted import HostedBolt, HostedSpout, Program, tick_secs_of
+from acktree.pystorm.bodies import refuse_bodies_that_do_not_run
+from acktree.pystorm.hosted import HostedSpout, Program, tick_secs_of
+from acktree.pystorm.hosted_async import hosted_bolt
 from acktree.streamparse import project, thrift
 from acktree.streamparse.aliases import is_installed
 from acktree.streamparse.dsl import Topology
@@ -126,6 +128,7 @@ def _hosted(
         command = [str(shell.execution_command), *shlex.split(str(shell.script))]
         return _child(command, spec, outputs, conf, setting)
     if conf.get(_PROCESS):
+        refuse_bodies_that_do_not_run(spec.component_cls, in_child=True)
         command = _command_of(spec.component_cls, where)
         if serializer_named(conf.get(_SERIALIZER)) == "msgpack":
             command[-1:-1] = ["-s", "msgpack"]
@@ -134,7 +137,7 @@ def _hosted(
     program = Program(spec.component_cls, conf, setting, before)
     if issubclass(spec.component_cls, pystorm.Spout):
         return HostedSpout(program, outputs)
-    return HostedBolt(program, outputs, tick_secs_of(spec.component_cls, {_TICKS: tick_secs}))
+    return hosted_bolt(program, outputs, tick_secs_of(spec.component_cls, {_TICKS: tick_secs}))
 
 
 def _child(

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from acktree import Config, ConfigError, OutputCollector, TaskContext
 from acktree.pystorm import Bolt
-from acktree.pystorm.hosted import HostedBolt, Program
+from acktree.pystorm.bodies import most_at_once
+from acktree.pystorm.hosted import Program
+from acktree.pystorm.hosted_async import AsyncHostedBolt, hosted_bolt
 from acktree.streamparse.build import load
 from acktree.streamparse.dsl import Topology
 from acktree.testing import CompletedTopology, Fixed, complete_topology
@@ -41,6 +46,9 @@ class RanBolt:
         return self.streams.get("default", [])
 
 
+_CONTEXT: Final = TaskContext("test", "bolt", 1, 0, {"bolt": (1,), "source": (2,)})
+
+
 class _Given(NamedTuple):
     """What a test gives in place of an ``acktree.Tuple``."""
 
@@ -51,11 +59,27 @@ class _Given(NamedTuple):
     is_tick: bool
 
 
+_of_call: Final[ContextVar[RanBolt]] = ContextVar("acktree_ran")
+"""What one of several calls at once did. Tasks and threads that it starts inherit it."""
+
+
 class _Recorder(OutputCollector):
     """Notes what a bolt says."""
 
     def __init__(self) -> None:
-        self.ran = RanBolt()
+        self.whole = RanBolt()
+
+    @property
+    def ran(self) -> RanBolt:
+        """Where it is noted."""
+        return _of_call.get(self.whole)
+
+    def add(self, part: RanBolt) -> None:
+        """Add what one of several calls did."""
+        for name in ("acked", "failed", "errors"):
+            getattr(self.whole, name).extend(getattr(part, name))
+        for stream, emitted in part.streams.items():
+            self.whole.streams.setdefault(stream, []).extend(emitted)
 
     def emit(self, values: Sequence[object], *, anchors: object = None, stream: str = "default") -> None:  # noqa: ARG002  # of the contract
         self.ran.streams.setdefault(stream, []).append(list(values))
@@ -103,6 +127,9 @@ def run_bolt(
 ) -> RanBolt:
     """Run a bolt class over tuples of one stream, in this process.
 
+    Tuples of a bolt with ``async def process`` are processed at once, as in a topology. What each of them did
+    is noted in the order in which they were given.
+
     Args:
         bolt: The class; its object is made and initialized as in a topology.
         tuples: The values of each, as a list; or a dict from field to value, for ``tup.values.word``.
@@ -127,19 +154,21 @@ def run_bolt(
         "stream->target->grouping": {},
         "source->stream->fields": {} if fields is None else {"source": {"default": fields}},
     }
-    hosted = HostedBolt(Program(bolt, dict(config or {}), setting), ())
+    hosted = hosted_bolt(Program(bolt, dict(config or {}), setting), ())
     recorder = _Recorder()
-    records = _Records(recorder.ran.logged)
+    records = _Records(recorder.whole.logged)
     logger = logging.getLogger("pystorm.component.bolt")
     logger.addHandler(records)
+    tups = [_Given("source", "default", 2, _values_of(each), is_tick=False) for each in given]
+    tups += [_Given("__system", "__tick", -1, (1,), is_tick=True)] * ticks
     try:
-        hosted.prepare(Config(), TaskContext("test", "bolt", 1, 0, {"bolt": (1,), "source": (2,)}), recorder)
-        for each in given:
-            values = tuple(each.values() if isinstance(each, Mapping) else each)
-            hosted.execute(_Given("source", "default", 2, values, is_tick=False))  # type: ignore[arg-type]  # as a Tuple
-        for _ in range(ticks):
-            hosted.tick(_Given("__system", "__tick", -1, (1,), is_tick=True))  # type: ignore[arg-type]  # as a Tuple
-        hosted.flush(recorder)
+        if isinstance(hosted, AsyncHostedBolt):
+            _on_a_loop(lambda: _run_at_once(hosted, recorder, tups, most_at_once(bolt)))
+        else:
+            hosted.prepare(Config(), _CONTEXT, recorder)
+            for tup in tups:
+                hosted.execute(tup)  # type: ignore[arg-type]  # as a Tuple
+            hosted.flush(recorder)
         if hosted.unsaved is not None:  # as a topology does: what is not saved does not count
             recorder.ran.failed += recorder.ran.acked
             recorder.ran.acked = []
@@ -147,6 +176,45 @@ def run_bolt(
     finally:
         logger.removeHandler(records)
     return recorder.ran
+
+
+def _values_of(given: Sequence[Any] | Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(given.values() if isinstance(given, Mapping) else given)
+
+
+async def _run_at_once(
+    hosted: AsyncHostedBolt, recorder: _Recorder, tups: Sequence[_Given], most: int
+) -> None:
+    """Process tuples at once, then ticks."""
+    hosted.prepare(Config(), _CONTEXT, recorder)
+    limit = asyncio.Semaphore(most)
+
+    async def process(tup: _Given, part: RanBolt) -> None:
+        _of_call.set(part)
+        async with limit:
+            await hosted.execute(tup)  # type: ignore[arg-type]  # as a Tuple
+
+    parts = [(tup, RanBolt()) for tup in tups if not tup.is_tick]
+    ended = await asyncio.gather(*(process(*part) for part in parts), return_exceptions=True)
+    for _, part in parts:
+        recorder.add(part)
+    for raised in ended:
+        if raised is not None:
+            raise raised
+    for tup in tups[len(parts) :]:
+        await hosted.tick(tup)  # type: ignore[arg-type]  # as a Tuple
+    hosted.flush(recorder)
+
+
+def _on_a_loop(run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run a coroutine on a loop of its own; on another thread where this one runs a loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        asyncio.run(run())
+        return
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(copy_context().run, lambda: asyncio.run(run())).result()
 
 
 def run_topology(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -14,12 +15,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from acktree import BasicBolt, Config, KeyValueState, TopologyBuilder, flux, submit
+from acktree import (
+    BasicBolt,
+    Config,
+    FailureCause,
+    KeyValueState,
+    TopologyBuilder,
+    Verdict,
+    flux,
+    submit,
+)
 from acktree.multilang import ShellBolt, ShellSpout
 from acktree.streamparse import Bolt, load
 from acktree.streamparse.bootstrap import quickstart
+from acktree.streamparse.testing import run_topology
 from acktree.testing import FeederSpout
 from tests.spark.on_spark import await_commit, tuples_logged
+from tests.unit.pystorm import test_async as at_once
 from tests.unit.streamparse import test_programs as programs
 
 if TYPE_CHECKING:
@@ -105,6 +117,132 @@ def test_each_mail_of_spamscope_comes_out_once(spark: SparkSession, tmp_path: Pa
     assert {values: n for (component, values), n in found.items() if component == "debug"} == {
         repr((mail,)): 1 for mail in mails
     }
+
+
+def verdicts(
+    spark: SparkSession, folder: Path, topology: type[programs.Topology], words: list[str]
+) -> FeederSpout:
+    """Feed words in one micro-batch, one after another; returns the spout when each has its verdict."""
+    feeder = FeederSpout(["word"])
+    loaded = load(topology, replace={"words": feeder})
+    config = Config(partitions=2, execute_timeout_secs=1)
+    with submit(loaded.topology, checkpoint=folder / "checkpoint", spark=spark, config=config) as running:
+        for at, word in enumerate(words):
+            feeder.feed([word], message_id=at)
+        assert running.await_idle(120)
+    return feeder
+
+
+def test_many_tuples_at_once_have_the_verdicts_and_reasons_that_they_have_in_a_local_cluster(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    words = at_once.PICKED
+    local = run_topology(at_once.PickyAtOnceTopology, {"words": [[word] for word in words]})
+    feeder = verdicts(spark, tmp_path, at_once.PickyAtOnceTopology, words)
+    acked = [at for at, each in enumerate(local.verdicts.of("words")) if each is Verdict.ACKED]
+    assert sorted(feeder.acked) == acked
+    assert {at: failure.reason for at, failure in feeder.failed} == {
+        at: failure.reason for (_, at), failure in local.failures.items()
+    }
+
+
+def test_data_of_a_bolt_with_many_tuples_at_once_go_with_its_task(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    feeder = FeederSpout(["word"])
+    loaded = load(at_once.CountTopology, replace={"words": feeder})
+    batches = [[[word] for word in batch] for batch in at_once.BATCHES]
+    found = emitted(spark, tmp_path, loaded.topology, feeder, *batches)
+    counted = Counter(values for component, values in found.elements() if component == "count")
+    assert counted == Counter(repr(tuple(pair)) for pair in at_once.COUNTS)
+
+
+class Spinning(Bolt):
+    outputs = ["word"]
+
+    def process(self, tup):
+        while tup.values.word == "spin":
+            pass
+
+
+class SpinningAtOnce(Bolt):
+    outputs = ["word"]
+
+    async def process(self, tup):
+        while tup.values.word == "spin at once":
+            pass
+
+
+class SpinningTopology(programs.Topology):
+    words = at_once.Words.spec()
+    plain = Spinning.spec(inputs=[words])
+    count = SpinningAtOnce.spec(inputs=[words])
+
+
+def test_a_process_that_never_returns_is_interrupted_and_its_tuple_fails_alone(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    feeder = verdicts(spark, tmp_path, SpinningTopology, ["a", "spin", "spin at once", "b"])
+    assert sorted(feeder.acked) == [0, 3]
+    failed = dict(feeder.failed)
+    assert {at: failure.cause for at, failure in failed.items()} == dict.fromkeys([1, 2], FailureCause.HUNG)
+    for at, word in ((1, "spin"), (2, "spin at once")):
+        assert f'while tup.values.word == "{word}"' in (failed[at].traceback or "")
+
+
+class OfPages(programs.Topology):
+    """The pixels of one example, and the spout, the splitter and the ticks of the documentation."""
+
+    lines = programs.Mails.spec(outputs=["line"])
+    counter_ticks = {"topology.tick.tuple.freq.secs": 1}
+    deserializer = programs.PixelDeserializer.spec(inputs=[lines])
+    drops = programs.PixelCounter.spec(
+        inputs={deserializer: programs.Grouping.fields("url")}, config=counter_ticks
+    )
+    counts = programs.PixelCounter.spec(
+        inputs={deserializer: programs.Grouping.fields("url")},
+        outputs=["url", "count"],
+        config=counter_ticks,
+        par=2,
+    )
+    spout = programs.FancySpout.spec()
+    good = programs.Sentences.spec(inputs=[spout])
+    errors = programs.Sentences.spec(inputs=[spout["errors"]])
+    sentences = programs.Mails.spec(outputs=["sentence"])
+    split = programs.Sentences.spec(inputs=[sentences])
+    flushing = programs.Flushing.spec(inputs=[sentences], config=counter_ticks)
+
+
+def flushed(logged: Counter[tuple[str, str, str]]) -> int:
+    """How many sentences the bolt with ticks has told of."""
+    return sum(eval(values)[0] * n for (name, _, values), n in [*logged.items()] if name == "flushing")
+
+
+def test_batches_by_url_two_streams_a_failed_sentence_and_ticks_are_as_in_a_local_cluster(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    pixels, sentences = FeederSpout(["line"]), FeederSpout(["sentence"])
+    loaded = load(OfPages, replace={"lines": pixels, "sentences": sentences})
+    for n, url in enumerate(["/a", "/b", "/a", "/a"]):
+        pixels.feed([json.dumps({"ip": "10.0.0.1", "ts": n, "url": url})], message_id=n)
+    for sentence in ("two words", ""):
+        sentences.feed([sentence], message_id=sentence)
+    with (
+        tuples_logged() as logged,
+        submit(loaded.topology, checkpoint=tmp_path / "checkpoint", spark=spark, config=TWO) as running,
+    ):
+        while len(pixels.acked) < 4 or running.stats()["spout"].total.acked < 2 or flushed(logged) < 2:
+            assert not running.await_termination(0.1)  # not for rest: there are ticks
+    assert sorted(pixels.acked) == [0, 1, 2, 3]
+    assert (sentences.acked, [message for message, _ in sentences.failed]) == (["two words"], [""])
+    found: dict[str, set[object]] = {}
+    for component, _, values in logged:
+        found.setdefault(component, set()).add(eval(values))
+    assert found["good"] == {("fine",)}
+    assert found["errors"] == {("no",), ("data",)}
+    assert found["split"] == {("two",), ("words",)}
+    assert {("/a", 3), ("/b", 1)} <= found["counts"]
+    assert "drops" not in found
 
 
 class Store:

@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,8 @@ import pytest
 from acktree import Config, Retry, TopologyBuilder, submit
 from acktree.multilang import ShellBolt, ShellSpout
 from acktree.testing import FeederSpout
+from tests.services import test_storm_multilang as of_storm
+from tests.services.test_storm_multilang import resources  # noqa: F401  # a fixture
 from tests.spark.on_spark import await_commit, tuples_logged
 
 if TYPE_CHECKING:
@@ -52,6 +54,88 @@ def children(mark: Path) -> list[int]:
         if str(mark).encode() in arguments and {b"split.py", b"sentences.pl"} & {*arguments}:
             found.append(int(file.parent.name))
     return found
+
+
+SPLITTERS = {
+    "python": ([sys.executable, "split.py"], of_storm.SPLIT_PY),
+    "node": (["node", "split.js"], of_storm.SPLIT_JS.replace("LATER", "false")),
+    "node, later": (["node", "later.js"], of_storm.SPLIT_JS.replace("LATER", "true")),
+}
+"""Programs on Storm's own libraries that split sentences."""
+
+
+TEXTS = {
+    "sentences.js": of_storm.SENTENCES_JS,
+    "spout.py": of_storm.TESTER_SPOUT,
+    "metrics.py": of_storm.METRICS_BOLT,
+    "bolt.py": of_storm.TESTER_BOLT,
+    **{command[-1]: text for command, text in SPLITTERS.values()},
+}
+NEEDED = ("go", "node", "perl")
+
+
+def shells_of_storm(feeder: FeederSpout, folder: Path):
+    """Two spouts of Storm's examples with their bolts, and a bolt that acks three of four tuples."""
+    for name, text in TEXTS.items():
+        (folder / name).write_text(text)
+    go = [str(shutil.which("go")), "build", "-o", str(folder / "split"), str(EXAMPLES / "split.go")]
+    subprocess.run(go, check=True)
+    shutil.copy(EXAMPLES / "split.pl", folder)
+    builder = TopologyBuilder("storm")
+    builder.set_spout("sentences", ShellSpout(["node", "sentences.js"], ["sentence"], resources=folder))
+    for name, (command, _) in SPLITTERS.items():
+        bolt = ShellBolt(command, ["word"], resources=folder, linger_secs=60 if "later" in name else 0)
+        builder.set_bolt(name, bolt).shuffle_grouping("sentences")
+    for name, command in {"go": ["./split"], "perl": ["perl", "split.pl"]}.items():
+        bolt = ShellBolt(command, ["word", "sentences"], resources=folder)
+        builder.set_bolt(name, bolt).shuffle_grouping("sentences")
+    builder.set_spout("spout", ShellSpout([sys.executable, "spout.py"], ["word"], resources=folder))
+    metrics = ShellBolt([sys.executable, "metrics.py"], ["word"], resources=folder)
+    builder.set_bolt("metrics", metrics).shuffle_grouping("spout")
+    builder.set_spout("words", feeder, message_timeout_secs=5)
+    tester = ShellBolt([sys.executable, "bolt.py"], ["word"], resources=folder)
+    builder.set_bolt("tester", tester).shuffle_grouping("words")
+    return builder.create_topology()
+
+
+@pytest.mark.skipif(
+    not EXAMPLES.is_dir() or not all(map(shutil.which, NEEDED)),
+    reason="a language or the examples are not here",
+)
+def test_programs_on_storms_own_libraries_and_in_go_and_perl_serve_micro_batches(
+    spark: SparkSession,
+    tmp_path: Path,
+    resources: Path,  # noqa: F811  # the fixture
+) -> None:
+    feeder = FeederSpout(["word"])
+    topology = shells_of_storm(feeder, resources)
+    words = [f"word {n}" for n in range(8)]
+    for word in words:
+        feeder.feed([word], message_id=word)
+    config = Config(partitions=2, debug=True)
+    with (
+        tuples_logged() as logged,
+        submit(topology, checkpoint=tmp_path / "c", spark=spark, config=config) as running,
+    ):
+        while running.stats()["sentences"].total.acked < 4 or len(feeder.acked) + len(feeder.failed) < 8:
+            assert not running.await_termination(0.1)
+        assert running.await_idle(120)
+        stats = running.stats()
+    said: dict[str, Counter[str]] = defaultdict(Counter)
+    for (name, _, values), n in logged.items():
+        said[name][eval(values)[0]] += n
+    for name in (*SPLITTERS, "go", "perl"):
+        assert said[name] == dict.fromkeys(["the", "cow", "jumped"], 4), name
+    assert said["metrics"] == dict.fromkeys(["spout initializing", "nathan", "mike", "bertels人"], 1)
+    assert stats["spout"].metrics["my-custom-shellspout-metric"].count == 3
+    assert stats["metrics"].metrics["my-custom-shell-metric"].count == 4
+    acked = [word for n, word in enumerate(words, 1) if n % 4]
+    assert sorted(feeder.acked) == acked
+    assert {word: failure.kind.name for word, failure in feeder.failed} == {
+        "word 3": "TIMED_OUT",
+        "word 7": "TIMED_OUT",
+    }
+    assert said["tester"] == dict.fromkeys(["bolt initializing", *(f"{word}lalala" for word in acked)], 1)
 
 
 def topology_of(source, mark: Path, retry: Retry | None = None):

@@ -36,6 +36,8 @@ SIGNAL: Final = signal.SIGURG
 _CALLS_USER_CODE: Final = frozenset(
     {
         "acktree.bolt",
+        "acktree.pystorm.bolt",
+        "acktree.pystorm.hosted_async",
         "acktree.tasks.bolts.kinds",
         "acktree.tasks.bolts.concurrent.steps",
         "acktree.tasks.hook_calls",

@@ -433,22 +433,6 @@ def test_a_tickless_bolt_with_a_tick_of_its_own_processes_its_batches_all_the_sa
     assert sorted(feeder.acked) == [0, 1]
 
 
-class Waiting(Bolt):
-    async def process(self, tup):
-        raise AssertionError
-
-
-class Yielding(BatchingBolt):
-    def process_batch(self, key, tups):
-        yield key
-
-
-@pytest.mark.parametrize("kind", [Waiting, Yielding])
-def test_a_coroutine_or_a_generator_whose_body_would_never_run_is_refused(kind):
-    with pytest.raises(ConfigError, match="a call does not run its body"):
-        run_bolt(kind, [["a"]])
-
-
 class Running(Picky):
     def run(self):
         self.ready = True
