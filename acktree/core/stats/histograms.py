@@ -12,7 +12,7 @@ The buckets are those of ``core/buckets.py``.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import ItemsView, Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +36,8 @@ class Histogram(Mapping[int, int]):
 
     def __init__(self, counts: Mapping[int, int] | None = None) -> None:
         """Start with these counts by bucket; None: empty."""
-        self._counts: dict[int, int] = dict(counts or {})
+        # dict(counts) of a histogram would ask for each bucket by itself.
+        self._counts: dict[int, int] = {} if counts is None else dict(counts.items())
 
     def __getitem__(self, bucket: int) -> int:
         return self._counts[bucket]
@@ -46,6 +47,10 @@ class Histogram(Mapping[int, int]):
 
     def __len__(self) -> int:
         return len(self._counts)
+
+    def items(self) -> ItemsView[int, int]:
+        """Each bucket with its count."""
+        return self._counts.items()
 
     def __repr__(self) -> str:
         p50, p99 = self.percentile(50), self.percentile(99)
