@@ -12,7 +12,7 @@ The buckets are those of ``core/buckets.py``.
 from __future__ import annotations
 
 import math
-from collections.abc import ItemsView, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -36,8 +36,7 @@ class Histogram(Mapping[int, int]):
 
     def __init__(self, counts: Mapping[int, int] | None = None) -> None:
         """Start with these counts by bucket; None: empty."""
-        # dict(counts) of a histogram would ask for each bucket by itself.
-        self._counts: dict[int, int] = {} if counts is None else dict(counts.items())
+        self._counts: dict[int, int] = dict(_plain(counts or {}))
 
     def __getitem__(self, bucket: int) -> int:
         return self._counts[bucket]
@@ -47,10 +46,6 @@ class Histogram(Mapping[int, int]):
 
     def __len__(self) -> int:
         return len(self._counts)
-
-    def items(self) -> ItemsView[int, int]:
-        """Each bucket with its count."""
-        return self._counts.items()
 
     def __repr__(self) -> str:
         p50, p99 = self.percentile(50), self.percentile(99)
@@ -85,7 +80,7 @@ class Histogram(Mapping[int, int]):
 
     def merge(self, other: Mapping[int, int]) -> None:
         """Add the counts of another histogram, which is not changed."""
-        for bucket, count in other.items():
+        for bucket, count in _plain(other).items():
             self._counts[bucket] = self._counts.get(bucket, 0) + count
 
     def percentile(self, percent: float) -> int | None:
@@ -101,3 +96,8 @@ class Histogram(Mapping[int, int]):
             if seen >= wanted:
                 return top_of(bucket)
         return None
+
+
+def _plain(counts: Mapping[int, int]) -> Mapping[int, int]:
+    """The same counts, as a dict if they are a histogram's: Mapping asks for each bucket alone."""
+    return counts._counts if isinstance(counts, Histogram) else counts  # noqa: SLF001  # of this class
