@@ -67,6 +67,7 @@ class Levels:
             mine = waiting.pop(place, [])
             began = process_time_ns()
             onward, for_driver = level._run(epoch, mine)  # noqa: SLF001
+            for_driver += level._written_memory()  # noqa: SLF001
             if mine:
                 spent_us.setdefault(place, []).append((process_time_ns() - began) / 1000)
             _sort_in(waiting, [*onward, *for_driver])

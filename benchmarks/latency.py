@@ -56,7 +56,7 @@ class Waits:
 
 
 class SteadySpout(Spout):
-    """Emits sentences at a rate. The message id is the position, from which the due time follows."""
+    """Emits sentences at a rate, the first at once. The message id, its position, says when it was due."""
 
     outputs = pa.schema([("sentence", pa.string())])
 
@@ -68,7 +68,7 @@ class SteadySpout(Spout):
         self.collector, self.emitted, self.started = collector, 0, perf_counter()
 
     def next_tuple(self) -> None:
-        due = int((perf_counter() - self.started) * self.rate) - self.emitted
+        due = int((perf_counter() - self.started) * self.rate) + 1 - self.emitted
         if due < self.rate * POLL_SECS:
             return  # like a poll of a queue or log that has almost nothing yet
         first = self.emitted % self.sentences.num_rows

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from acktree import Config
 from benchmarks import account as faults
 from benchmarks import (
     acker,
@@ -534,3 +535,17 @@ def test_children_are_measured_beside_a_function_bolt(capsys):
     assert kinds["function"]["ratio"] == 1
     assert {"pystorm", "pystorm child, json"} <= kinds.keys()
     assert all(kind["cpu_us"] > 0 for kind in kinds.values())
+
+
+def test_a_message_waits_from_the_moment_in_which_it_can_be_emitted(monkeypatch):
+    now, emitted, waits = [100.0], [], latency.Waits()
+    monkeypatch.setattr(latency, "perf_counter", lambda: now[0])
+    spout = latency.SteadySpout(waits, rate=50)
+    collector = SimpleNamespace(emit_batch=lambda _, message_ids: emitted.append((now[0], *message_ids)))
+    spout.open(Config(), SimpleNamespace(), collector)
+    for now[0] in (100.0, 100.0101, 100.0201, 100.0301, 100.0601):
+        spout.next_tuple()
+    assert emitted == [(100.0, 0), (100.0201, 1), (100.0601, 2, 3)]
+    now[0] = 100.07
+    spout.ack_batch([0, 3])
+    assert waits.secs[0].tolist() == pytest.approx([0.07, 0.01])

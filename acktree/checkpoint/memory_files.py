@@ -53,6 +53,8 @@ _ALIGNED: Final = 8
 _ENTRY_BYTES: Final = 40
 """About what a name takes in an index, beside its letters."""
 _DELETED: Final = -1
+_MOST_WRITTEN: Final = 1 << 20
+"""After so many bytes a store forgets what it has written, and reads it where it is asked for it."""
 _MOST_TASKS: Final = 1024
 """Of how many tasks a process keeps the indexes."""
 
@@ -124,7 +126,11 @@ def blobs_of(folder: Path, name: str, disk: Disk = DISK) -> Iterator[tuple[str, 
 
 
 class ChainStore(StateStore):
-    """The memory of one task in one micro-batch. Threads may read at the same time."""
+    """The memory of one task, in one micro-batch or from one to the next. Threads may read at the same time.
+
+    Whoever keeps it after :meth:`commit` reads what was written there, as one that is opened anew does. So it
+    must be dropped where the written file does not count.
+    """
 
     def __init__(self, folder: Path, newest: str | None, disk: Disk = DISK) -> None:
         """Read it as it was before a micro-batch.
@@ -138,10 +144,14 @@ class ChainStore(StateStore):
         self._indexes = {} if newest is None else _indexes_of(folder, newest, disk)
         self._views: dict[str, memoryview] = {}
         self._changed: dict[str, bytes | None] = {}
+        self._written: dict[str, bytes | None] = {}
+        """What the last commits have written, so that it is not read."""
+        self._written_bytes = 0
 
     def get(self, name: str) -> bytes | None:
-        if name in self._changed:
-            return self._changed[name]
+        for blobs in (self._changed, self._written):
+            if name in blobs:
+                return blobs[name]
         for file, index in reversed(self._indexes.items()):
             if name in index.spans:
                 span = index.spans[name]
@@ -184,13 +194,25 @@ class ChainStore(StateStore):
         if not kept:
             blobs = {each: blob for each, blob in blobs.items() if blob is not None}
             if not blobs:
+                self._go_on_from({})
                 return ()
         self._disk.make_folder(self._folder)
         before = tuple(ChainFile(file, index.size) for file, index in kept.items())
         written = ((each, self._bytes(blob)) for each, blob in blobs.items())
         index = _write(self._folder / name, written, before, self._disk)
-        _remember(self._folder, kept | {name: index})
+        self._go_on_from(kept | {name: index})
         return (*before, ChainFile(name, index.size))
+
+    def _go_on_from(self, chain: dict[str, _Index]) -> None:
+        """The memory is in these files from now on."""
+        _remember(self._folder, chain)
+        self._indexes = chain
+        self._views = {file: view for file, view in self._views.items() if file in chain}
+        self._written |= self._changed
+        self._written_bytes += sum(_size_of(name, len(blob or b"")) for name, blob in self._changed.items())
+        if self._written_bytes > _MOST_WRITTEN:
+            self._written, self._written_bytes = {}, 0
+        self._changed = {}
 
     def _bytes(self, blob: bytes | _Stored | None) -> bytes | memoryview | None:
         return self._blob(*blob) if isinstance(blob, _Stored) else blob

@@ -49,6 +49,7 @@ __all__ = [
     "hash_column",
     "hash_columns",
     "hash_row",
+    "hash_row_of_known",
     "hash_values",
     "known_hash",
     "stable_hash",
@@ -209,6 +210,14 @@ def known_hash(value: object) -> int:
     if type(value) in _TEXTS and len(value) <= _SHORT:  # type: ignore[arg-type]  # a text has a length
         return _hash_short_text(value)
     return stable_hash(value)
+
+
+def hash_row_of_known(*values: object) -> int:
+    """:func:`hash_row`, with that cache."""
+    row = _ROW
+    for value in values:
+        row = mix64_one((row + _GOLDEN & _MASK) ^ known_hash(value))
+    return row
 
 
 @lru_cache(maxsize=1 << 16)

@@ -7,13 +7,14 @@ both forms; otherwise a key would change its task with the other values of its b
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
 from acktree.core.data.batches import alone
 from acktree.core.data.distinct import Places, of_each_row, texts_to_hash
-from acktree.core.data.hashing import combine_hashes, hash_column, hash_values
+from acktree.core.data.hashing import combine_hashes, hash_column, hash_row_of_known, hash_values
 from acktree.core.data.values import batch_to_bytes, pickled_fields, unpickled_column
 from acktree.core.ids import UInt64s
 from acktree.errors import MisuseError
@@ -21,6 +22,12 @@ from acktree.system.stopped_by import pass_on
 from acktree.texts import error_text
 
 __all__ = ["hash_keys", "hash_rows", "hash_rows_anyhow"]
+
+_FEW: Final = 32
+"""Up to this number of rows each row is hashed by itself: where an epoch has one message, the instructions of
+Arrow and numpy for whole columns are not in the processor's cache, and take longer than the work."""
+_PLAIN: Final = frozenset({pa.string(), pa.int64()})
+"""The types of keys of which few rows are hashed so."""
 
 
 def hash_rows(batch: pa.RecordBatch, fields: Sequence[str]) -> UInt64s:
@@ -42,6 +49,10 @@ def hash_keys(batch: pa.RecordBatch, fields: Sequence[str]) -> tuple[UInt64s, Pl
         Hashes of keys, and the place of each row's hash among them, shape (n,); None if each row has its own.
     """
     columns = [batch.schema.get_field_index(name) for name in fields]
+    if columns and batch.num_rows <= _FEW:
+        few = _hash_few(batch, columns)
+        if few is not None:
+            return few, None
     if len(columns) == 1:
         values, places = texts_to_hash(_column(batch, columns[0]))
         if places is not None:
@@ -53,6 +64,18 @@ def hash_keys(batch: pa.RecordBatch, fields: Sequence[str]) -> tuple[UInt64s, Pl
         for at, name in zip(columns, fields, strict=True)
     ]
     return combine_hashes(hashes, batch.num_rows), None
+
+
+def _hash_few(batch: pa.RecordBatch, columns: Sequence[int]) -> UInt64s | None:
+    """:func:`hash_keys` row by row; None where a column is of another type, or a text is not UTF-8."""
+    schema = batch.schema
+    if not all(schema.field(at).type in _PLAIN for at in columns):
+        return None
+    try:
+        values = [batch.column(at).to_pylist() for at in columns]
+    except UnicodeDecodeError:
+        return None
+    return np.fromiter(map(hash_row_of_known, *values), np.uint64, batch.num_rows)
 
 
 def hash_rows_anyhow(batch: pa.RecordBatch, fields: Sequence[str]) -> UInt64s:

@@ -36,7 +36,7 @@ class Histogram(Mapping[int, int]):
 
     def __init__(self, counts: Mapping[int, int] | None = None) -> None:
         """Start with these counts by bucket; None: empty."""
-        self._counts: dict[int, int] = dict(counts or {})
+        self._counts: dict[int, int] = dict(_plain(counts or {}))
 
     def __getitem__(self, bucket: int) -> int:
         return self._counts[bucket]
@@ -80,7 +80,7 @@ class Histogram(Mapping[int, int]):
 
     def merge(self, other: Mapping[int, int]) -> None:
         """Add the counts of another histogram, which is not changed."""
-        for bucket, count in other.items():
+        for bucket, count in _plain(other).items():
             self._counts[bucket] = self._counts.get(bucket, 0) + count
 
     def percentile(self, percent: float) -> int | None:
@@ -96,3 +96,8 @@ class Histogram(Mapping[int, int]):
             if seen >= wanted:
                 return top_of(bucket)
         return None
+
+
+def _plain(counts: Mapping[int, int]) -> Mapping[int, int]:
+    """The same counts, as a dict if they are a histogram's: Mapping asks for each bucket alone."""
+    return counts._counts if isinstance(counts, Histogram) else counts  # noqa: SLF001  # of this class

@@ -328,14 +328,15 @@ class Drive(Query):
         self._query.committed(number)
         self._under_way.popleft()
         self._losses = 0
+        committed = time.monotonic_ns()
+        self.on_commit()  # first: spouts wait for their verdicts
         if self._under_way:
             self._log_offsets(self._under_way[0])
         before = cut.begun if self._times is None else self._times[1].committed
         sent, messages = self._sent.pop(cut.number)
-        times = Times(cut.begun, sent, self._query.moments, whole, judged, time.monotonic_ns())
+        times = Times(cut.begun, sent, self._query.moments, whole, judged, committed)
         self._times = cut.number, times
         self._reader.ran(messages, (times.committed - max(before, cut.begun)) / 1e9)
-        self.on_commit()
         epoch_log.debug("epoch=%s times=%s", cut.number, times, extra={"times": times})
 
     def _note_loss(self, error: ConnectionLostError) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Collection, Iterable, Iterator
 from enum import IntEnum
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -40,7 +41,6 @@ FRAME_SCHEMA: Final = pa.schema(
         ("body", pa.binary()),
     ]
 )
-_TYPES: Final = FRAME_SCHEMA.types
 _NO_ROWS: Final = pack()
 _PART_BYTES: Final = 4 << 20
 """The usual size of a row. Spark's shuffle warns of large rows, and refuses some."""
@@ -114,9 +114,15 @@ def unpacked(blob: Buffer) -> list[WireRow]:
 
 def frame_batch(frames: Iterable[Frame]) -> pa.RecordBatch:
     """Rows as Spark takes them from a level."""
-    columns = zip(*frames, strict=True)
-    arrays = [pa.array(column, kind) for column, kind in zip(columns, _TYPES, strict=True)]
+    *places, epochs, bodies = zip(*frames, strict=True)
+    arrays = [*map(_places, places), pa.array(epochs, pa.int64()), pa.array(bodies, pa.binary())]
     return pa.RecordBatch.from_arrays(arrays, schema=FRAME_SCHEMA)
+
+
+@lru_cache(maxsize=256)
+def _places(numbers: tuple[int, ...]) -> pa.Array:
+    """Targets, senders or kinds: a level's are the same in most epochs."""
+    return pa.array(numbers, pa.int32())
 
 
 def frames_in(batches: Iterable[pa.RecordBatch]) -> Iterator[Frame]:

@@ -2,11 +2,19 @@
 
 The task stays as long as Spark's batch. What its bolts remember is in the files that micro-batches have, see
 ``checkpoint/memory_files.py``; the first epoch of a task reads the head of the commit before it.
+
+Rules of this file
+------------------
+1. What goes to the next level goes before the bolts' memory is written: that level need not wait for a file.
+   The report comes after it, and no epoch is committed without all reports. So where the file cannot be
+   written the epoch is not committed, and runs again.
+2. What a task knows of its memory is dropped with the task. Whatever makes an epoch run again ends its task:
+   an exception, a death, the query's end. So memory of an epoch that was not committed is never seen.
 """
 
 from __future__ import annotations
 
-import json
+import gc
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -37,6 +45,9 @@ __all__ = ["DRIVER", "ResidentLevel", "resident_level"]
 
 DRIVER: Final = 0
 """Who sends to the first level."""
+_YOUNG: Final = 5000
+"""Garbage is looked for when there are so many new objects, and not 700: a level makes some thousands for one
+message, and almost all of them end by themselves."""
 
 
 def resident_level(
@@ -53,6 +64,7 @@ def resident_level(
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         worker.freeze_imports()
+        gc.set_threshold(_YOUNG, *gc.get_threshold()[1:])
         context = TaskContext.get()
         assert context is not None, "levels run in Spark tasks"
         plan = shared.plan()
@@ -89,6 +101,8 @@ class ResidentLevel:
         )
         self._ran_through: int | None = None
         """Later epochs than this one were not under way when this task began."""
+        self._is_warm = False
+        """Whether a later one has run."""
 
     def epochs(self, address: Address, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run each epoch as soon as it is whole: yields what goes to the next level, and reports the rest."""
@@ -101,7 +115,7 @@ class ResidentLevel:
                     moments = whole, time.monotonic_ns(), time.thread_time_ns() - spent
                     if self._level + 1 < len(self._plan.levels):
                         yield frame_batch(frames_of(self._partition, epoch, onward, targets))
-                    body = packed(for_driver)
+                    body = packed([*for_driver, *self._written_memory()])
                     driver.sendall(REPORT.pack(epoch, len(body), *moments) + body)
             finally:
                 self._staying.close()
@@ -127,8 +141,11 @@ class ResidentLevel:
         if self._ran_through is None:
             self._ran_through = epoch + MOST_UNDER_WAY - 1
         if epoch > self._ran_through:
+            if not self._is_warm:
+                worker.freeze_imports()  # what the first epochs have imported and made is there to stay
+                self._is_warm = True
             run = partial(self._staying.run, epoch - self._places.first_batch)
-            yield from self._remembered(run, run_it)
+            yield from self._on_memory(run, run_it)
             return
         alone = Isolation(
             Path(self._places.marks), epoch - self._places.first_batch, self._level, self._partition, 0,
@@ -136,7 +153,8 @@ class ResidentLevel:
             self._places.new_from,
         ).resumed()  # fmt: skip
         with alone.noting_errors():
-            yield from self._remembered(alone.run, run_it)
+            yield from self._on_memory(alone.run, run_it)
+            yield from self._written_memory()
         yield from alone.lost_rows()
 
     def _open_memory(self, epoch: int) -> None:
@@ -150,17 +168,20 @@ class ResidentLevel:
             self._memory = _Memory(Path(self._places.state), epoch, self._places.state_from)
         self._memory.begin(epoch)
 
-    def _remembered(
+    def _on_memory(
         self, run: Callable[[Run, StateStore | None], Iterable[WireRow]], level: Run
     ) -> list[WireRow]:
-        """Run the level, and write what it remembers from now on."""
-        memory = self._memory
-        if memory is None:
+        """Run the level on what it remembers."""
+        if self._memory is None:
             return [*run(level, None)]
-        store = GuardedStore(memory)
+        store = GuardedStore(self._memory)
         rows = [*run(level, with_moved_memory(store, self._places))]
         store.channel.refuse_if_lost()
-        return [*rows, *memory.commit(self._partition)]
+        return rows
+
+    def _written_memory(self) -> Iterator[WireRow]:
+        """Write what the level remembers, if that is not done; returns the rows that say where."""
+        return iter(()) if self._memory is None else self._memory.commit(self._partition)
 
 
 class _Memory(MemoryOfBatch):
@@ -169,12 +190,3 @@ class _Memory(MemoryOfBatch):
     def begin(self, epoch: int) -> None:
         """Begin an epoch. It follows the last one here, which may not be committed yet."""
         self._batch_id = epoch
-        self._tasks.clear()
-
-    def commit(self, partition: int, attempt: str | None = None) -> Iterator[WireRow]:
-        for row in super().commit(partition, attempt):
-            names = json.loads(row.head)
-            self._head |= {str(row.source): names[-1]} if names else {}
-            if not names:
-                self._head.pop(str(row.source), None)
-            yield row

@@ -64,6 +64,27 @@ def test_a_chain_holds_what_a_dict_holds(tmp_path_factory, batches, is_fresh):
         assert again.commit(file_name(0)) is None
 
 
+@given(st.lists(CHANGES, max_size=12), st.sampled_from([0, 50, 1 << 20]))
+@settings(max_examples=drawn(100))
+def test_a_store_that_is_kept_reads_and_writes_as_one_that_is_opened_anew(tmp_path_factory, batches, most):
+    folder, model = tmp_path_factory.mktemp("part") / "1", MemoryStore()
+    kept, newest = ChainStore(folder, None), None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memory_files, "_MOST_WRITTEN", most)
+        for changes in batches:
+            change(kept, changes)
+            change(model, changes)
+            assert {name: kept.get(name) for name in model.blobs} == model.blobs
+            chain = kept.commit(file_name(0))
+            assert kept.commit(file_name(0)) is None  # it has nothing new
+            if chain is not None:
+                newest = chain[-1].name if chain else None
+                assert chain == (() if newest is None else chain_from(folder, newest))
+            fresh_process()
+            assert ({} if newest is None else dict(blobs_of(folder, newest))) == model.blobs
+            assert all(kept.get(name) == model.get(name) for name, _ in changes)
+
+
 def test_a_chain_is_short_and_little_is_written_twice(tmp_path):
     newest, written = None, 0
     for batch_id in range(1000):

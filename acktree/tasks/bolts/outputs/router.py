@@ -24,6 +24,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from acktree.core.data.batches import taken
 from acktree.core.data.choosers import Choice, Chooser, make_chooser
 from acktree.core.data.codes import coded, plain
 from acktree.core.data.context import Clock
@@ -85,7 +86,7 @@ class _Copies:
     def taken(self, order: Int64s) -> _Copies:
         """The copies in another order."""
         emitted = order if self.emitted is None else self.emitted.take(order)
-        return _Copies(_taken(self.batch, order), self.parents.take(order), self.tasks.take(order), emitted)
+        return _Copies(taken(self.batch, order), self.parents.take(order), self.tasks.take(order), emitted)
 
     def slice(self, start: int, end: int) -> _Copies:
         """The copies from ``start`` up to, and without, ``end``."""
@@ -236,7 +237,7 @@ class Router:
         """Make one frame for each partition that hosts a target task."""
         batch, parents = emission.batch, emission.parents
         if emitted is not None:
-            batch, parents = _taken(batch, emitted), parents[emitted]
+            batch, parents = taken(batch, emitted), parents[emitted]
         copies = _Copies(batch, parents, tasks, emitted)
         partitions = self._plan.partition_of.take(tasks)
         first = int(partitions[0])
@@ -387,11 +388,6 @@ def _ranks(parents: Int64s) -> Int64s:
         ranks[order] = _ranks(parents[order])
         return ranks
     return np.arange(len(parents)) - np.repeat(starts, lengths)
-
-
-def _taken(batch: pa.RecordBatch, rows: Int64s) -> pa.RecordBatch:
-    taken: pa.RecordBatch = batch.take(pa.array(rows))
-    return taken
 
 
 def _no_targets(count: int, error: BaseException) -> Choice:

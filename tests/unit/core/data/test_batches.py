@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from acktree.core.data.batches import alone, joined, with_short_dictionaries
+from acktree.core.data.batches import alone, joined, taken, with_short_dictionaries
 from acktree.errors import MisuseError
 
 LETTERS = pa.array(["a", "b", "secret", "d"]).dictionary_encode()
@@ -24,6 +27,24 @@ def test_batches_that_no_one_batch_can_hold_are_refused():
     ]
     with pytest.raises(MisuseError, match="2 batches do not fit into one"):
         joined(parts)
+
+
+VALUES = st.tuples(
+    st.none() | st.text(), st.none() | st.integers(0, 1 << 62), st.none() | st.floats(allow_nan=False),
+    st.none() | st.booleans(), st.none() | st.binary(max_size=9),
+)  # fmt: skip
+KINDS = pa.schema(
+    {"t": pa.string(), "i": pa.int64(), "f": pa.float64(), "b": pa.bool_(), "c": pa.binary()},
+    metadata={"kept": "yes"},
+)
+
+
+@given(st.lists(VALUES, min_size=1, max_size=20), st.integers(0, 5), st.data())
+def test_rows_are_taken_as_arrow_takes_them(rows, start, data):
+    columns = map(pa.array, zip(*rows, strict=True), KINDS.types)
+    batch = pa.RecordBatch.from_arrays([*columns], schema=KINDS).slice(min(start, len(rows) - 1))
+    which = np.array(data.draw(st.lists(st.integers(0, batch.num_rows - 1), max_size=40)), dtype=np.int64)
+    assert taken(batch, which).equals(batch.take(pa.array(which)), check_metadata=True)
 
 
 CODES = pa.array([0, 0, 1], pa.int8())

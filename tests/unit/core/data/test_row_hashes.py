@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acktree.core.data import distinct as module
+from acktree.core.data import row_hashes
 from acktree.core.data.hashing import hash_row
 from acktree.core.data.row_hashes import hash_rows
 from acktree.core.data.values import encode_rows
@@ -19,16 +20,24 @@ HASHABLE = st.one_of(
 )  # fmt: skip
 
 
-@given(st.lists(st.tuples(HASHABLE, HASHABLE)), st.sampled_from([["a"], ["b"], ["a", "b"], ["b", "a"], []]))
-def test_a_row_hashes_as_its_values_however_its_columns_travel(rows, names):
+ROWS = st.lists(st.tuples(HASHABLE, HASHABLE)) | st.lists(st.tuples(st.none() | st.text(), st.integers()))
+
+
+@given(ROWS, st.sampled_from([["a"], ["b"], ["a", "b"], ["b", "a"], []]), st.sampled_from([0, 32]))
+def test_a_row_hashes_as_its_values_however_its_columns_travel(rows, names, few):
     expected = [hash_row([dict(zip("ab", row, strict=True))[name] for name in names]) for row in rows]
-    assert hash_rows(encode_rows(["a", "b"], rows), names).tolist() == expected
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(row_hashes, "_FEW", few)
+        assert hash_rows(encode_rows(["a", "b"], rows), names).tolist() == expected
 
 
-@given(HASHABLE, HASHABLE)
-def test_a_key_hashes_alike_in_any_company(key, other):
-    together = hash_rows(encode_rows(["f"], [[key], [other], [None], [(1, 2)]]), ["f"])
-    assert together[0] == hash_rows(encode_rows(["f"], [[key]]), ["f"])[0]
+def test_a_text_that_is_not_utf8_hashes_alike_among_few_and_among_many():
+    hashes = set()
+    for count in (1, 40):
+        buffers = pa.array([b"a\xff"] * count).buffers()
+        texts = pa.Array.from_buffers(pa.string(), count, buffers)
+        hashes |= set(hash_rows(pa.record_batch({"f": texts}), ["f"]).tolist())
+    assert len(hashes) == 1
 
 
 TEXT = st.sampled_from(["", "a", "b", "\u00e4", "x" * 70])
@@ -40,6 +49,7 @@ def test_a_text_that_is_repeated_is_hashed_as_one_that_is_not(texts, kind, start
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_SAMPLED", 2)
         patch.setattr(module, "_LONG", 1)
+        patch.setattr(row_hashes, "_FEW", 0)
         batch = pa.record_batch({"f": pa.array(texts, kind).slice(start)})
         assert hash_rows(batch, ["f"]).tolist() == [hash_row([text]) for text in texts[start:]]
 

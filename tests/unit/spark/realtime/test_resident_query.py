@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Condition
 
 import pytest
 
 pytest.importorskip("pyspark")
 
+from acktree.checkpoint.logs.memory_log import MemoryOfBatch
+from acktree.core.data.frames import WireRow
 from acktree.spark.realtime.level import ResidentLevel
 from acktree.spark.worker.isolation import UNGUARDED
 from acktree.tasks.broadcast import Broadcast
@@ -62,3 +66,50 @@ def test_a_task_without_rows_in_its_first_epoch_reads_the_commit_before_that_epo
     query = both[1].query
     count = ResidentLevel(query._shared, 1, 0, query._places)
     assert [count._run(0, []), count._run(1, [Broadcast({}).row(0, 1)])] == [([], [])] * 2
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+def test_memory_of_an_epoch_that_is_not_committed_is_never_seen(both, monkeypatch, is_written):
+    """The disk refuses the file of a level, and the next level has had its rows: the epoch runs again."""
+    commit, refused = MemoryOfBatch.commit, []
+
+    def refusing(self: MemoryOfBatch, partition: int, attempt: str | None = None) -> Iterator[WireRow]:
+        is_refused = self._batch_id in {7, 15} and self._batch_id not in refused and bool(self._tasks)
+        if is_refused:
+            refused.append(self._batch_id)
+        rows = [] if is_refused and not is_written else [*commit(self, partition, attempt)]
+        if is_refused:
+            raise OSError(errno.ENOSPC, "no room")
+        return iter(rows)
+
+    monkeypatch.setattr(MemoryOfBatch, "commit", refusing)
+    feed(both, 0, together=False)
+    feed(both, 20, together=False)
+    assert set(refused) == {7, 15}
+    assert are_equal(both)
+
+
+def test_the_next_level_does_not_wait_for_the_file_of_the_one_before(both, monkeypatch):
+    run, written = ResidentLevel._run, ResidentLevel._written_memory
+    changed, ran, waited = Condition(), set(), []
+
+    def noting(self: ResidentLevel, epoch: int, rows: list[WireRow]) -> tuple[list[WireRow], list[WireRow]]:
+        found = run(self, epoch, rows)
+        with changed:
+            ran.add((self._level, epoch))
+            changed.notify_all()
+        return found
+
+    def waiting(self: ResidentLevel) -> Iterator[WireRow]:
+        """Once the task has no marks of its own for each epoch: those run alone."""
+        if self._memory is not None and self._is_warm:
+            with changed:
+                waited.append(changed.wait_for(lambda: (2, self._memory._batch_id) in ran, 60))
+        return written(self)
+
+    monkeypatch.setattr(ResidentLevel, "_run", noting)
+    monkeypatch.setattr(ResidentLevel, "_written_memory", waiting)
+    feed(both, 0, together=False)
+    assert waited
+    assert all(waited)
+    assert are_equal(both)
