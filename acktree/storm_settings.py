@@ -63,7 +63,10 @@ _STORMS_OWN: Final[Mapping[str, tuple[str, str]]] = {
     "worker": _SPARK_RUNS,
     "worker.max.heap": ("there is no JVM of the topology's own", "set worker_max_bytes for Python's workers"),
     "classpath": _SPARK_RUNS,
-    "environment": _SPARK_RUNS,
+    "environment": (
+        "components have the environment of the process that starts the topology",
+        "export the variables there; for executors on other machines set spark.executorEnv.NAME",
+    ),
     "isolate": _SPARK_RUNS,
     "bolt.wait": ("Spark hands the tuples to a bolt; it never waits for them in a loop", "leave it out"),
     "backpressure": _SPARK_MOVES,

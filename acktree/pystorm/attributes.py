@@ -259,7 +259,7 @@ class Attributes:
         if name in have and not (now and now in {was, saved}):
             self._logger.warning(
                 "%s.%s is %s from the checkpoint, initialize now makes %s",
-                self._name, name, short_repr(value), short_repr(have[name]),
+                self._name, name, *_told_apart(value, have[name]),
             )  # fmt: skip
         return True
 
@@ -364,3 +364,11 @@ def _unpacked(made: bytes | None) -> dict[str, tuple[str, bool]]:
     """What :func:`_packed` packed; of an earlier acktree nothing, so that all is restored."""
     found = pickle.loads(made) if made else {}
     return {name: start for name, start in found.items() if isinstance(start, tuple)}
+
+
+def _told_apart(*values: Any) -> list[str]:
+    """Short texts of values. Containers of which these are the same have their sizes behind them."""
+    shown = [short_repr(value) for value in values]
+    if len({*shown}) > 1 or not all(isinstance(value, CONTAINERS) for value in values):
+        return shown
+    return [f"{text} ({len(value):,} items)" for text, value in zip(shown, values, strict=True)]

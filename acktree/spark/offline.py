@@ -176,6 +176,13 @@ def _moved(
             "what is not by key can only start afresh: --forget, or reset-state --component",
         )
     unknown = sorted({*by_key, *forget} - {*part.remembers})
+    if unknown and part.is_hosted:
+        raise ConfigError(
+            f"bolt {component!r} is a component of streamparse, or a child process: no attribute of it can "
+            "be moved alone, or by key",
+            "--by-key, --forget",
+            f"leave its parallelism; or give its memory up: acktree reset-state --component {component}",
+        )
     if unknown:
         raise ConfigError(
             f"bolt {component!r} does not remember {unknown[0]!r}",

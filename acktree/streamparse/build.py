@@ -31,6 +31,8 @@ _TICKS: Final = "topology.tick.tuple.freq.secs"
 _SERIALIZER: Final = "topology.multilang.serializer"
 _PROCESS: Final = "acktree.process"
 """A setting: run a Python component as a child process."""
+_LOG_PATH: Final = "pystorm.log.path"
+"""A folder on Storm's machines. Here a component of Python logs to acktree's log, in a child process too."""
 _RUN: Final = "from acktree.pystorm.run import main; main()"
 _RUN_INSTALLED: Final = f"from acktree.streamparse import install; install(); {_RUN}"
 
@@ -132,7 +134,8 @@ def _hosted(
         command = _command_of(spec.component_cls, where)
         if serializer_named(conf.get(_SERIALIZER)) == "msgpack":
             command[-1:-1] = ["-s", "msgpack"]
-        return _child(command, spec, outputs, conf, setting)
+        here = {key: value for key, value in conf.items() if key != _LOG_PATH}
+        return _child(command, spec, outputs, here, setting)
     before = _INSTALL if is_installed() else None
     program = Program(spec.component_cls, conf, setting, before)
     if issubclass(spec.component_cls, pystorm.Spout):

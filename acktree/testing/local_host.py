@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import tee
 from typing import Final
 
 from acktree.core.spouts.pending import MessageIds
@@ -13,6 +14,7 @@ from acktree.core.stats.numbers import ReportedError
 from acktree.core.tracking.verdicts import Failure
 from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.driver.logs.error_log import ErrorLog
+from acktree.driver.logs.run_log import RunLog
 from acktree.errors import SpoutError
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.spouts.host import Inbox, SpoutHost
@@ -76,7 +78,7 @@ class Moment:
 
 
 class LocalHost(SpoutHost):
-    """The host of all spout tasks of a topology in a ``LocalCluster``. It has no earlier run and no log."""
+    """The host of all spout tasks of a topology in a ``LocalCluster``. It has no earlier run."""
 
     def __init__(
         self,
@@ -84,6 +86,7 @@ class LocalHost(SpoutHost):
         keys: Keys,
         *,
         errors: ErrorLog,
+        log: RunLog,
         recorder: DeadLetterRecorder,
         traces: TraceRecorder,
         watched: WatchedIds,
@@ -95,13 +98,14 @@ class LocalHost(SpoutHost):
             inbox: As the attribute.
             keys: As the attribute.
             errors: Takes what user code raises.
+            log: Takes failed messages.
             recorder: Takes dead letters.
             traces: Takes traced messages.
             watched: The messages that operators watch.
             moment: Returns the present moment of the clock.
         """
         super().__init__(inbox, keys)
-        self._errors, self._recorder, self._traces = errors, recorder, traces
+        self._errors, self._log, self._recorder, self._traces = errors, log, recorder, traces
         self._watched, self._moment = watched, moment
 
     def record(self, records: Sequence[GivenUpRecord]) -> None:
@@ -133,10 +137,11 @@ class LocalHost(SpoutHost):
         failure: Failure,
         most_attempts: int | None,
     ) -> None:
-        """Count failures of messages without a ``Retry``."""
-        del count
+        """Log failed attempts, and count those of messages without a ``Retry``."""
+        logged, counted = tee(named)
+        self._log.failed(component, count, logged, failure, most_attempts)
         if most_attempts is None:
-            self._moment().note_failed(component, (message_id for message_id, _ in named), failure)
+            self._moment().note_failed(component, (message_id for message_id, _ in counted), failure)
 
     def note_emitted(self, chunk: Chunk, message_ids: MessageIds, parents: Mapping[int, str]) -> None:
         """Record those messages of a chunk that are traced."""

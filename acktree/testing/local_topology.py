@@ -30,6 +30,7 @@ from acktree.dead_letters.store import IN_MEMORY, DeadLetters
 from acktree.driver.batch import BatchResults, MemoryAcker, rows_by_kind
 from acktree.driver.logs.error_log import ErrorLog
 from acktree.driver.logs.progress_line import say_progress
+from acktree.driver.logs.run_log import RunLog
 from acktree.driver.operator_orders import OperatorOrders
 from acktree.driver.run_ends import tell_ended
 from acktree.driver.running import RunningTopology
@@ -124,8 +125,9 @@ class LocalTopology(RunningTopology):
         self._is_closed = False
         self._moment = Moment(now_ms())
         self._host = LocalHost(
-            self._inbox, self._keys.keys, errors=self._error_log, recorder=self._recorder,
-            traces=self._recorded, watched=self._watched, moment=lambda: self._moment,
+            self._inbox, self._keys.keys, errors=self._error_log, log=RunLog(topology.name),
+            recorder=self._recorder, traces=self._recorded, watched=self._watched,
+            moment=lambda: self._moment,
         )  # fmt: skip
         try:
             for spout in topology.spouts:

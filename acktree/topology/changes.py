@@ -27,6 +27,7 @@ CHECKPOINT: Final = "CHECKPOINT"
 """The placeholder for the checkpoint's folder in ``ShapeChange.way``."""
 _NEW: Final = "give the changed topology a new checkpoint"
 _DRAIN: Final = "submit it as it was and kill() it, which waits until nothing is open; then change it"
+_NOT_THERE: Final = "what its tasks remember would not be where their tuples go"
 _AGAIN: Final = f"stop, and `python -m acktree rebalance {CHECKPOINT}`"
 
 
@@ -208,13 +209,16 @@ def _parallelism_of_bolt(name: str, old: Part, new: Part, *, has_memory: bool) -
     what = _parallelism("bolt", name, old, new)
     if not has_memory:
         return ShapeChange(what)
+    if old.is_hosted:
+        move = f"give its memory up: `python -m acktree reset-state {CHECKPOINT} --component {name}`"
+        return ShapeChange(what, _NOT_THERE, f"set parallelism={len(old.tasks)}; or stop, and {move}")
     command = (
         f"python -m acktree rebalance {CHECKPOINT} --component {name} --parallelism {len(new.tasks)} "
         "--by-key ATTRIBUTE[=MODULE:NAME]"
     )
     return ShapeChange(
         what,
-        "what its tasks remember would not be where their tuples go",
+        _NOT_THERE,
         f"set parallelism={len(old.tasks)}; or stop, and move its memory: `{command}`",
     )
 
@@ -235,7 +239,7 @@ def _inputs(name: str, old: Part, new: Part, *, is_bound: bool) -> Iterator[Shap
     yield ShapeChange(
         f"bolt {name!r} reads {read.source!r} by {how}, and read {was.source!r} by "
         f"{f'one with other {_differing(was, read)}' if how == before else before}",
-        "what its tasks remember would not be where their tuples go",
+        _NOT_THERE,
         "group as before; or to delete its memory: "
         f"`python -m acktree reset-state {CHECKPOINT} --component {name}`",
     )

@@ -25,6 +25,8 @@ from acktree.topology.model import Topology
 
 __all__ = ["Input", "Part", "Shape", "numbered"]
 
+_OF_HOSTS: Final = frozenset({"_given", "_held"})
+"""Attributes of bolts that host a component of streamparse, or a child process."""
 _ANY_TASK: Final = frozenset({"shuffle", "local_or_shuffle", "none"})
 
 
@@ -82,6 +84,11 @@ class Part:
     redelivers: bool
     is_frame: bool
     retries: bool
+
+    @property
+    def is_hosted(self) -> bool:
+        """Whether a bolt hosts a component of streamparse or a child: none of its attributes is by key."""
+        return {*self.remembers} >= _OF_HOSTS
 
     @classmethod
     def of(cls, component: Component) -> Part:

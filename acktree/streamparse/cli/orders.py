@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from acktree import ConfigError
 from acktree.streamparse import project
 
-__all__ = ["code_of_acktree", "run_acktree", "topology_here"]
+__all__ = ["checkpoint_here", "code_of_acktree", "run_acktree", "topology_here"]
 
 
 def code_of_acktree(*arguments: str) -> int:
@@ -34,16 +34,38 @@ def topology_here(args: Namespace) -> str:
     Its checkpoint where one is below this folder, or is that of the environment: other projects may have
     topologies with the same name. Else its name.
     """
-    name = str(args.name or project.topology_file(project.read_config(), None)[0])
-    checkpoint = None
+    name, places = _name_of(args), [Path.cwd(), *_of_environment(args)]
+    return _of_places(_known(), name, places) or name
+
+
+def checkpoint_here(args: Namespace) -> str:
+    """The checkpoint of the environment; else of that topology, or of the only one that has its name.
+
+    Empty where there is none. Topologies that are stopped are found, too.
+    """
+    for own in _of_environment(args):
+        return str(own)
+    name, known = _name_of(args), _known("--all")
+    return _of_places(known, name, [Path.cwd()]) or _of_places(known, name, [Path("/")]) or ""
+
+
+def _name_of(args: Namespace) -> str:
+    return str(args.name or project.topology_file(project.read_config(), None)[0])
+
+
+def _of_environment(args: Namespace) -> list[Path]:
+    """The checkpoint of the environment, if it has one."""
     with suppress(ConfigError):  # there is no config.json, or no environment is named
         checkpoint = project.environment_of(project.read_config(), args.environment)[1].get("checkpoint")
-    command = [sys.executable, "-m", "acktree", "list", "--json"]
+        return [Path(checkpoint)] if checkpoint else []
+    return []
+
+
+def _known(*options: str) -> list[dict[str, Any]]:
+    """The topologies of this user on this machine, as ``acktree list`` has them."""
+    command = [sys.executable, "-m", "acktree", "list", "--json", *options]
     done = subprocess.run(command, check=False, stdout=subprocess.PIPE)  # noqa: S603  # our own command
-    if done.returncode:
-        return name
-    places = [Path.cwd(), *([Path(checkpoint)] if checkpoint else [])]
-    return _of_places(json.loads(done.stdout)["topologies"], name, places) or name
+    return [] if done.returncode else list(json.loads(done.stdout)["topologies"])
 
 
 def _of_places(known: Iterable[Mapping[str, Any]], name: str, places: Iterable[Path]) -> str | None:

@@ -83,6 +83,8 @@ def _loaded(
     kind = project.topology_in(file)
     loaded = build.build(kind, name, resolve_options(options, settings, kind, name), environment, {})
     given = project.options_of(options, settings, kind, name)  # without what streamparse adds to each
+    if given.get("topology.multilang.serializer") == "json":  # what each project has, and what is done
+        del given["topology.multilang.serializer"]
     for key in loaded.ignored.keys() & given.keys():
         _say(f"setting {key} has no effect: {loaded.ignored[key]}")
     return loaded

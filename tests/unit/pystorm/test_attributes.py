@@ -146,6 +146,25 @@ def test_what_the_component_has_changed_is_restored_and_a_line_says_that_initial
     assert len(lines(caplog)) == 1, "the start is the same as in the run before"
 
 
+class Lists(Bolt):
+    def initialize(self, conf, context):
+        self.words = list(range(conf.get("most", 0)))
+
+    def process(self, tup):
+        self.words += range(9)
+
+
+def test_two_lists_that_begin_with_the_same_items_are_told_apart_by_their_sizes(caplog):
+    checkpoint = Checkpoint()
+    checkpoint.run(Lists).batch("a")
+    checkpoint.run(Lists, {"most": 1_000}).batch()
+    (said,) = lines(caplog)
+    begin = "[0, 1, 2, 3, 4, 5, ...]"
+    assert said == (
+        f"count.words is {begin} (9 items) from the checkpoint, initialize now makes {begin} (1,000 items)"
+    )
+
+
 def test_within_a_run_an_attribute_is_as_committed_also_if_initialize_makes_another_each_time():
     class Numbered(Bolt):
         outputs = ["word"]

@@ -21,6 +21,7 @@ from acktree.checkpoint.migrated_state import SeededStore, read_memory, write_me
 from acktree.core.data.frames import Kind
 from acktree.core.state.store import MemoryStore
 from acktree.errors import CheckpointError, ConfigError
+from acktree.pystorm.hosted import HostedBolt
 from acktree.spark.offline import rebalance, reset_state
 from tests.drawn import drawn
 from tests.unit.checkpoint.commits import Commits
@@ -211,7 +212,17 @@ REFUSED = [
         lambda folder: rebalance(folder, component="all", parallelism=3, by_key=["counts"]),
         "bolt 'all' is not grouped by fields",
     ),
+    (
+        lambda folder: rebalance(folder, component="hosted", parallelism=3, by_key=["counts"]),
+        r"no attribute of it can be moved alone, or by key\n.*\n.*reset-state --component hosted",
+    ),
 ]
+
+
+class Hosting(Counting):
+    """Keeps what the host of a component of streamparse keeps."""
+
+    remembers = HostedBolt.remembers
 
 
 def three_counts() -> Topology:
@@ -219,6 +230,7 @@ def three_counts() -> Topology:
     builder.set_spout("numbers", IterableSpout([], ["n"]))
     builder.set_bolt("count", Counting(), 2).fields_grouping("numbers", ["n"])
     builder.set_bolt("all", Counting(), 2).all_grouping("numbers")
+    builder.set_bolt("hosted", Hosting(), 2).fields_grouping("numbers", ["n"])
     builder.set_bolt("show", swallow).shuffle_grouping("numbers")
     return builder.create_topology()
 

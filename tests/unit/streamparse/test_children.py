@@ -99,6 +99,54 @@ def test_a_spout_in_a_process_of_its_own_hears_its_verdicts(caplog):
     assert "5 acked in the child" in caplog.text
 
 
+def test_a_folder_of_logs_that_is_storms_has_no_effect_on_a_child(caplog, tmp_path):
+    options = {"pystorm.log.path": str(tmp_path / "storm" / "logs"), "pystorm.log.level": "info"}
+    with caplog.at_level("INFO"), LocalCluster() as cluster:
+        running = cluster.submit(load(Counting, options=options).topology)
+        cluster.advance(1)
+        assert running.stats()["numbers"].total.acked == 5
+    assert "5 acked in the child" in caplog.text
+
+
+class Careful(Bolt):
+    """An exception does not end its process."""
+
+    outputs = ["number", "pid"]
+    config = {"acktree.process": True}
+    exit_on_exception = False
+
+    def process(self, tup):
+        self.emit([10 // tup.values[0], os.getpid()])
+
+
+class Careless(Careful):
+    exit_on_exception = True
+
+
+@pytest.mark.parametrize("kind", [Careful, Careless])
+def test_an_exception_ends_a_child_unless_its_class_says_otherwise(kind):
+    class Dividing(Topology):
+        numbers = Lines.spec()
+        divide = kind.spec(inputs=[numbers])
+
+    feeder = FeederSpout(["number"])
+    with LocalCluster() as cluster:
+        running = cluster.submit(load(Dividing, replace={"numbers": feeder}).topology)
+        for number in (10, 0):
+            feeder.feed([number], message_id=number)
+            cluster.advance(0)
+        assert [message_id for message_id, _ in feeder.failed] == [0]
+        more = iter(range(1, 1_000))  # the child may be given some while it ends: they fail, too
+        while len(feeder.acked) < 2:
+            feeder.feed([1], message_id=(number := next(more)))
+            cluster.advance(0)
+        assert feeder.acked == [10, number]
+        assert len(feeder.failed) == number
+        (_, pid), (_, later) = running.tuples("divide")
+        assert (pid == later) == (kind is Careful)
+        assert (number == 1) or kind is Careless
+
+
 class InProcess(Topology):
     lines = Lines.spec()
     echo = Echo.spec(inputs=[lines])

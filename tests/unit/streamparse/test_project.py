@@ -91,6 +91,8 @@ COMMANDS = [
     (["run", "--local", "-t", "1", "-o", "my.key=[a, 1]", "-a", "1"], 0, "nothing is durable"),
     (["run", "--local", "-t", "1", "-w", "3"], 0, "setting topology.workers has no effect"),
 ]
+QUIET = "setting topology.multilang.serializer"
+"""Each project has it; nobody asks whether it has an effect."""
 EACH = """
 import contextlib, io, json, sys
 from acktree.streamparse.cli import sparse
@@ -112,6 +114,7 @@ def test_each_command_is_carried_out_or_says_why_not(words):
     assert [code for code, _ in answers] == [code for _, code, _ in COMMANDS], done.stderr
     for (_, said), (_, _, expected) in zip(answers, COMMANDS, strict=True):
         assert expected in said
+        assert not any(line.startswith(QUIET) for line in said.splitlines())
 
 
 def test_options_are_read_as_in_yaml_and_the_last_one_wins():
@@ -303,7 +306,7 @@ def test_an_error_of_the_projects_code_shows_its_own_frames_and_what_to_do(tmp_p
     assert "fix:   correct what the traceback shows" in done.stderr
 
 
-def test_kill_and_stats_mean_the_topology_of_this_folder(tmp_path):
+def test_kill_stats_and_tail_mean_the_topology_of_this_folder(tmp_path):
     home = tmp_path / "home"
     disk, folders = Disk(), [tmp_path / "one", tmp_path / "two"]
     for number, folder in enumerate(folders):
@@ -311,6 +314,7 @@ def test_kill_and_stats_mean_the_topology_of_this_folder(tmp_path):
         place = folder / "cp"
         place.mkdir()
         (place / "acktree.json").write_text("{}")
+        (place / "driver.log").write_text(f"this is {folder.name}\n")
         name, host = f"own-1-{number}", socket.gethostname()
         entry = Entry("own", name, str(place), str(folder / "socket"), 1, host, 1)
         make_private_folder(home / "acktree")
@@ -320,5 +324,9 @@ def test_kill_and_stats_mean_the_topology_of_this_folder(tmp_path):
         done = python(folders[0], "-m", "acktree", "sparse", command, XDG_STATE_HOME=str(home))
         assert str(folders[0] / "cp") in done.stderr
         assert "topologies are called" not in done.stderr
+    done = python(folders[1], "-m", "acktree", "sparse", "tail", XDG_STATE_HOME=str(home))
+    assert done.stdout == "this is two\n"
     done = python(tmp_path, "-m", "acktree", "sparse", "kill", "-n", "own", XDG_STATE_HOME=str(home))
     assert "2 topologies are called 'own'" in done.stderr, "both are below this folder"
+    done = python(tmp_path, "-m", "acktree", "sparse", "tail", "-n", "own", XDG_STATE_HOME=str(home))
+    assert "there is no log of a driver" in done.stderr, "it does not guess"

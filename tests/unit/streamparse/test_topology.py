@@ -182,6 +182,7 @@ def test_settings_of_storm_that_mean_nothing_here_are_ignored_with_the_reason_an
         config = {
             "topology.workers": 2,
             "supervisor.worker.timeout.secs": 600,
+            "topology.environment": {"MODE": "test"},
             "virtualenv_flags": "-p python3",
             "my.key": 1,
             "topology.message.timeout.secs": 60,
@@ -192,6 +193,8 @@ def test_settings_of_storm_that_mean_nothing_here_are_ignored_with_the_reason_an
     assert loaded.ignored == {
         "topology.workers": "Spark decides how many workers run; "
         "set partitions, or the cores of the SparkSession",
+        "topology.environment": "components have the environment of the process that starts the topology; "
+        "export the variables there; for executors on other machines set spark.executorEnv.NAME",
         "supervisor.worker.timeout.secs": "it is for a daemon of Storm; leave it out; "
         "Spark is set up in the SparkSession",
     }

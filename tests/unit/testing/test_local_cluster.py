@@ -354,6 +354,27 @@ def test_debug_logs_every_tuple_as_on_spark(caplog):
         assert [record for record in caplog.records if record.name == "acktree.tuples"] == []
 
 
+def test_a_message_that_failed_is_logged_with_its_reason_as_on_spark(caplog):
+    @bolt(outputs=["n"])
+    def parse(tup):
+        yield [int(tup["text"])]
+
+    texts = FeederSpout(["text"])
+    builder = TopologyBuilder("numbers")
+    builder.set_spout("texts", texts, retry=Retry(max_attempts=2, backoff_secs=(1, 1)))
+    builder.set_bolt("parse", parse).shuffle_grouping("texts")
+    with caplog.at_level(logging.INFO, "acktree"), LocalCluster() as cluster:
+        cluster.submit(builder.create_topology())
+        for text in ("17", "x"):
+            texts.feed([text], message_id=text)
+        cluster.advance(9)
+    reason = "reason=ValueError: invalid literal for int() with base 10: 'x'"
+    assert [each.getMessage() for each in caplog.records if "FAILED" in each.getMessage()] == [
+        f"topology=numbers spout=texts message='x' attempt={attempt}/2 FAILED component=parse {reason}"
+        for attempt in (1, 2)
+    ]
+
+
 class Replays(Scripted):
     """Emits what failed again at once: Storm's own pattern."""
 

@@ -10,6 +10,8 @@ import pytest
 from acktree import BasicBolt, CustomGrouping, DataFrameSpout, IterableSpout, Retry, Spout, TopologyBuilder
 from acktree.core.ids import MAX_SPOUT_TASK
 from acktree.errors import CheckpointError
+from acktree.multilang import ShellBolt
+from acktree.pystorm.hosted import HostedBolt
 from acktree.topology.changes import ShapeChange, changes
 from acktree.topology.shape import Shape, numbered
 
@@ -310,6 +312,22 @@ def test_this_is_refused_by_name_and_with_a_way_out(row, change, waiting, what, 
     (refused,) = [found for found in between(Drawing(), drawing, waiting) if found.refused]
     assert refused.what.startswith(what)
     assert way in refused.way
+
+
+@pytest.mark.parametrize("host", [HostedBolt, ShellBolt])
+def test_no_memory_of_a_component_of_streamparse_or_a_child_can_be_moved_by_key(host):
+    class Hosting(Plain):
+        remembers = host.remembers
+
+    first, second = Drawing(), Drawing()
+    first.bolt("count", Hosting())
+    second.bolt("count", Hosting(), 3)
+    (refused,) = [found for found in between(first, second) if found.refused]
+    assert refused.what == "bolt 'count' has parallelism 3 now, and had 2"
+    assert refused.way == (
+        "set parallelism=2; or stop, and give its memory up: "
+        "`python -m acktree reset-state CHECKPOINT --component count`"
+    )
 
 
 def test_the_same_topology_declared_in_any_order_has_no_changes():
