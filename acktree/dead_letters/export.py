@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -133,6 +134,7 @@ _FORMATS: Final[Mapping[str, Callable[[BinaryIO, Iterator[DeadLetter]], int]]] =
 
 
 _MOST_JSON: Final = 65_536
+_DEEPEST: Final = 100
 """A larger text is not indented."""
 
 
@@ -162,14 +164,38 @@ def shortened(text: str, most: int | None) -> str:
 
 
 def _indented(text: str) -> str:
+    """JSON with a line for each member, and each number, text and name as it was written.
+
+    >>> print(_indented('{"a": 1.10, "a": [], "b": ["\\u0041"]}'))
+    {
+      "a": 1.10,
+      "a": [],
+      "b": [
+        "\\u0041"
+      ]
+    }
+    """
     if not text.lstrip().startswith(("{", "[")) or len(text) > _MOST_JSON:
         return text
     try:
-        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+        json.loads(text)
     except (ValueError, RecursionError):
         return text
+    tokens, parts, depth = _TOKEN.findall(text), list[str](), 0
+    for token, after in zip(tokens, [*tokens[1:], ""], strict=True):
+        if token in "{[":
+            depth += 1
+        is_empty = token + after in ("{}", "[]")
+        depth -= after in ("}", "]")
+        if depth > _DEEPEST:
+            return text
+        parts.append(token + " " * (token == ":"))
+        if not is_empty and (token in ("{", "[", ",") or after in ("}", "]")):
+            parts.append("\n" + "  " * depth)
+    return "".join(parts)
 
 
+_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
 _BYTES: Final = "base64"
 _PICKLED: Final = "pickled_bytes"
 _MARKS: Final = ({_BYTES}, {_PICKLED})
