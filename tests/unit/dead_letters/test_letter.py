@@ -82,7 +82,7 @@ def test_json_that_is_indented_has_each_number_name_and_text_as_it_came(body, sh
 PLAIN = st.none() | st.booleans() | st.integers() | st.text(st.characters(exclude_categories=["Cs"]))
 
 
-@given(st.recursive(PLAIN, lambda of: st.lists(of) | st.dictionaries(st.text("a\"{[:, \\"), of)))
+@given(st.recursive(PLAIN, lambda of: st.lists(of) | st.dictionaries(st.text('a"{[:, \\'), of)))
 def test_what_json_writes_is_indented_as_json_does(value):
     body = json.dumps([value], ensure_ascii=False)
     found = letter(1, fields=("f0",), payload=payload_of(body.encode("utf-8")))

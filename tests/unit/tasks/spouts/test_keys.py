@@ -424,7 +424,7 @@ def test_a_message_that_comes_again_counts_for_all_runs_as_emitted_and_as_acked(
     runs.decide(0, "acked")
     runs.check()
     counts = runs.run.task.counters
-    assert (counts.total("emitted"), counts.total("acked")) == (2, 4), "a micro-batch counts the emits of others"
+    assert (counts.total("emitted"), counts.total("acked")) == (2, 4), "the sink counts the other emits"
     own = runs.run.task.own
     assert (own.total("emitted"), own.total("acked")) == (2, 2)
 
