@@ -323,7 +323,7 @@ def _order(
         if unless_asked and not _STATES.keys() & filters.keys():
             matching, filters = count(filters), filters | unless_asked
             if more := matching - count(filters):
-                left_out = f"{more:,} that {'was' if more == 1 else 'were'} sent before left out"
+                left_out = f"left out, as sent before: {more:,}"
         number = count(filters)
         query = filters | ({} if filters else {"all": True}) | {"expected_count": number}
     else:

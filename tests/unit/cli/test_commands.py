@@ -337,7 +337,7 @@ def test_a_redrive_by_filter_leaves_out_what_was_sent_before(with_letters, capsy
     assert main(redrive[:-1]) == 1
     refused = capsys.readouterr().err
     assert "send 3 dead letters again" in refused
-    assert "1 that was sent before left out; --redriven true chooses those" in refused
+    assert "left out, as sent before: 1; --redriven true chooses those" in refused
     assert said(capsys, *redrive[:3], "--all", "--yes")["redriven"] == 3
     with_letters.letters.mark_settled([2, 3, 4], 1)
     assert said(capsys, *redrive)["redriven"] == 0
