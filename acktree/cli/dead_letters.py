@@ -265,7 +265,10 @@ def _redrive(given: Namespace) -> Answer:
     if not found.is_running and found.folder is not None:
         return _redrive_by_next_run(given, found)
     door = door_of(found, given)
-    order = _order(given, lambda query: int(door.get("dead-letters", query)["count"]), "send {} again")
+    # One that was sent before was acked, or is another letter, which matches too: both would run again.
+    order = _order(
+        given, lambda query: int(door.get("dead-letters", query)["count"]), "send {} again", redriven=False
+    )
     done = door.order("dead-letters/redrive", order)
     return Answer(done, f"{done['redriven']:,} sent again")
 
@@ -273,7 +276,7 @@ def _redrive(given: Namespace) -> Answer:
 def _redrive_by_next_run(given: Namespace, found: Found) -> Answer:
     with letters_of(found, given.store) as store:
         question = "let the next run send {} again"
-        order = _order(given, partial(letters.count, store), question)
+        order = _order(given, partial(letters.count, store), question, redriven=False)
         ids = letters.ordered(store, order)
     done = order_redrive(found, ids)
     log_order("dead-letters/redrive", found.topology, found.checkpoint, order, done)
@@ -295,26 +298,40 @@ def _purge(given: Namespace) -> Answer:
     return Answer(done, f"{done['purged']:,} deleted")
 
 
-def _order(given: Namespace, count: Callable[[dict[str, Any]], int], question: str) -> dict[str, Any]:
+def _order(
+    given: Namespace, count: Callable[[dict[str, Any]], int], question: str, **unless_asked: object
+) -> dict[str, Any]:
     """An order by ids, or by filters with the count that the operator agrees to.
+
+    Args:
+        count: How many letters match filters.
+        question: What is done to ``{}``.
+        unless_asked: Further filters, where the operator asks neither for letters that were sent again nor
+            for others. How many they leave out is said.
 
     Raises:
         UsageError: Neither ids nor filters nor ``--all``, or both.
         MisuseError: The operator does not agree.
     """
-    filters = _filters(given)
+    filters, left_out = _filters(given), ""
     if given.ids and filters:
         raise UsageError("ids and filters together are ambiguous", "dead-letters", "give one of them")
     if given.ids:
         query: dict[str, Any] = {"ids": given.ids}
         number = len(set(given.ids))
     elif filters or given.all:
+        if unless_asked and not _STATES.keys() & filters.keys():
+            matching, filters = count(filters), filters | unless_asked
+            if more := matching - count(filters):
+                left_out = f"left out, as sent before: {more:,}"
         number = count(filters)
         query = filters | ({} if filters else {"all": True}) | {"expected_count": number}
     else:
         raise UsageError(
             "no letters are named", "dead-letters", "give ids, a filter such as --spout, or --all"
         )
+    if left_out:
+        sys.stderr.write(f"{left_out}; --redriven true chooses those\n")
     if not given.yes:
         _agree(question.format(f"{number:,} dead letter{'s' * (number != 1)}"), given)
     return query

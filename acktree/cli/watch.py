@@ -211,7 +211,8 @@ def _stats(given: Namespace) -> Answer:
     ]
     lines += key_lines(snapshot.keys)
     lines += _held_lines(snapshot)
-    lines += _not_asked_lines(window, snapshot.sources)
+    lines += _not_asked_lines(window, "spout", snapshot.spouts)
+    lines += _not_asked_lines(window, "gate", snapshot.gates)
     lines.append(_phases_line(window.stats.acker))
     if snapshot.has_acker:
         lines.append(_acker_line(window.stats.acker))
@@ -223,14 +224,14 @@ def account_line(account: Mapping[str, int | None]) -> str:
     return "  ".join(f"{what} {n:,}" for what, n in account.items() if n is not None)
 
 
-def _not_asked_lines(window: Window, spouts: Iterable[str]) -> Iterator[str]:
-    """For how long each spout was not asked for messages, and why; no line where it always was."""
+def _not_asked_lines(window: Window, kind: str, spouts: Iterable[str]) -> Iterator[str]:
+    """For how long each spout or gate was not asked for messages, and why; no line where it always was."""
     for spout in spouts:
         found = window.stats.components.get(spout)
         secs = {} if found is None else found.not_asked_secs
         said = ", ".join(f"{why.replace('_', ' ')} {each:,.1f} s" for why, each in secs.items() if each)
         if said:
-            yield f"spout {spout} was not asked for messages: {said}"
+            yield f"{kind} {spout} was not asked for messages: {said}"
 
 
 def _phases_line(numbers: AckerNumbers) -> str:

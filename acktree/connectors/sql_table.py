@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -183,6 +184,7 @@ class SqlTable:
 
     def check(self, inputs: Iterable[frozenset[str]]) -> None:
         """Look at the table, its columns, its key and the user's rights. Raises as :meth:`commit`."""
+        _refuse_missing_file(self._engine.url)
         try:
             with self._engine.connect() as connection:
                 for fields in inputs:
@@ -327,6 +329,14 @@ def upsert(
         return statement.on_conflict_do_nothing(index_elements=list(key))
     values = {name: new(name, statement.excluded[name]) for name in others}
     return statement.on_conflict_do_update(index_elements=list(key), set_=values)
+
+
+def _refuse_missing_file(url: sa.URL) -> None:
+    """SQLite makes a file that is not there, and a check changes nothing."""
+    name = url.database or ":memory:"
+    is_file = url.get_backend_name() == "sqlite" and name != ":memory:" and not name.startswith("file:")
+    if is_file and not Path(name).exists():
+        raise TableError(f"there is no file {name}", "create it with its table, or correct the URL")
 
 
 def engine_of(url: str) -> sa.Engine:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -133,6 +134,7 @@ _FORMATS: Final[Mapping[str, Callable[[BinaryIO, Iterator[DeadLetter]], int]]] =
 
 
 _MOST_JSON: Final = 65_536
+_DEEPEST: Final = 100
 """A larger text is not indented."""
 
 
@@ -162,14 +164,34 @@ def shortened(text: str, most: int | None) -> str:
 
 
 def _indented(text: str) -> str:
+    """JSON with a line for each member, and each number, text and name as it was written.
+
+    >>> print(_indented('{"a": 1.10, "a": []}'))
+    {
+      "a": 1.10,
+      "a": []
+    }
+    """
     if not text.lstrip().startswith(("{", "[")) or len(text) > _MOST_JSON:
         return text
     try:
-        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+        json.loads(text)
     except (ValueError, RecursionError):
         return text
+    words, parts, depth = _WORD.findall(text), list[str](), 0
+    for word, after in zip(words, [*words[1:], ""], strict=True):
+        depth += word in ("{", "[")
+        is_empty = word + after in ("{}", "[]")
+        depth -= after in ("}", "]")
+        if depth > _DEEPEST:
+            return text
+        parts.append(word + " " * (word == ":"))
+        if not is_empty and (word in ("{", "[", ",") or after in ("}", "]")):
+            parts.append("\n" + "  " * depth)
+    return "".join(parts)
 
 
+_WORD: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
 _BYTES: Final = "base64"
 _PICKLED: Final = "pickled_bytes"
 _MARKS: Final = ({_BYTES}, {_PICKLED})

@@ -61,10 +61,14 @@ def print_by_default(log_format: LogFormat | None = "text") -> None:
 
 
 def _quieten_py4j() -> None:
-    """Log no call of Spark's JVM, as py4j does at INFO. A level that the application has set stays."""
-    calls = logging.getLogger("py4j.clientserver")
-    if calls.level == logging.NOTSET:
-        calls.setLevel(logging.WARNING)
+    """Log no call of Spark's JVM and no start of a server for its calls, as py4j does at INFO.
+
+    A level that the application has set stays.
+    """
+    for name in ("py4j.clientserver", "py4j.java_gateway"):
+        calls = logging.getLogger(name)
+        if calls.level == logging.NOTSET:
+            calls.setLevel(logging.WARNING)
 
 
 class _UntilConfigured(logging.Handler):

@@ -72,6 +72,7 @@ def page(store: DeadLetters, given: Mapping[str, Any]) -> dict[str, Any]:
     again = store.dead_again(found)
     return {
         "count": store.count(**filters),
+        "not_redriven": 0 if filters.get("redriven") else store.count(**filters | {"redriven": False}),
         "letters": [shown(letter, again) for letter in found],
         "after": found[-1].id if len(found) == limit else None,
     }

@@ -480,6 +480,22 @@ def test_letters_of_a_stopped_topology_are_ordered_for_the_next_run(tab, tmp_pat
     tab.get_by_text("4 wait for it").wait_for()
 
 
+def test_letters_that_were_sent_before_are_not_among_all_that_match(tab, tmp_path):
+    with started(tmp_path, "again") as topology:
+        with_letters(topology, "again")
+        topology.letters.mark_redriven([1], 1)
+        topology.letters.mark_settled([1], 2)
+        topology.fill()
+        to_topology(tab, "again")
+        tab.locator(".tiles a[href$=letters]").click()
+        tab.get_by_role("button", name="Redrive 3 that match and were not sent before").click()
+        tab.get_by_role("dialog").get_by_role("button", name="Redrive").click()
+        tab.get_by_text("3 dead letters were sent again.").wait_for()
+        tab.get_by_role("button", name="Redrive 0 that match and were not sent before").wait_for()
+        tab.get_by_label("Redriven").select_option("true")
+        tab.get_by_role("button", name="Redrive all 4 that match").wait_for()
+
+
 def test_a_kill_waits_as_long_as_it_is_told(tab, tmp_path):
     with started(tmp_path, "killed") as topology:
         topology.fill()

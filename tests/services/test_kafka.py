@@ -490,3 +490,20 @@ def test_settings_that_cannot_be_are_refused(settings) -> None:
     settings = {"servers": "127.0.0.1:9092", "topics": "orders"} | settings
     with pytest.raises(ConfigError):
         KafkaSpout(settings.pop("servers"), settings.pop("topics"), "totals", **settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "fix"),
+    [
+        ("group.id", "others", "group_id="),
+        ("auto.offset.reset", "latest", "first_poll="),
+        ("enable.auto.commit", True, "guarantee="),
+        ("enable.auto.offset.store", "true", "guarantee="),
+    ],
+)
+def test_what_the_spout_sets_itself_is_refused_with_another_value(name, value, fix) -> None:
+    with pytest.raises(ConfigError, match=name) as refused:
+        KafkaSpout("127.0.0.1:9092", "orders", "totals", config={name: value})
+    assert fix in refused.value.fix
+    same = {"group.id": "totals", "enable.auto.commit": "false"}
+    assert KafkaSpout("127.0.0.1:9092", "orders", "totals", config=same).group_id == "totals"

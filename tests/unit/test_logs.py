@@ -156,8 +156,9 @@ def test_what_an_exception_quotes_cannot_write_a_line_of_the_log(written):
     assert all(line.isprintable() and line.startswith("WARNING component=") for line in lines)
 
 
-def test_calls_of_sparks_jvm_are_not_logged_unless_the_application_has_set_their_level():
-    calls = logging.getLogger("py4j.clientserver")
+@pytest.mark.parametrize("name", ["py4j.clientserver", "py4j.java_gateway"])
+def test_calls_of_sparks_jvm_are_not_logged_unless_the_application_has_set_their_level(name):
+    calls = logging.getLogger(name)
     before = calls.level
     try:
         for level, wanted in ((logging.NOTSET, logging.WARNING), (logging.DEBUG, logging.DEBUG)):

@@ -50,6 +50,13 @@ _FIRST_POLLS: Final = (
 _PAGE: Final = 8192
 _KEEP_ALIVE_SECS: Final = 1.0
 _MAX_POLL_MS: Final = 300_000
+_FIXED: Final = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "enable.partition.eof": True,
+    "auto.offset.reset": "error",
+}
+_SAID_BY: Final = {"group.id": "group_id", "auto.offset.reset": "first_poll"}
 
 
 class KafkaSpout(Spout):
@@ -72,7 +79,8 @@ class KafkaSpout(Spout):
             later. Without ``uncommitted_``: at that record in any case, when this checkpoint reads the
             partition for the first time.
         start_timestamp_ms: For ``"timestamp"`` and ``"uncommitted_timestamp"``: milliseconds since 1970.
-        config: Further settings of librdkafka, such as ``security.protocol`` and ``sasl.password``.
+        config: Further settings of librdkafka, such as ``security.protocol`` and ``sasl.password``. What the
+            spout sets itself, such as ``group.id`` and ``auto.offset.reset``, may not have another value.
         label: What people call a record, as of a ``RabbitMQSpout``: ``"header:order"``; ``"body:order"`` of a
             value that is a JSON object; ``"key"``, the record's key; ``"offset"``, which is
             ``topic-partition-offset``; or a function of the emitted values and ``headers`` by field. Only
@@ -128,17 +136,14 @@ class KafkaSpout(Spout):
         self.max_uncommitted_offsets, self.group_id = max_uncommitted_offsets, group_id
         self.begun: frozenset[Key] = frozenset()
         """Partitions that this task has read from. Commits show those of the checkpoint's other tasks."""
-        ours = {"group.id": group_id, "session.timeout.ms": 45_000}
+        ours: dict[str, Any] = {"session.timeout.ms": 45_000}
         if (config or {}).get("group.protocol", "classic") == "classic":
             ours["partition.assignment.strategy"] = "cooperative-sticky"
         else:
             del ours["session.timeout.ms"]  # the newer protocol takes it from the server
-        self._settings = settings_of(bootstrap_servers, config, ours, where) | {
-            "enable.auto.commit": False,
-            "enable.auto.offset.store": False,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "error",
-        }
+        fixed = {"group.id": group_id, **_FIXED}
+        _refuse_other(config or {}, fixed, where)
+        self._settings = settings_of(bootstrap_servers, config, ours, where) | fixed
         max_poll_secs = float(self._settings.get("max.poll.interval.ms", _MAX_POLL_MS)) / 1000
         self.keep_alive_secs = min(_KEEP_ALIVE_SECS, max_poll_secs / 4)
         self._where = f"topics {', '.join(self.topics)}, group {group_id!r} at {bootstrap_servers}"
@@ -300,6 +305,15 @@ def _nameable(values: dict[str, Any], record: Message) -> tuple[dict[str, Any], 
     """What a record's label and key are read from: its values with its headers, and its properties."""
     place = f"{values['topic']}-{values['partition']}-{values['offset']}"
     return {**values, "headers": dict(record.headers() or ())}, {"key": values["key"], "offset": place}
+
+
+def _refuse_other(config: Mapping[str, Any], fixed: Mapping[str, Any], where: str) -> None:
+    """Refuse settings that would be overruled, or would overrule what the spout was given."""
+    for name, ours in fixed.items():
+        given = config.get(name, ours)
+        if str(given).lower() != str(ours).lower():
+            fix = f"leave it out of config; give {_SAID_BY.get(name, 'guarantee')}="
+            raise ConfigError(f"config has {name}={given!r}, and the spout sets it itself", where, fix)
 
 
 def _one_of(given: object, name: str, known: Sequence[str], where: str) -> None:

@@ -129,7 +129,7 @@ class Delivery:
         """Ack emitted messages whose keys were ACKED before; by stream."""
         for stream, message_ids in repeated.items():
             self._reporter.count(stream, "emitted", len(message_ids))
-            self._reporter.count_verdicts(stream, "acked", len(message_ids))
+            self._reporter.count(stream, "acked", len(message_ids))  # no micro-batch decides it
             self._reporter.note_acked(len(message_ids), now_ms)
             self._hooks.ack(message_ids)
             self._task_hooks.acked_untracked(message_ids)

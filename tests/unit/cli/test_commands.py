@@ -330,6 +330,25 @@ def test_letters_elsewhere_are_not_exported_as_none_while_it_runs(tmp_path, caps
     assert not (tmp_path / "mistyped.sqlite").exists()
 
 
+def test_a_redrive_by_filter_leaves_out_what_was_sent_before(with_letters, capsys, tmp_path):
+    redrive = ["dead-letters", "redrive", "numbers", "--spout", "source", "--yes"]
+    assert said(capsys, *redrive[:3], "1", "--yes")["redriven"] == 1
+    with_letters.letters.mark_settled([1], 1)  # acked, or another letter that matches too
+    assert main(redrive[:-1]) == 1
+    refused = capsys.readouterr().err
+    assert "send 3 dead letters again" in refused
+    assert "left out, as sent before: 1; --redriven true chooses those" in refused
+    assert said(capsys, *redrive[:3], "--all", "--yes")["redriven"] == 3
+    with_letters.letters.mark_settled([2, 3, 4], 1)
+    assert said(capsys, *redrive)["redriven"] == 0
+    assert said(capsys, *redrive, "--redriven", "true")["redriven"] == 4
+    with_letters.letters.mark_settled([1, 2, 3], 1)
+    assert said(capsys, *redrive, "--settled", "true")["redriven"] == 3
+    assert main(["kill", "numbers", "-w", "0"]) == 0
+    assert said(capsys, *redrive)["ordered"] == 0
+    assert said(capsys, *redrive[:3], "1", "--yes")["ordered"] == 1
+
+
 def test_dead_letters_while_it_runs_and_when_it_is_stopped(with_letters, capsys, tmp_path):
     assert said(capsys, "dead-letters", "list", "numbers", "--limit", "2")["after"] == 2
     assert main(["dead-letters", "redrive", "numbers", "--all"]) == 1

@@ -9,6 +9,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from uuid import UUID
 
 import pytest
@@ -19,7 +20,7 @@ from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from sqlalchemy.dialects import mysql, postgresql, sqlite  # noqa: E402
 
-from acktree import BasicBolt, ConfigError, ConnectorError, KeyValueState, TopologyBuilder  # noqa: E402
+from acktree import BasicBolt, Config, ConfigError, ConnectorError, KeyValueState, TopologyBuilder  # noqa: E402
 from acktree.connectors.sql import SqlSink  # noqa: E402
 from acktree.connectors.sql_columns import changes, takes_of  # noqa: E402
 from acktree.connectors.sql_table import upsert  # noqa: E402
@@ -325,3 +326,11 @@ def test_totals_that_waited_for_a_locked_database_are_not_written_over_newer_one
         acked = running.stats()["__gate/store/total/default"].total.acked
         assert (len(feeder.acked), acked, len(running.dead_letters)) == (140, 140, 0)
     assert execute(file, "SELECT * FROM totals ORDER BY customer") == [(each, 14) for each in customers]
+
+
+def test_a_check_makes_no_file(tmp_path):
+    file = tmp_path / "mistyped.sqlite"
+    with pytest.raises(ConnectorError, match=r"there is no file .*mistyped\.sqlite") as refused:
+        sink_of(file).check(Config(), SimpleNamespace(input_fields={}))
+    assert not refused.value.can_retry
+    assert not file.exists()

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from acktree.dead_letters.export import texts_of
 from tests.unit.dead_letters.letters import LETTER, Unreadable, letter, payload_of
@@ -56,3 +61,29 @@ def test_bytes_of_a_queue_are_shown_as_text_and_json_is_indented():
     assert texts_of(body, 3)["f1"] == "caf... [1 more characters]"
     large = letter(1, fields=("f0",), payload=payload_of(b"[" + b"1," * 50_000 + b"1]"))
     assert len(texts_of(large, 2_000)["f0"]) < 2_050
+
+
+@pytest.mark.parametrize(
+    ("body", "shown"),
+    [
+        ('{"a":1.10,"a":2}', '{\n  "a": 1.10,\n  "a": 2\n}'),
+        ("[12345678901234567.25, 1E400, NaN]", "[\n  12345678901234567.25,\n  1E400,\n  NaN\n]"),
+        (r'{"a:[": "\u00e9\"},\\", "b": {}}', '{\n  "a:[": "\\u00e9\\"},\\\\",\n  "b": {}\n}'),
+        ("[ [ ], { } , [[]]]", "[\n  [],\n  {},\n  [\n    []\n  ]\n]"),
+        ("[" * 200 + "]" * 200, "[" * 200 + "]" * 200),
+        ('{"a": 1', '{"a": 1'),
+    ],
+)
+def test_json_that_is_indented_has_each_number_name_and_text_as_it_came(body, shown):
+    found = letter(1, fields=("f0",), payload=payload_of(body.encode()))
+    assert texts_of(found, None) == {"f0": shown}
+
+
+PLAIN = st.none() | st.booleans() | st.integers() | st.text(st.characters(exclude_categories=["Cs"]))
+
+
+@given(st.recursive(PLAIN, lambda of: st.lists(of) | st.dictionaries(st.text('a"{[:, \\'), of)))
+def test_what_json_writes_is_indented_as_json_does(value):
+    body = json.dumps([value], ensure_ascii=False)
+    found = letter(1, fields=("f0",), payload=payload_of(body.encode("utf-8")))
+    assert texts_of(found, None) == {"f0": json.dumps([value], ensure_ascii=False, indent=2)}

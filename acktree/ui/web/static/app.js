@@ -245,6 +245,9 @@ function lettersView(found, page) {
   };
   const filter = (name, title, options) => h("label", {}, title, h("select", { name, onchange: (event) => choose(name, event.target.value) }, h("option", { value: "" }, "any"), options.map(([value, text]) => h("option", { value, selected: letters.query[name] === value }, text))));
   const all = { ...(Object.keys(letters.query).length ? letters.query : { all: true }), expected_count: page.count };
+  // What was sent before was acked, or is another letter, which matches too. An older driver does not count them.
+  const isAsked = letters.query.redriven || page.not_redriven === undefined, fresh = isAsked ? page.count : page.not_redriven;
+  const unsent = isAsked ? all : { ...letters.query, redriven: "false", expected_count: fresh };
   const can = !state.about.read_only;
   return [
     h("h1", {}, "Dead letters"),
@@ -255,7 +258,7 @@ function lettersView(found, page) {
       h("label", {}, "Label ", h("input", { name: "label", size: 14, autocomplete: "off", value: letters.query.label || "", onchange: (event) => choose("label", event.target.value.trim()) })))),
     h("section", {}, h("div", { class: "title" }, h("h2", {}, `${count(page.count)} match`), h("div", { class: "row" },
       h("button", { disabled: !can || !chosen.length, onclick: () => redrive(found, { ids: chosen }, chosen.length) }, `Redrive ${chosen.length} selected`),
-      h("button", { disabled: !can || !page.count, onclick: () => redrive(found, all, page.count) }, `Redrive all ${count(page.count)} that match`),
+      h("button", { disabled: !can || !fresh, onclick: () => redrive(found, unsent, fresh) }, fresh === page.count ? `Redrive all ${count(fresh)} that match` : `Redrive ${count(fresh)} that match and were not sent before`),
       h("button", { class: "danger", disabled: !can || !chosen.length, onclick: () => purge(found, { ids: chosen }, chosen.length) }, `Delete ${chosen.length} selected`),
       h("button", { class: "danger", disabled: !can || !page.count, onclick: () => purge(found, all, page.count) }, `Delete all ${count(page.count)} that match`))),
       isStopped(found) ? h("p", { class: "soft" }, `Nobody runs this topology: its next run sends what is ordered here. ${count(page.ordered || 0)} wait for it.`) : null,

@@ -415,6 +415,20 @@ def test_repeated_messages_that_are_parked_are_acked_while_their_spout_may_emit_
     assert runs.run.spout.position == 5, "it was asked for a message"
 
 
+def test_a_message_that_comes_again_counts_for_all_runs_as_emitted_and_as_acked():
+    runs = Runs()
+    runs.emit(["a", "a", None])  # the second waits for the first
+    runs.decide(0, "acked")
+    runs.run.run(2)
+    runs.emit(["a"])  # acked at once
+    runs.decide(0, "acked")
+    runs.check()
+    counts = runs.run.task.counters
+    assert (counts.total("emitted"), counts.total("acked")) == (2, 4), "the sink counts the other emits"
+    own = runs.run.task.own
+    assert (own.total("emitted"), own.total("acked")) == (2, 2)
+
+
 def test_the_keys_that_are_kept_and_open_are_counted_with_the_age_of_the_oldest(held):
     _, running, order = held
     assert running.stats().keys == KeyNumbers()
