@@ -3,7 +3,7 @@
 Rules of this file
 ------------------
 1. A transaction with a mark begins with the mark: so it waits for one of another process.
-2. A refused row is found by halving, behind savepoints.
+2. A refused row is found by halving, behind savepoints. Many rows go by COPY, where it can: ``sql_copy.py``.
 
 Source: SQLAlchemy's Core, and its pages on ``INSERT ... ON CONFLICT`` of each dialect.
 """
@@ -20,6 +20,7 @@ from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from acktree import ConnectorError
 from acktree.connectors.batch_sink import refusals_of
+from acktree.connectors.sql_copy import Copied, copied_of
 from acktree.connectors.sql_columns import Change, Takes, changes, takes_of
 
 __all__ = ["Explain", "MarkedError", "Rows", "SqlTable", "TableError", "UnfitError", "engine_of", "upsert"]
@@ -65,6 +66,7 @@ class SqlTable:
         self._table: sa.Table | None = None
         self._takes: Mapping[str, Takes] = {}
         self._statements: dict[frozenset[str], sa.Executable] = {}
+        self._copied: Copied | None = None
         self._marks: sa.Table | None = None
         self.may_be_written = False
 
@@ -145,7 +147,11 @@ class SqlTable:
         """Execute a statement for rows behind savepoints. Returns why the database refuses some."""
         try:
             with connection.begin_nested():
-                connection.execute(statement, list(rows.values()))
+                left: Sequence[dict[str, Any]] = list(rows.values())
+                if self._copied is not None:
+                    left = self._copied.load(connection, left)
+                if left:
+                    connection.execute(statement, left)
                 if connection.dialect.name == "postgresql":  # deferred ones would refuse the commit
                     connection.execute(sa.text("SET CONSTRAINTS ALL IMMEDIATE"))
         except Exception as error:
@@ -238,6 +244,10 @@ class SqlTable:
             self._table = table
             dialect = connection.dialect.name
             self._takes = {column.name: takes_of(column.type, dialect) for column in table.columns}
+            turned = self._key if self._mode in ("upsert", "add") else ()
+            self._copied = copied_of(
+                connection, table, turned, None if self._mode == "insert" else self._merged
+            )
         return self._table
 
     def _refuse_without_key(self, connection: sa.Connection) -> None:
@@ -254,12 +264,19 @@ class SqlTable:
                 what, f"CREATE UNIQUE INDEX ON {self._name} ({columns}), or name the key that it has"
             )
 
-    def _make(self, table: sa.Table, others: Sequence[str], dialect: str) -> sa.Executable:
+    def _make(
+        self, table: sa.Table, others: Sequence[str], dialect: str, rows: sa.Select[Any] | None = None
+    ) -> sa.Executable:
         if self._mode == "insert":
             return sa.insert(table)
         if self._mode == "add":
-            return upsert(table, self._key, others, dialect, adds=True)
-        return upsert(table, self._key, others if self._mode == "upsert" else (), dialect)
+            return upsert(table, self._key, others, dialect, rows, adds=True)
+        return upsert(table, self._key, others if self._mode == "upsert" else (), dialect, rows)
+
+    def _merged(self, fields: Sequence[str], rows: sa.Select[Any]) -> sa.Executable:
+        """The statement for the rows of a query, which selects these fields."""
+        assert self._table is not None, "rows are copied into a table that was looked up"
+        return self._make(self._table, sorted({*fields} - {*self._key}), "postgresql", rows)
 
 
 def _is_whole(index: Mapping[str, Any]) -> bool:
@@ -300,7 +317,13 @@ def _move_mark(connection: sa.Connection, table: sa.Table, marks: tuple[str, byt
 
 
 def upsert(
-    table: sa.Table, key: Sequence[str], others: Sequence[str], dialect: str, *, adds: bool = False
+    table: sa.Table,
+    key: Sequence[str],
+    others: Sequence[str],
+    dialect: str,
+    rows: sa.Select[Any] | None = None,
+    *,
+    adds: bool = False,
 ) -> sa.Executable:
     """An INSERT that updates the columns ``others`` of an existing row; without any it leaves the row.
 
@@ -309,6 +332,7 @@ def upsert(
         key: The columns that name a row.
         others: The columns to update.
         dialect: The database's.
+        rows: A query of PostgreSQL whose rows are inserted; None: they are given with the statement.
         adds: Whether the new values are added to those that are there.
     """
 
@@ -323,6 +347,8 @@ def upsert(
         )
     kind = postgresql.insert if dialect == "postgresql" else sqlite.insert
     statement = kind(table)
+    if rows is not None:
+        statement = statement.from_select([column.name for column in rows.selected_columns], rows)
     if not others:
         return statement.on_conflict_do_nothing(index_elements=list(key))
     values = {name: new(name, statement.excluded[name]) for name in others}
