@@ -27,7 +27,7 @@ _MOST_TURNS: Final = 20
 _COPIED: Final = "acktree_copied"
 _ROW, _TURN = "acktree_row", "acktree_turn"
 _TYPES: Final = (
-    sa.Integer, sa.Numeric, sa.String, sa.Boolean, sa.Date, sa.DateTime, sa.Time, sa.LargeBinary, sa.JSON,
+    sa.Integer, sa.Numeric, sa.Float, sa.String, sa.Boolean, sa.Date, sa.DateTime, sa.Time, sa.LargeBinary, sa.JSON,
     sa.Uuid,
 )  # fmt: skip
 """Types whose values a COPY reads as an INSERT does."""
@@ -64,9 +64,7 @@ def copied_of(
 class Copied:
     """Copies rows into one table."""
 
-    def __init__(
-        self, dialect: sa.Dialect, table: sa.Table, key: Sequence[str], merge: Merge | None
-    ) -> None:
+    def __init__(self, dialect: sa.Dialect, table: sa.Table, key: Sequence[str], merge: Merge | None) -> None:
         self._dialect, self._table, self._key, self._merge = dialect, table, key, merge
         self._types = {column.name: column.type for column in table.columns if _is_copied(column)}
 
@@ -128,9 +126,7 @@ class Copied:
             connection.execute(self._merge(names, query))
         connection.execute(sa.schema.DropTable(copied))
 
-    def _copy(
-        self, connection: sa.Connection, table: str, names: Sequence[str], rows: Sequence[Row]
-    ) -> None:
+    def _copy(self, connection: sa.Connection, table: str, names: Sequence[str], rows: Sequence[Row]) -> None:
         quote = self._dialect.identifier_preparer.quote
         processors = [(name, self._processor(name)) for name in names]
         columns = [

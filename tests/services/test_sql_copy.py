@@ -19,7 +19,7 @@ from acktree.connectors import sql_copy
 from acktree.connectors.sql import SqlSink
 from tests.drawn import drawn
 
-COLUMNS = "id bigint {}, name text CHECK (name <> 'bad'), amount numeric(8, 2), n int, at timestamptz, tags jsonb"
+COLUMNS = "id bigint {}, name text CHECK (name <> 'bad'), amount numeric(8, 2), n int, at timestamptz, tags jsonb, part float8"
 NEVER = 10**9
 _names = count()
 
@@ -62,14 +62,18 @@ def written(server, table, rows, mode, url=None):
     """Writes rows as a task does; returns the refusals."""
     sink = SqlSink(url or server.url("copied"), table, mode=mode, key=() if mode == "insert" else "id")
     sink.open(Config(), TaskContext("t", "sink", 1, 0, {"sink": (1,)}, checkpoint_id=f"{next(_names)}"))
-    sink.last_mark()
-    return sink.write(pa.RecordBatch.from_pylist(rows), b"mark")
+    try:
+        sink.last_mark()
+        return sink.write(pa.RecordBatch.from_pylist(rows), b"mark")
+    finally:
+        sink._kept._engine.dispose()  # one for each example, and the server has few connections
 
 
 numbers = {"id": st.one_of(st.integers(1, 5), st.none()), "n": st.one_of(st.integers(-3, 3), st.none())}
 others = {
     "name": st.sampled_from(["a", "b\t\\N\n\r", "", "\\.", "ü", "bad", None, "with \0"]),
     "amount": st.one_of(st.decimals(-9999, 9999, places=2), st.just(Decimal("99999999"))),
+    "part": st.sampled_from([0.1, -1e300, float("nan"), float("inf"), None]),
     "at": st.sampled_from([datetime(2024, 5, 1, 12, tzinfo=UTC), None]),
     "tags": st.sampled_from([{"a": [1, None]}, {"a": [2, 3]}, None]),
 }
@@ -80,7 +84,7 @@ def test_what_is_copied_leaves_the_rows_and_refusals_of_what_is_inserted(server,
     fields = numbers if mode == "add" else numbers | others
     key = "" if mode == "insert" else "PRIMARY KEY"
 
-    @settings(max_examples=drawn(40), deadline=None, suppress_health_check=[*HealthCheck])
+    @settings(max_examples=drawn(12), deadline=None, suppress_health_check=[*HealthCheck])
     @given(st.lists(st.fixed_dictionaries(fields), min_size=1, max_size=30), st.sampled_from([1, 3]))
     def law(rows, most_turns):
         monkeypatch.setattr(sql_copy, "_MOST_TURNS", most_turns)
@@ -89,7 +93,8 @@ def test_what_is_copied_leaves_the_rows_and_refusals_of_what_is_inserted(server,
             monkeypatch.setattr(sql_copy, "LEAST_ROWS", least)
             table = table_of(server, COLUMNS.format(key))
             refused = written(server, table, rows, mode)
-            found.append((rows_in(server, table), refused))
+            # As texts: NaN equals nothing. A refusal names its table and its constraints.
+            found.append(repr((rows_in(server, table), refused)).replace(table, "T"))
         assert found[0] == found[1]
 
     law()
@@ -138,8 +143,11 @@ def test_nothing_is_copied_where_an_insert_has_another_meaning(server, copies, a
     table = table_of(server, COLUMNS.format(""))
     with server.connect() as connection:
         connection.execute(also.format(f"copied.{table}"))
-    refused = written(server, table, orders(3), "insert")
-    assert len(refused) == (3 if "IDENTITY" in also else 0)
+    if "IDENTITY" in also:
+        with pytest.raises(ConnectorError, match="cannot insert a non-DEFAULT value"):
+            written(server, table, orders(3), "insert")
+    else:
+        assert written(server, table, orders(3), "insert") == {}
     assert [row for row in rows_in(server, table) if row[0] == 1] == [] or "RULE" not in also
     assert copies == []
 
