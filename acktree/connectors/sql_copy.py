@@ -2,11 +2,12 @@
 
 Rules of this file
 ------------------
-1. The rows leave what an INSERT of each, in their order, leaves. Where that is not sure nothing is copied: the
-   caller inserts.
+1. The rows leave what an INSERT of each, in their order, leaves. Where that is not sure nothing is copied:
+   the caller inserts.
 2. What a COPY refuses, the caller finds by INSERT of fewer rows: the reason comes from there.
 3. Rows that may replace others are copied into a temporary table and inserted from it. One INSERT may touch a
    key once, so rows of one key go in turns, in their order.
+4. Arrow writes the text of columns whose values need no check: they become no objects of Python.
 
 Source: PostgreSQL's pages on COPY and INSERT, psycopg's on COPY.
 """
@@ -14,10 +15,16 @@ Source: PostgreSQL's pages on COPY and INSERT, psycopg's on COPY.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
 from typing import Any, Final
+from uuid import UUID
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import sqlalchemy as sa
+from pyarrow import csv
 
 __all__ = ["LEAST_ROWS", "Copied", "copied_of"]
 
@@ -25,16 +32,42 @@ LEAST_ROWS: Final = 100
 """Fewer are inserted: a temporary table costs some milliseconds."""
 _MOST_TURNS: Final = 20
 _COPIED: Final = "acktree_copied"
-_ROW, _TURN = "acktree_row", "acktree_turn"
-_TYPES: Final = (
-    sa.Integer, sa.Numeric, sa.Float, sa.String, sa.Boolean, sa.Date, sa.DateTime, sa.Time, sa.LargeBinary, sa.JSON,
-    sa.Uuid,
-)  # fmt: skip
-"""Types whose values a COPY reads as an INSERT does."""
+_TURN: Final = "acktree_turn"
+_KINDS: Final[Sequence[tuple[type[Any], frozenset[type]]]] = (
+    (sa.Integer, frozenset({int})),
+    (sa.Double, frozenset({float, int})),
+    (sa.Float, frozenset()),  # an INSERT rounds a float twice, by way of double precision
+    (sa.Numeric, frozenset({int, float, Decimal})),
+    (sa.Enum, frozenset()),
+    (sa.String, frozenset({str})),
+    (sa.Boolean, frozenset({bool})),
+    (sa.DateTime, frozenset({datetime})),
+    (sa.Date, frozenset({date})),
+    (sa.Time, frozenset({time})),
+    (sa.LargeBinary, frozenset({bytes})),
+    (sa.JSON, frozenset({dict, list, str, int, float, bool})),
+    (sa.Uuid, frozenset({UUID, str})),
+)
+"""Types of columns, and those of values that a COPY reads as an INSERT does. The first that fits counts."""
+_INTEGERS: Final = frozenset(
+    {pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32()}
+)
+_ASKED: Final = sa.text("""
+    SELECT c.relkind IN ('r', 'p') AND NOT c.relhasrules AND NOT c.relrowsecurity
+        AND NOT EXISTS (SELECT FROM pg_trigger t WHERE NOT t.tgisinternal AND
+            (t.tgrelid = c.oid OR t.tgrelid IN (SELECT relid FROM pg_partition_tree(c.oid))))
+        AND NOT EXISTS (SELECT FROM pg_constraint k WHERE k.conrelid = c.oid AND k.confrelid = c.oid)
+        AND NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND NOT i.indimmediate),
+        has_database_privilege(current_database(), 'TEMP') AND has_table_privilege(c.oid, 'SELECT'),
+        (SELECT count(*) FROM pg_index i WHERE i.indrelid = c.oid AND (i.indisunique OR i.indisexclusion))
+    FROM pg_class c WHERE c.oid = to_regclass(:name)""")
+"""Whether one statement for all rows means the same, whether it may use a temporary table, unique indexes."""
 
 Row = dict[str, Any]
 Merge = Callable[[Sequence[str], sa.Select[Any]], sa.Executable]
 """Makes the statement that inserts these columns of a query's rows."""
+_Write = Callable[[Any, Sequence[int] | None], None]
+"""Gives rows to psycopg's Copy, with their turns."""
 
 
 def copied_of(
@@ -51,22 +84,54 @@ def copied_of(
     dialect = connection.dialect
     if (dialect.name, dialect.driver) != ("postgresql", "psycopg"):
         return None
-    name = dialect.identifier_preparer.format_table(table)
-    asked = sa.text(
-        "SELECT relkind IN ('r', 'p') AND NOT relhasrules AND NOT relrowsecurity,"
-        " has_database_privilege(current_database(), 'TEMP') FROM pg_class WHERE oid = to_regclass(:name)"
+    found = connection.execute(_ASKED, {"name": _quoted(table.schema, table.name)}).one_or_none()
+    is_plain, may_make, uniques = found or (False, False, 0)
+    is_able = is_plain and (merge is None or (may_make and table.name != _COPIED))
+    return (
+        Copied(dialect, table, key, merge, most_turns=_MOST_TURNS if uniques == 1 else 1) if is_able else None
     )
-    is_plain, may_make = connection.execute(asked, {"name": name}).one_or_none() or (False, False)
-    is_able = is_plain if merge is None else may_make
-    return Copied(dialect, table, key, merge) if is_able else None
 
 
 class Copied:
     """Copies rows into one table."""
 
-    def __init__(self, dialect: sa.Dialect, table: sa.Table, key: Sequence[str], merge: Merge | None) -> None:
+    def __init__(
+        self,
+        dialect: sa.Dialect,
+        table: sa.Table,
+        key: Sequence[str],
+        merge: Merge | None,
+        *,
+        most_turns: int,
+    ) -> None:
         self._dialect, self._table, self._key, self._merge = dialect, table, key, merge
-        self._types = {column.name: column.type for column in table.columns if _is_copied(column)}
+        self._most_turns = most_turns  # another unique index could see rows in another order
+        self._columns = {column.name: (column.type, _kinds_of(column)) for column in table.columns}
+
+    def load_batch(self, connection: sa.Connection, batch: pa.RecordBatch) -> bool:
+        """Write a batch none of whose values needs a check; whether it did.
+
+        Raises:
+            DBAPIError: The database refuses a row, or does not answer.
+        """
+        names = batch.schema.names
+        if batch.num_rows < LEAST_ROWS or not all(
+            self._columns[name][1] and _needs_no_check(self._columns[name][0], batch.column(name))
+            for name in names
+        ):
+            return False
+        turns = self._turns(list(zip(*(batch.column(name).to_pylist() for name in self._key), strict=True)))
+        if turns is None or max(turns, default=0) >= self._most_turns:
+            return False
+
+        def write(copy: Any, turns: Sequence[int] | None) -> None:  # noqa: ANN401  # psycopg's
+            table = batch if turns is None else batch.append_column(_TURN, pa.array(turns))
+            text = pa.BufferOutputStream()
+            csv.write_csv(table, text, csv.WriteOptions(include_header=False))
+            copy.write(memoryview(text.getvalue()))
+
+        self._load(connection, names, write, turns, "(FORMAT csv, ENCODING 'UTF8')")
+        return True
 
     def load(self, connection: sa.Connection, rows: Sequence[Row]) -> Sequence[Row]:
         """Write rows of the same fields; returns those that are left to be inserted after them.
@@ -75,76 +140,88 @@ class Copied:
             DBAPIError: The database refuses a row, or does not answer.
         """
         names = list(rows[0])
-        if len(rows) < LEAST_ROWS or not all(name in self._types for name in names):
+        if len(rows) < LEAST_ROWS or not all(
+            {type(row[name]) for row in rows} <= {*self._columns[name][1], type(None)} for name in names
+        ):
             return rows
-        if self._merge is None:
-            self._copy(connection, self._dialect.identifier_preparer.format_table(self._table), names, rows)
-            return ()
-        turns = self._turns(rows)
+        turns = self._turns([tuple(row[name] for name in self._key) for row in rows] if self._key else ())
         if turns is None:
             return rows
-        numbered = [
-            {**row, _ROW: at, _TURN: turn}
-            for at, (row, turn) in enumerate(zip(rows, turns, strict=True))
-            if turn < _MOST_TURNS
-        ]
-        left = [row for row, turn in zip(rows, turns, strict=True) if turn >= _MOST_TURNS]
-        if len(numbered) < LEAST_ROWS:
+        last = [turn < self._most_turns for turn in turns] or [True] * len(rows)
+        copied = [row for row, is_copied in zip(rows, last, strict=True) if is_copied]
+        if len(copied) < LEAST_ROWS or (self._most_turns == 1 and len(copied) < len(rows)):
             return rows
-        self._insert(connection, names, numbered, 1 + max(row[_TURN] for row in numbered))
-        return left
 
-    def _turns(self, rows: Sequence[Row]) -> list[int] | None:
-        """How many rows before each have its key; None if that cannot be told."""
-        if not self._key:
-            return [0] * len(rows)
-        seen: Counter[tuple[Any, ...]] = Counter()
-        turns: list[int] = []
+        def write(copy: Any, turns: Sequence[int] | None) -> None:  # noqa: ANN401  # psycopg's
+            columns: list[Sequence[Any]] = [self._bound(name, copied) for name in names]
+            if turns is not None:
+                columns.append(turns)
+            for values in zip(*columns, strict=True):
+                copy.write_row(values)
+
+        self._load(connection, names, write, [turn for turn in turns if turn < self._most_turns])
+        return [row for row, is_copied in zip(rows, last, strict=True) if not is_copied]
+
+    def _turns(self, keys: Sequence[tuple[Any, ...]]) -> list[int] | None:
+        """How many before each key are the same; None if that cannot be told."""
         try:
-            for row in rows:
-                key = tuple(row[name] for name in self._key)
+            if len({*keys}) == len(keys):  # nearly always true, and faster
+                return [0] * len(keys)
+            seen: Counter[tuple[Any, ...]] = Counter()
+            turns: list[int] = []
+            for key in keys:
                 turns.append(seen[key])
                 seen[key] += 1
         except TypeError:  # such as a value of JSON
             return None
         return turns
 
-    def _insert(
-        self, connection: sa.Connection, names: Sequence[str], rows: Sequence[Row], turns: int
+    def _load(
+        self,
+        connection: sa.Connection,
+        names: Sequence[str],
+        write: _Write,
+        turns: Sequence[int],
+        form: str = "",
     ) -> None:
-        """Insert rows from a temporary table, in so many turns."""
-        assert self._merge is not None, "others are copied into the table itself"
-        columns = [sa.Column(name, self._types[name]) for name in names]
-        numbers = sa.Column(_ROW, sa.Integer), sa.Column(_TURN, sa.Integer)
-        copied = sa.Table(
-            _COPIED, sa.MetaData(), *columns, *numbers, prefixes=["TEMPORARY"], postgresql_on_commit="DROP"
+        """Copy rows into the table itself, or insert them from a temporary one in their turns."""
+        columns = ", ".join(map(_quoted, names))
+        table = _quoted(self._table.schema, self._table.name)
+        if self._merge is None:
+            self._copy(connection, f"COPY {table} ({columns}) FROM STDIN {form}", write, None)
+            return
+        count = 1 + max(turns, default=0)
+        copied, turn = f"pg_temp.{_COPIED}", f", 0 AS {_TURN}" if count > 1 else ""
+        made = f"CREATE TEMPORARY TABLE {copied} ON COMMIT DROP AS SELECT {columns}{turn} FROM {table}"  # noqa: S608  # quoted names
+        connection.exec_driver_sql(f"{made} WITH NO DATA".replace("%", "%%"))
+        columns += f", {_TURN}" if count > 1 else ""
+        self._copy(
+            connection, f"COPY {copied} ({columns}) FROM STDIN {form}", write, turns if count > 1 else None
         )
-        connection.execute(sa.schema.CreateTable(copied))
-        self._copy(connection, f"pg_temp.{_COPIED}", [*names, _ROW, _TURN], rows)
-        for turn in range(turns):
-            query = sa.select(*columns).where(numbers[1] == turn).order_by(numbers[0])
-            connection.execute(self._merge(names, query))
-        connection.execute(sa.schema.DropTable(copied))
+        source = sa.table(_COPIED, *map(sa.column, names), sa.column(_TURN), schema="pg_temp")
+        for number in range(count):
+            query = sa.select(*(source.c[name] for name in names)).order_by(sa.literal_column("ctid"))
+            only = query.where(source.c[_TURN] == number) if count > 1 else query
+            connection.execute(self._merge(names, only))
+        connection.exec_driver_sql(f"DROP TABLE {copied}")
 
-    def _copy(self, connection: sa.Connection, table: str, names: Sequence[str], rows: Sequence[Row]) -> None:
-        quote = self._dialect.identifier_preparer.quote
-        processors = [(name, self._processor(name)) for name in names]
-        columns = [
-            [row[name] for row in rows] if process is None else [process(row[name]) for row in rows]
-            for name, process in processors
-        ]
-        statement = f"COPY {table} ({', '.join(map(quote, names))}) FROM STDIN"
+    def _copy(
+        self, connection: sa.Connection, statement: str, write: _Write, turns: Sequence[int] | None
+    ) -> int:
+        """Returns how many rows were copied."""
         raw: Any = connection.connection.driver_connection
         try:
-            with raw.cursor() as cursor, cursor.copy(statement) as copy:
-                for values in zip(*columns, strict=True):
-                    copy.write_row(values)
+            with raw.cursor() as cursor:
+                with cursor.copy(statement) as copy:
+                    write(copy, turns)
+                return int(cursor.rowcount)
         except connection.dialect.loaded_dbapi.Error as error:
             raise self._wrapped(raw, statement, error) from error
 
-    def _processor(self, name: str) -> Callable[[Any], Any] | None:
-        kind = self._types.get(name)
-        return None if kind is None else kind.dialect_impl(self._dialect).bind_processor(self._dialect)
+    def _bound(self, name: str, rows: Sequence[Row]) -> Sequence[Any]:
+        """The values of a column as an INSERT gives them to the driver."""
+        process = self._columns[name][0].dialect_impl(self._dialect).bind_processor(self._dialect)
+        return [row[name] if process is None else process(row[name]) for row in rows]
 
     def _wrapped(self, raw: Any, statement: str, error: Exception) -> BaseException:  # noqa: ANN401
         """The error as SQLAlchemy raises it: it says whether the connection is lost."""
@@ -156,7 +233,46 @@ class Copied:
         )  # fmt: skip
 
 
-def _is_copied(column: sa.Column[Any]) -> bool:
-    """Whether a column takes from COPY what it takes from INSERT: generated ones refuse only the latter."""
+def _quoted(*names: str | None) -> str:
+    """A name as PostgreSQL reads it, with its schema. SQLAlchemy doubles the percent signs in it."""
+    return ".".join('"' + name.replace('"', '""') + '"' for name in names if name)
+
+
+def _kinds_of(column: sa.Column[Any]) -> Collection[type]:
+    """Types of values that a column takes from COPY as from INSERT; generated ones refuse only the latter."""
     is_made = column.computed is not None or (column.identity is not None and column.identity.always)
-    return isinstance(column.type, _TYPES) and not isinstance(column.type, sa.Enum) and not is_made
+    known = next((kinds for kind, kinds in _KINDS if isinstance(column.type, kind)), frozenset())
+    return frozenset() if is_made or column.name == _TURN else known
+
+
+def _needs_no_check(kind: Any, values: pa.Array) -> bool:  # noqa: ANN401
+    """Whether a column of this type returns all these values as they are, and Arrow's text is theirs."""
+    of = values.type
+    if isinstance(kind, sa.Integer):
+        return of in _INTEGERS
+    if isinstance(kind, sa.Double):
+        return bool(of == pa.float64())
+    if isinstance(kind, sa.Boolean):
+        return bool(of == pa.bool_())
+    if isinstance(kind, sa.String):
+        is_free = kind.length is None and not isinstance(kind, sa.CHAR)
+        return is_free and of in (pa.string(), pa.large_string())
+    if isinstance(kind, sa.DateTime) and getattr(kind, "precision", None) is None:
+        is_one = pa.types.is_timestamp(of) and of.unit == "us" and (of.tz is not None) == bool(kind.timezone)
+        return is_one and of.tz in (None, "UTC") and _is_of_python(values)
+    return False
+
+
+def _is_of_python(values: pa.Array) -> bool:
+    """Whether times are in the years 1 to 9999."""
+    ends = pc.min_max(values.cast(pa.int64())).as_py()
+    first, last = _EPOCH_US
+    return ends["min"] is None or (first <= ends["min"] and ends["max"] <= last)
+
+
+def _micros(value: datetime) -> int:
+    passed = value - datetime(1970, 1, 1, tzinfo=UTC)
+    return (passed.days * 86_400 + passed.seconds) * 1_000_000 + passed.microseconds
+
+
+_EPOCH_US: Final = _micros(datetime.min.replace(tzinfo=UTC)), _micros(datetime.max.replace(tzinfo=UTC))

@@ -15,13 +15,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from acktree import ConnectorError
-from acktree.connectors.batch_sink import refusals_of
-from acktree.connectors.sql_copy import Copied, copied_of
+from acktree.connectors.batch_sink import refusals_of, rows_of
 from acktree.connectors.sql_columns import Change, Takes, changes, takes_of
+from acktree.connectors.sql_copy import Copied, copied_of
 
 __all__ = ["Explain", "MarkedError", "Rows", "SqlTable", "TableError", "UnfitError", "engine_of", "upsert"]
 
@@ -89,16 +91,14 @@ class SqlTable:
     def write(
         self,
         marks: tuple[str, bytes, bytes],
-        rows: Rows,
-        unreadable: Mapping[int, str],
+        batch: pa.RecordBatch,
         explain: Explain,
     ) -> dict[int, str]:
         """Write rows and a mark in one transaction. Returns why rows are refused.
 
         Args:
             marks: The writer, the mark that it has, and its new mark.
-            rows: By their index.
-            unreadable: Why other rows are refused.
+            batch: The rows.
             explain: Explains what a driver raises.
 
         Raises:
@@ -107,9 +107,13 @@ class SqlTable:
         table = self._marks_table()
         with self._engine.begin() as connection:
             _move_mark(connection, table, marks)
-            refused = {**unreadable, **self._insert(connection, rows, explain)}
-            noted = sa.update(table).where(table.c.writer == marks[0]).values(refused=json.dumps(refused))
-            connection.execute(noted)
+            refused: dict[int, str] = {}
+            if not self._is_loaded(connection, batch, explain):
+                rows, unreadable = rows_of(batch)
+                refused = {**unreadable, **self._insert(connection, rows, explain)}
+            if refused:
+                noted = sa.update(table).where(table.c.writer == marks[0]).values(refused=json.dumps(refused))
+                connection.execute(noted)
             self.may_be_written = True  # what is raised from here on, the commit raises
         return refused
 
@@ -123,6 +127,36 @@ class SqlTable:
                     raise
             self._marks = table
         return self._marks
+
+    def _is_loaded(self, connection: sa.Connection, batch: pa.RecordBatch, explain: Explain) -> bool:
+        """Write a batch at once, if its columns can be copied as they are and no row is refused."""
+        table, names = self._looked_up(connection), batch.schema.names
+        if (
+            self._copied is None
+            or not {*names, *self._key} <= {*table.columns.keys()}
+            or not self._is_whole(batch)
+        ):
+            return False
+        try:
+            with connection.begin_nested():
+                is_loaded = self._copied.load_batch(connection, batch)
+                _check_constraints(connection)
+        except Exception as error:
+            if not explain(error)[1]:
+                raise
+            return False
+        return is_loaded
+
+    def _is_whole(self, batch: pa.RecordBatch) -> bool:
+        """Whether no key lacks a value, and what is added are numbers."""
+        if self._mode == "insert":
+            return True
+        numbers = {*batch.schema.names} - {*self._key} if self._mode == "add" else set()
+        return (
+            {*self._key} <= {*batch.schema.names}
+            and not any(batch.column(name).null_count for name in {*self._key} | numbers)
+            and not any(map(_may_be_no_number, map(batch.column, numbers)))
+        )
 
     def _insert(self, connection: sa.Connection, rows: Rows, explain: Explain) -> dict[int, str]:
         """Insert rows. Returns why others are refused."""
@@ -152,8 +186,7 @@ class SqlTable:
                     left = self._copied.load(connection, left)
                 if left:
                     connection.execute(statement, left)
-                if connection.dialect.name == "postgresql":  # deferred ones would refuse the commit
-                    connection.execute(sa.text("SET CONSTRAINTS ALL IMMEDIATE"))
+                _check_constraints(connection)
         except Exception as error:
             refusal, is_rows = explain(error)
             if not is_rows:
@@ -287,6 +320,18 @@ def _is_whole(index: Mapping[str, Any]) -> bool:
     )
 
 
+def _check_constraints(connection: sa.Connection) -> None:
+    """Check deferred ones now, that would refuse the commit."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.text("SET CONSTRAINTS ALL IMMEDIATE"))
+
+
+def _may_be_no_number(values: pa.Array) -> bool:
+    if pa.types.is_floating(values.type):
+        return bool(pc.any(pc.is_nan(values)).as_py())
+    return not pa.types.is_integer(values.type)
+
+
 def _is_number(value: object) -> bool:
     is_one = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
     return is_one and value == value  # noqa: PLR0124  # no NaN
@@ -307,7 +352,7 @@ def _move_mark(connection: sa.Connection, table: sa.Table, marks: tuple[str, byt
     writer, seen, mark = marks
     if seen:
         is_seen = (table.c.writer == writer) & (table.c.mark == seen)
-        if not connection.execute(sa.update(table).where(is_seen).values(mark=mark)).rowcount:
+        if not connection.execute(sa.update(table).where(is_seen).values(mark=mark, refused="{}")).rowcount:
             raise MarkedError
         return
     try:
