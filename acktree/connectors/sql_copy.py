@@ -6,7 +6,8 @@ Rules of this file
    the caller inserts.
 2. What a COPY refuses, the caller finds by INSERT of fewer rows: the reason comes from there.
 3. Rows that may replace others are copied into a temporary table and inserted from it. One INSERT may touch a
-   key once, so rows of one key go in turns, in their order.
+   key once, so rows of one key go in turns, in their order. Until one of them has replaced another they are
+   copied into the table itself: where all are new, that is the same.
 4. Arrow writes the text of columns whose values need no check: they become no objects of Python.
 
 Source: PostgreSQL's pages on COPY and INSERT, psycopg's on COPY.
@@ -106,6 +107,7 @@ class Copied:
     ) -> None:
         self._dialect, self._table, self._key, self._merge = dialect, table, key, merge
         self._most_turns = most_turns  # another unique index could see rows in another order
+        self._are_new = True
         self._columns = {column.name: (column.type, _kinds_of(column)) for column in table.columns}
 
     def load_batch(self, connection: sa.Connection, batch: pa.RecordBatch) -> bool:
@@ -187,10 +189,18 @@ class Copied:
         """Copy rows into the table itself, or insert them from a temporary one in their turns."""
         columns = ", ".join(map(_quoted, names))
         table = _quoted(self._table.schema, self._table.name)
+        straight, count = f"COPY {table} ({columns}) FROM STDIN {form}", 1 + max(turns, default=0)
         if self._merge is None:
-            self._copy(connection, f"COPY {table} ({columns}) FROM STDIN {form}", write, None)
+            self._copy(connection, straight, write, None)
             return
-        count = 1 + max(turns, default=0)
+        if count == 1 and self._are_new:
+            try:
+                with connection.begin_nested():
+                    self._copy(connection, straight, write, None)
+            except sa.exc.IntegrityError:
+                self._are_new = False
+            else:
+                return
         copied, turn = f"pg_temp.{_COPIED}", f", 0 AS {_TURN}" if count > 1 else ""
         made = f"CREATE TEMPORARY TABLE {copied} ON COMMIT DROP AS SELECT {columns}{turn} FROM {table}"  # noqa: S608  # quoted names
         connection.exec_driver_sql(f"{made} WITH NO DATA".replace("%", "%%"))
