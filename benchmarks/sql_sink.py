@@ -4,10 +4,11 @@
 
     python -m benchmarks sql_sink --rows 200000 --connections 2 --rounds 5
 
-``upsert`` writes new keys, ``update`` keys that are all there. Both write the same rows, a page in each transaction, with as many processes and connections; the server runs
-on this machine. The loop gives psycopg's ``copy`` tuples that are there. The sink gets Arrow batches, as from
-a gate, checks each value, and writes its mark. Not in it: Spark, the way through the gate, and a
-first page, with which the sink reads the table's definition.
+``upsert`` writes new keys, ``update`` keys that are all there. Both kinds write the same rows, a page in each
+transaction, with as many processes and connections; the server runs on this machine. The loop gives
+psycopg's ``copy`` tuples that are there. The sink gets Arrow batches, as from
+a gate, checks each value, and writes its mark. Not in it: Spark, the way through the gate, and a first page,
+with which the sink reads the table's definition.
 """
 
 from __future__ import annotations

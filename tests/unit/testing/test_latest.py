@@ -236,7 +236,7 @@ def _built(sink):
 
 
 def test_letters_that_are_sent_again_a_second_time_go_by_their_numbers_and_not_by_the_age_of_their_rows():
-    """What docs/dead_letters.md warns of. The newer row was given up first, so its letter has the lower number."""
+    """The newer row was given up first, so its letter has the lower number."""
     Table.refusals = {("a", 1): 2, ("a", 2): 2}
     with LocalCluster() as cluster:
         rows = Rows(cluster, Table(), Retry(max_attempts=1))
