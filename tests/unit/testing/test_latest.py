@@ -233,18 +233,3 @@ def _built(sink):
     builder.set_spout("rows", FeederSpout(["key", "n"]))
     builder.set_sink("table", sink).fields_grouping("rows", ["key"])
     return builder.create_topology()
-
-
-def test_letters_that_are_sent_again_a_second_time_go_by_their_numbers_and_not_by_the_age_of_their_rows():
-    """The newer row was given up first, so its letter has the lower number."""
-    Table.refusals = {("a", 1): 2, ("a", 2): 2}
-    with LocalCluster() as cluster:
-        rows = Rows(cluster, Table(), Retry(max_attempts=1))
-        rows.write(("a", 1), ("a", 2))
-        letters = rows.running.dead_letters
-        assert letters.redrive([1, 2]) == 2
-        cluster.advance(secs=30)
-        assert [(letter.id, letter.values[1]) for letter in letters] == [(1, 1), (2, 2), (3, 2), (4, 1)]
-        assert letters.redrive([3, 4]) == 2
-        cluster.advance(secs=30)
-        assert Table.written == [("a", 1)], "letter 3 is taken for the older one"
