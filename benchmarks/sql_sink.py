@@ -49,6 +49,7 @@ def bare(url: str, table: str, writer: int, rows: int, page: int) -> float:
     pages = [[*zip(*each, strict=True)] for each in _pages(writer, rows, page)]
     with sa.create_engine(url).connect() as pooled:
         connection: Any = pooled.connection.driver_connection
+        started = time.perf_counter()
         for number, each in enumerate(pages):
             if number == 1:
                 started = time.perf_counter()
@@ -75,6 +76,7 @@ def sink(url: str, table: str, writer: int, rows: int, page: int, mode: str) -> 
     made.open(Config(), TaskContext("t", "sink", writer, 0, {"sink": (1,)}, checkpoint_id=checkpoint))
     made.last_mark()
     before = pages if mode == "update" else pages[:1]
+    started = time.perf_counter()
     for number, each in enumerate(before + pages[1:]):
         if number == len(before):
             started = time.perf_counter()
