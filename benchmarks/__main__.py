@@ -18,6 +18,7 @@ BENCHMARKS: Final = {
     "queues": "messages a second through RabbitMQSpout and RedisStreamSpout, beside a plain loop",
     "sql_sink": "rows a second into PostgreSQL through SqlSink with its marks, beside a bare COPY loop",
     "backlog": "rows of a DataFrame in one micro-batch: bytes and memory at the driver",
+    "kept_keys": "keys of messages that are kept: memory, disk, and a micro-batch as they grow",
     "many_keys": "a bolt that remembers up to ten million keys: time against keys touched, bytes a key",
     "fan_out": "what a tuple costs in trees of 1 to 10,000 children",
     "frames": "what a micro-batch sends between 2, 10 and 100 tasks, without Spark",

@@ -64,6 +64,7 @@ def add_variant_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sentence-bytes", type=int, help="the length of a sentence; else some 47")
     parser.add_argument("--trace-rate", type=float, default=default.trace_rate, help="share that is traced")
     parser.add_argument("--tabs", type=int, default=default.tabs, help="tabs that show the page meanwhile")
+    parser.add_argument("--exactly-once", action="store_true", help="the count is, behind a gate")
     parser.add_argument("--no-door", action="store_true", help="control=False: nobody may ask the driver")
     parser.add_argument("--inbox", type=int, default=default.inbox_max_messages, help="inbox_max_messages")
     parser.add_argument(
@@ -86,6 +87,7 @@ def variant_of(args: argparse.Namespace) -> Variant:
         args.bolts, args.spout, args.memory, not args.untracked, args.cores, args.batch_rows, args.inbox,
         protection=args.protection, words=args.words, trace_rate=args.trace_rate, tabs=args.tabs,
         sentence_bytes=args.sentence_bytes, interval_secs=args.interval, has_door=not args.no_door,
+        exactly_once=args.exactly_once,
     )  # fmt: skip
 
 

@@ -399,6 +399,7 @@ class Variant:
         sentence_bytes: The length of a sentence; None for some 47.
         interval_secs: The ``batch_interval_secs`` of the run.
         has_door: Whether operators may ask the driver: ``control``.
+        exactly_once: Whether the count is exactly once: with a gate in front of it.
     """
 
     bolts: str = "arrow"
@@ -416,6 +417,7 @@ class Variant:
     sentence_bytes: int | None = None
     interval_secs: float = Config.batch_interval_secs
     has_door: bool = True
+    exactly_once: bool = False
 
     def sentences(self, seed: int) -> list[str]:
         """Sentences for one batch of the spout; the same for the same seed."""
@@ -454,5 +456,6 @@ class Variant:
         builder = TopologyBuilder("word-count")
         builder.set_spout("sentences", spout)
         builder.set_bolt("split", split, parallelism=self.cores).shuffle_grouping("sentences")
-        builder.set_bolt("count", count, parallelism=self.cores).fields_grouping("split", ["word"])
+        counter = builder.set_bolt("count", count, self.cores, exactly_once=self.exactly_once)
+        counter.fields_grouping("split", ["word"])
         return builder.create_topology()

@@ -31,7 +31,6 @@ from acktree.connectors.batch_sink import (
     BatchSink,
     Outcome,
     otherwise_marked,
-    rows_of,
     writer_of,
 )
 from acktree.errors import installing
@@ -44,7 +43,7 @@ except ModuleNotFoundError as missing:
         f"acktree.connectors.sql needs {missing.name}: {installing('sql')}", name=missing.name
     ) from missing
 
-from acktree.connectors.sql_table import MarkedError, Rows, SqlTable, TableError, UnfitError
+from acktree.connectors.sql_table import MarkedError, SqlTable, TableError, UnfitError
 
 __all__ = ["SqlSink"]
 
@@ -187,22 +186,21 @@ class SqlSink(BatchSink[dict[str, Any]], Sink):
 
     def write(self, batch: pa.RecordBatch, mark: bytes) -> Mapping[int, str]:
         """Write rows and the mark in one transaction."""
-        rows, unreadable = rows_of(batch)
         self._kept.may_be_written = False
         try:
-            refused = self._asked(lambda: self._written(rows, unreadable, mark))
+            refused = self._asked(lambda: self._written(batch, mark))
         except ConnectorError as error:
             error.nothing_written = not self._kept.may_be_written
             raise
         self._seen = mark
         return refused
 
-    def _written(self, rows: Rows, unreadable: Mapping[int, str], mark: bytes) -> dict[int, str]:
+    def _written(self, batch: pa.RecordBatch, mark: bytes) -> dict[int, str]:
         """Write rows, unless it is done. Returns why rows are refused."""
         if self._seen != mark:
             explain = partial(explained, where=self._where, url=self._url)
             with suppress(MarkedError):
-                return self._kept.write((self._writer, self._seen, mark), rows, unreadable, explain)
+                return self._kept.write((self._writer, self._seen, mark), batch, explain)
         found, refused = self._kept.marked(self._writer)
         if found != mark:
             raise otherwise_marked(self._where)

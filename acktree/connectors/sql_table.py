@@ -3,7 +3,7 @@
 Rules of this file
 ------------------
 1. A transaction with a mark begins with the mark: so it waits for one of another process.
-2. A refused row is found by halving, behind savepoints.
+2. A refused row is found by halving, behind savepoints. Many rows go by COPY, where it can: ``sql_copy.py``.
 
 Source: SQLAlchemy's Core, and its pages on ``INSERT ... ON CONFLICT`` of each dialect.
 """
@@ -16,12 +16,15 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from acktree import ConnectorError
-from acktree.connectors.batch_sink import refusals_of
+from acktree.connectors.batch_sink import refusals_of, rows_of
 from acktree.connectors.sql_columns import Change, Takes, changes, takes_of
+from acktree.connectors.sql_copy import Copied, copied_of
 
 __all__ = ["Explain", "MarkedError", "Rows", "SqlTable", "TableError", "UnfitError", "engine_of", "upsert"]
 
@@ -66,6 +69,7 @@ class SqlTable:
         self._table: sa.Table | None = None
         self._takes: Mapping[str, Takes] = {}
         self._statements: dict[frozenset[str], sa.Executable] = {}
+        self._copied: Copied | None = None
         self._marks: sa.Table | None = None
         self.may_be_written = False
 
@@ -88,16 +92,14 @@ class SqlTable:
     def write(
         self,
         marks: tuple[str, bytes, bytes],
-        rows: Rows,
-        unreadable: Mapping[int, str],
+        batch: pa.RecordBatch,
         explain: Explain,
     ) -> dict[int, str]:
         """Write rows and a mark in one transaction. Returns why rows are refused.
 
         Args:
             marks: The writer, the mark that it has, and its new mark.
-            rows: By their index.
-            unreadable: Why other rows are refused.
+            batch: The rows.
             explain: Explains what a driver raises.
 
         Raises:
@@ -106,9 +108,13 @@ class SqlTable:
         table = self._marks_table()
         with self._engine.begin() as connection:
             _move_mark(connection, table, marks)
-            refused = {**unreadable, **self._insert(connection, rows, explain)}
-            noted = sa.update(table).where(table.c.writer == marks[0]).values(refused=json.dumps(refused))
-            connection.execute(noted)
+            refused: dict[int, str] = {}
+            if not self._is_loaded(connection, batch, explain):
+                rows, unreadable = rows_of(batch)
+                refused = {**unreadable, **self._insert(connection, rows, explain)}
+            if refused:
+                noted = sa.update(table).where(table.c.writer == marks[0]).values(refused=json.dumps(refused))
+                connection.execute(noted)
             self.may_be_written = True  # what is raised from here on, the commit raises
         return refused
 
@@ -122,6 +128,36 @@ class SqlTable:
                     raise
             self._marks = table
         return self._marks
+
+    def _is_loaded(self, connection: sa.Connection, batch: pa.RecordBatch, explain: Explain) -> bool:
+        """Write a batch at once, if its columns can be copied as they are and no row is refused."""
+        table, names = self._looked_up(connection), batch.schema.names
+        if (
+            self._copied is None
+            or not {*names, *self._key} <= {*table.columns.keys()}
+            or not self._is_whole(batch)
+        ):
+            return False
+        try:
+            with connection.begin_nested():
+                is_loaded = self._copied.load_batch(connection, batch)
+                _check_constraints(connection)
+        except Exception as error:
+            if not explain(error)[1]:
+                raise
+            return False
+        return is_loaded
+
+    def _is_whole(self, batch: pa.RecordBatch) -> bool:
+        """Whether no key lacks a value, and what is added are numbers."""
+        if self._mode == "insert":
+            return True
+        numbers = {*batch.schema.names} - {*self._key} if self._mode == "add" else set()
+        return (
+            {*self._key} <= {*batch.schema.names}
+            and not any(batch.column(name).null_count for name in {*self._key} | numbers)
+            and not any(map(_may_be_no_number, map(batch.column, numbers)))
+        )
 
     def _insert(self, connection: sa.Connection, rows: Rows, explain: Explain) -> dict[int, str]:
         """Insert rows. Returns why others are refused."""
@@ -146,9 +182,12 @@ class SqlTable:
         """Execute a statement for rows behind savepoints. Returns why the database refuses some."""
         try:
             with connection.begin_nested():
-                connection.execute(statement, list(rows.values()))
-                if connection.dialect.name == "postgresql":  # deferred ones would refuse the commit
-                    connection.execute(sa.text("SET CONSTRAINTS ALL IMMEDIATE"))
+                left: Sequence[dict[str, Any]] = list(rows.values())
+                if self._copied is not None:
+                    left = self._copied.load(connection, left)
+                if left:
+                    connection.execute(statement, left)
+                _check_constraints(connection)
         except Exception as error:
             refusal, is_rows = explain(error)
             if not is_rows:
@@ -240,6 +279,10 @@ class SqlTable:
             self._table = table
             dialect = connection.dialect.name
             self._takes = {column.name: takes_of(column.type, dialect) for column in table.columns}
+            turned = self._key if self._mode in ("upsert", "add") else ()
+            self._copied = copied_of(
+                connection, table, turned, None if self._mode == "insert" else self._merged
+            )
         return self._table
 
     def _refuse_without_key(self, connection: sa.Connection) -> None:
@@ -256,12 +299,19 @@ class SqlTable:
                 what, f"CREATE UNIQUE INDEX ON {self._name} ({columns}), or name the key that it has"
             )
 
-    def _make(self, table: sa.Table, others: Sequence[str], dialect: str) -> sa.Executable:
+    def _make(
+        self, table: sa.Table, others: Sequence[str], dialect: str, rows: sa.Select[Any] | None = None
+    ) -> sa.Executable:
         if self._mode == "insert":
             return sa.insert(table)
         if self._mode == "add":
-            return upsert(table, self._key, others, dialect, adds=True)
-        return upsert(table, self._key, others if self._mode == "upsert" else (), dialect)
+            return upsert(table, self._key, others, dialect, rows, adds=True)
+        return upsert(table, self._key, others if self._mode == "upsert" else (), dialect, rows)
+
+    def _merged(self, fields: Sequence[str], rows: sa.Select[Any]) -> sa.Executable:
+        """The statement for the rows of a query, which selects these fields."""
+        assert self._table is not None, "rows are copied into a table that was looked up"
+        return self._make(self._table, sorted({*fields} - {*self._key}), "postgresql", rows)
 
 
 def _is_whole(index: Mapping[str, Any]) -> bool:
@@ -270,6 +320,18 @@ def _is_whole(index: Mapping[str, Any]) -> bool:
     return bool(index["unique"]) and not any(
         options[name] is not None for name in options if "_where" in name
     )
+
+
+def _check_constraints(connection: sa.Connection) -> None:
+    """Check deferred ones now, that would refuse the commit."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.text("SET CONSTRAINTS ALL IMMEDIATE"))
+
+
+def _may_be_no_number(values: pa.Array) -> bool:
+    if pa.types.is_floating(values.type):
+        return bool(pc.any(pc.is_nan(values)).as_py())
+    return not pa.types.is_integer(values.type)
 
 
 def _is_number(value: object) -> bool:
@@ -292,7 +354,7 @@ def _move_mark(connection: sa.Connection, table: sa.Table, marks: tuple[str, byt
     writer, seen, mark = marks
     if seen:
         is_seen = (table.c.writer == writer) & (table.c.mark == seen)
-        if not connection.execute(sa.update(table).where(is_seen).values(mark=mark)).rowcount:
+        if not connection.execute(sa.update(table).where(is_seen).values(mark=mark, refused="{}")).rowcount:
             raise MarkedError
         return
     try:
@@ -302,7 +364,13 @@ def _move_mark(connection: sa.Connection, table: sa.Table, marks: tuple[str, byt
 
 
 def upsert(
-    table: sa.Table, key: Sequence[str], others: Sequence[str], dialect: str, *, adds: bool = False
+    table: sa.Table,
+    key: Sequence[str],
+    others: Sequence[str],
+    dialect: str,
+    rows: sa.Select[Any] | None = None,
+    *,
+    adds: bool = False,
 ) -> sa.Executable:
     """An INSERT that updates the columns ``others`` of an existing row; without any it leaves the row.
 
@@ -311,6 +379,7 @@ def upsert(
         key: The columns that name a row.
         others: The columns to update.
         dialect: The database's.
+        rows: A query of PostgreSQL whose rows are inserted; None: they are given with the statement.
         adds: Whether the new values are added to those that are there.
     """
 
@@ -325,6 +394,8 @@ def upsert(
         )
     kind = postgresql.insert if dialect == "postgresql" else sqlite.insert
     statement = kind(table)
+    if rows is not None:
+        statement = statement.from_select([column.name for column in rows.selected_columns], rows)
     if not others:
         return statement.on_conflict_do_nothing(index_elements=list(key))
     values = {name: new(name, statement.excluded[name]) for name in others}

@@ -1,8 +1,8 @@
-"""Kills drivers and workers while effects go into PostgreSQL, and makes the account of every effect.
+"""Kills drivers, workers and PostgreSQL while effects go into it, and makes the account of every effect.
 
-``python -m tests.chaos.exactly --seeds 7,8,9 --kills 200``. Of the kills 30 % are of the driver, and a third
-of all come between the database's commit and Spark's: the sink's own process does that. The others come at
-random.
+``python -m tests.chaos.exactly --seeds 7,8,9 --kills 200``. Of the kills 30 % are of the driver, 10 % of the
+database, which starts again seconds later. A third of those of drivers and workers come between the
+database's commit and Spark's: the sink's own process does that. The others come at random.
 """
 
 from __future__ import annotations
@@ -159,6 +159,16 @@ class Conductor:
         self.put_page()
         self.await_so(lambda: len(self.rows("direct")) > before, "a row")
 
+    def kill_database(self, chance: random.Random) -> None:
+        """Kill it at random, and start it again."""
+        self.put_page()
+        time.sleep(chance.uniform(0, 3))
+        self.database.crash()
+        time.sleep(chance.uniform(0, 8))  # sinks try for 3 seconds by themselves
+        self.database.start()
+        self.kills["database"] = self.kills.get("database", 0) + 1
+        self.say(f"{sum(self.kills.values())}: database")
+
     def kill(self, whom: str, chance: random.Random, *, in_doubt: bool) -> None:
         """Kill the driver or a worker: after the database's commit, or at random."""
         kind = f"{whom}, {'between the two commits' if in_doubt else 'at random'}"
@@ -228,13 +238,15 @@ def perform(
     Args:
         folder: A folder that does not exist yet.
         seed: Gives the order of the kills, and the pauses before them.
-        kills: 30 % are of the driver, the others of workers; a third of both is between the two commits.
+        kills: 30 % are of the driver, 10 % of the database, the others of workers; of those of drivers and
+            workers a third is between the two commits.
         secs: After this time there are no more kills.
     """
     chance = random.Random(seed)
-    drivers = round(kills * 0.3)
+    drivers, databases = round(kills * 0.3), -(-kills // 10)
     plan = [("driver", at % 3 == 0) for at in range(drivers)]
-    plan += [("worker", at % 3 == 0) for at in range(kills - drivers)]
+    plan += [("worker", at % 3 == 0) for at in range(kills - drivers - databases)]
+    plan += [("database", False)] * databases
     chance.shuffle(plan)
     conductor = Conductor(folder, sources, database, queue, say)
     conductor.prepare()
@@ -245,7 +257,10 @@ def perform(
             if time.monotonic() > until:
                 break
             conductor.await_rows()
-            conductor.kill(whom, chance, in_doubt=in_doubt)
+            if whom == "database":
+                conductor.kill_database(chance)
+            else:
+                conductor.kill(whom, chance, in_doubt=in_doubt)
         conductor.end()
     except StuckError as error:
         stuck = str(error)

@@ -3,6 +3,7 @@
 ::
 
     position ─┐
+    repeated ─┤
     rows     ─┤                 ┌─► count ─► totals      (exactly once: memory, and a table behind it)
     keyed    ─┼─► split ────────┤
     plain    ─┘                 └─► table                (a sink)
@@ -27,8 +28,10 @@ from acktree.connectors.sql import SqlSink
 from tests.chaos.effects import RUN
 
 PARTS: Final = 2
-SOURCES: Final = ("position", "rows", "keyed", "plain")
-"""A position spout, rows of a DataFrame, a queue of messages with keys, a queue of messages without."""
+SOURCES: Final = ("position", "repeated", "rows", "keyed", "plain")
+"""A position spout, one whose keys come again, rows of a DataFrame, queues with and without keys."""
+_BEFORE: Final = 3
+"""So many numbers before the newest is the one that comes again."""
 ASK: Final = "ask"
 PUT, ARMED, STOP = "put", "armed", "stop"
 """Files: how many messages there are; who dies after the database's next commit; that no more will come."""
@@ -67,6 +70,19 @@ class Numbers(Spout):
     def next_tuple(self) -> None:
         if self.position < int((self.folder / PUT).read_text()):
             self.collector.emit([f"{self.name} {self.position}".encode()], message_id=self.position)
+            self.position += 1
+
+
+class Repeats(Numbers):
+    """A position spout with keys: after each number an older one, which came before, with its key."""
+
+    def next_tuple(self) -> None:
+        number = self.position // 2
+        if number < int((self.folder / PUT).read_text()):
+            if self.position % 2:
+                number = max(0, number - _BEFORE)
+            body = f"{self.name} {number}".encode()
+            self.collector.emit([body], message_id=self.position, key=f"key {number}")
             self.position += 1
 
 
@@ -160,6 +176,7 @@ def exactly_topology(folder: Path, settings: Mapping[str, Any], rows: Spout | No
     retry = Retry(_ATTEMPTS, backoff_secs=(0.05, 0.5))
     spouts: dict[str, Any] = {
         "position": Numbers(folder),
+        "repeated": Repeats(folder),
         "keyed": RabbitMQSpout(settings["queue"], "keyed", key="message_id"),
         "plain": RabbitMQSpout(settings["queue"], "plain"),
         "rows": rows,

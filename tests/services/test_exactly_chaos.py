@@ -21,3 +21,4 @@ def test_whatever_is_killed_each_effect_in_postgresql_and_in_memory_happens_once
     result = perform(tmp_path / "exactly", 3, 4, postgresql, rabbitmq, print)
     assert result.is_clean, json.dumps(result.to_json(), indent=1)
     assert result.drivers == 2
+    assert result.kills["database"] == 1

@@ -14,8 +14,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from acktree import CheckpointError, ConfigError, ConnectorError, MisuseError
+from acktree import (
+    BasicBolt,
+    CheckpointError,
+    ConfigError,
+    ConnectorError,
+    MisuseError,
+    Retry,
+    TopologyBuilder,
+)
 from acktree.states import MapBacking, MapState, MemoryMap, RefusedKeysError, SnapshotState
+from acktree.testing import FeederSpout, LocalCluster
 from tests.services.postgresql import PASSWORD
 from tests.services.servers import free_port
 
@@ -214,6 +223,60 @@ def test_a_key_that_only_an_abandoned_attempt_has_written_keeps_it_as_in_trident
     run_batch(MapState(backing), 1, {"b": 1}, None)
     run_batch(MapState(backing), 2, {"b": 1}, None)
     assert MapState(backing).multi_get(["a", "b"]) == [1, 2]
+
+
+class CountsInFlush(BasicBolt):
+    """Counts in a state in ``flush``, which raises once: after as many keys."""
+
+    def __init__(self, name, mode, raises):
+        self.name, self.mode, self.raises = name, mode, raises
+
+    def prepare(self, config, context):
+        self.state = MapState(_maps[self.name], mode=self.mode)
+        self.txid, self.words = context.txid, []
+
+    def execute(self, tup, collector):
+        self.words.append(tup["word"])
+
+    def flush(self, collector):
+        words, self.words = sorted(self.words), []
+        is_first = bool(words) and not _flushed.get(self.name)
+        if words:
+            _flushed[self.name] = True
+        self.state.begin_commit(self.txid)
+        for at, word in enumerate(words):
+            if is_first and at == self.raises:
+                raise ValueError("it raises")
+            added(self.state, word, 1)
+        if is_first and self.raises == len(words):
+            raise ValueError("it raises")
+        self.state.commit(self.txid)
+
+
+_maps: dict[str, MemoryMap] = {}
+_flushed: dict[str, bool] = {}
+
+
+@pytest.mark.parametrize("mode", ["plain", "transactional", "opaque"])
+@pytest.mark.parametrize(("raises", "counts"), [(None, [1, 1]), (0, [1, 1]), (1, [2, 1]), (2, [2, 2])])
+def test_what_was_written_before_flush_raises_counts_twice_in_each_mode(mode, raises, counts):
+    """The tuples come again in a later micro-batch, which has another number. No mode helps then."""
+    name = f"flush {next(_numbers)}"
+    _maps[name] = MemoryMap()
+    feeder = FeederSpout(["word"])
+    builder = TopologyBuilder("flushes")
+    builder.set_spout("words", feeder)
+    counting = CountsInFlush(name, mode, raises)
+    builder.set_bolt("count", counting, exactly_once=True, retry=Retry(3)).fields_grouping("words", ["word"])
+    with LocalCluster() as cluster:
+        running = cluster.submit(builder.create_topology())
+        for word in ("a", "b"):
+            feeder.feed([word], message_id=word)
+        for _ in range(10):
+            cluster.advance(secs=30)
+        assert sorted(feeder.acked) == ["a", "b"]
+        assert not running.dead_letters
+    assert MapState(_maps[name], mode=mode).multi_get(["a", "b"]) == counts
 
 
 # --- keys and values --------------------------------------------------------------------------------------

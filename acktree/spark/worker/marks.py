@@ -250,7 +250,7 @@ class MarkingMonitor(ExecutionMonitor):
 
     def waits(self, component: str, task: int, error: ConnectorError, tries: int) -> bool:
         if self._waits_file is None:
-            return False
+            return True
         self._waits_since_ms = self._waits_since_ms or time.time_ns() // 1_000_000
         wait = Wait(
             component, task, reason=printable(error.what), fix=error.fix, since_ms=self._waits_since_ms,

@@ -46,7 +46,7 @@ _VERSION: Final = b"1"
 _PAUSES_SECS: Final = (0.2, 0.5, 1.0, 2.0, *(5.0,) * 12)
 """How long a task waits before each new attempt to reach a server of which it is not known what it has."""
 _LONGEST_PAUSE_SECS: Final = 5.0
-"""The pauses after these, where operators see that it waits; else the task fails after a minute."""
+"""The pauses after these, where it may wait as long as it takes; else the task fails after a minute."""
 _WRITES: Final = 7
 """How often rows are written that the server does not have after it, before they wait."""
 _MS: Final = 1000.0
@@ -212,7 +212,7 @@ class SinkTask(ArrowBoltTask):
 
     @contextmanager
     def _waiting(self) -> Iterator[Callable[[Exception], None]]:
-        """What is called before each new attempt to reach the server; it raises where nobody would see it."""
+        """What is called before each new attempt to reach the server; in a test at last it raises."""
         monitor, tries, pauses = self.outputs.monitor, 0, iter(_PAUSES_SECS)
 
         def wait(error: Exception) -> None:
@@ -220,15 +220,18 @@ class SinkTask(ArrowBoltTask):
             if not (isinstance(error, ConnectorError) and error.can_retry):
                 raise error
             tries += 1
-            is_seen = monitor.waits(self.component.id, self.task, error, tries)
-            pause_secs = next(pauses, _LONGEST_PAUSE_SECS if is_seen else None)
+            is_patient = monitor.waits(self.component.id, self.task, error, tries)
+            pause_secs = next(pauses, _LONGEST_PAUSE_SECS if is_patient else None)
             if pause_secs is None:
                 raise error
-            if tries == 1:
+            if (
+                tries & (tries - 1) == 0
+            ):  # again after twice the time: where executors are apart, all that is seen
                 log.warning(
-                    "component=%s task=%s micro_batch=%s waits until the server says if it has its rows: "
-                    "%s (%s; %s)",
-                    self.component.id, self.task, self.outputs.batch_id, error.what, error.where, error.fix,
+                    "component=%s task=%s micro_batch=%s waits until the server says if it has its rows, "
+                    "tries=%s: %s (%s; %s)",
+                    self.component.id, self.task, self.outputs.batch_id, tries,
+                    error.what, error.where, error.fix,
                 )  # fmt: skip
             time.sleep(pause_secs)
 

@@ -104,13 +104,16 @@ class ExecutionMonitor:
         """Called when the emitted tuples were routed, or when a hook has returned."""
 
     def waits(self, component: str, task: int, error: ConnectorError, tries: int) -> bool:  # noqa: ARG002
-        """Called while a sink's task waits for a server, before each pause. Returns whether operators see it.
+        """Called while a sink's task waits for a server, before each pause.
 
         Args:
             component: The sink.
             task: Its task.
             error: Why it waits.
             tries: How often it has asked.
+
+        Returns:
+            Whether it may wait as long as it takes. In the process of a test nothing would end that.
         """
         return False
 
