@@ -82,8 +82,8 @@ class Acker:
             ack_sums=closing.old_sums,
         )
         judged = self.ledger.judge(scattered, clock_ms, is_first=is_first)
-        is_row = judged.left.owners < 0  # see tasks/spouts/verdict_batch.py
-        self.rows_left = Judged(judged.left.roots[is_row], judged.left.owners[is_row])
+        is_row = judged.left_open.owners < 0  # see tasks/spouts/verdict_batch.py
+        self.rows_left = Judged(judged.left_open.roots[is_row], judged.left_open.owners[is_row])
         done = [*closing.done, *settled.done]
         return judged.together_with(done, settled.done_rows, settled.done_owners)
 

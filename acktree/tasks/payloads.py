@@ -34,11 +34,11 @@ class RowIds:
 
     Attributes:
         judged: Of rows that have their verdict now, one column for each part of the id. To be read once.
-        left: Of rows that this micro-batch opened and left open, as (spout task, ids).
+        left_open: Of rows that this micro-batch opened and left open, as (spout task, ids).
     """
 
     judged: Iterable[Payload] = ()
-    left: Sequence[tuple[int, pa.RecordBatch]] = ()
+    left_open: Sequence[tuple[int, pa.RecordBatch]] = ()
 
 
 def payload_of_wire(head: Buffer, body: Buffer) -> Payload:

@@ -102,13 +102,13 @@ class DurableAcker(Participant):
             call.
         """
         verdicts = self._acker.judge(deltas, batch.clock_ms, is_first=batch.is_first)
-        left, lost = self._acker.rows_left, _lost(verdicts)
+        left_open, lost = self._acker.rows_left, _lost(verdicts)
         judged = np.concatenate((lost, _rows(verdicts.acked)))
-        failed = self._payloads.update(batch.batch_id, payloads, lost, judged, left.roots)
+        failed = self._payloads.update(batch.batch_id, payloads, lost, judged, left_open.roots)
         if self._ids is not None:
             judged = np.sort(judged)
-            judged_ids = self._ids.update(batch.batch_id, ids, judged, judged, left.roots)
-            self.row_ids = RowIds(judged_ids, list(_by_task(ids(left.roots), left)))
+            judged_ids = self._ids.update(batch.batch_id, ids, judged, judged, left_open.roots)
+            self.row_ids = RowIds(judged_ids, list(_by_task(ids(left_open.roots), left_open)))
         self._change = verdicts.change
         return verdicts, failed
 
@@ -230,7 +230,7 @@ class _RowFiles:
         return self._in_files(list(self._open.items()))
 
     def update(
-        self, batch_id: int, payloads: TakePayloads, wanted: Int64s, judged: Int64s, left: Int64s
+        self, batch_id: int, payloads: TakePayloads, wanted: Int64s, judged: Int64s, left_open: Int64s
     ) -> Iterator[Payload]:
         """Drop the payloads of judged rows, and add those of rows that a micro-batch left open.
 
@@ -239,33 +239,33 @@ class _RowFiles:
             wanted: Those of ``judged`` whose payloads are returned, ascending.
             judged: Roots that have their verdict now, in any order: usually no row is open in a file, and the
                 sort of hundreds of thousands is left out.
-            left: Roots that this micro-batch opened and left open.
+            left_open: Roots that this micro-batch opened and left open.
 
         Returns:
             The payloads of ``wanted``, in pieces.
         """
         self._number = batch_id
-        given: list[tuple[Path, Int64s]] = []
+        returned: list[tuple[Path, Int64s]] = []
         moving: list[tuple[Path, Int64s]] = []
-        held = list(self._open.items()) if len(judged) else []
-        ascending = np.sort(judged) if held else judged
-        for file, roots in held:
+        open_files = list(self._open.items()) if len(judged) else []
+        ascending = np.sort(judged) if open_files else judged
+        for file, roots in open_files:
             is_judged = is_among(roots, ascending)
             if not is_judged.any():
                 continue
-            gone, stays = roots[is_judged], roots[~is_judged]
-            given.append((file, gone[is_among(gone, wanted)]))
+            judged_here, stays = roots[is_judged], roots[~is_judged]
+            returned.append((file, judged_here[is_among(judged_here, wanted)]))
             if len(stays) * _SPARSE < self._sizes[file]:
                 moving.append((file, stays))
                 stays = stays[:0]
             self._keep(file, stays)
-        self._write(batch_id, chain(payloads(left), self._in_files(moving)))
-        old = np.sort(np.concatenate([wanted[:0], *(roots for _, roots in given)]))
-        return chain(self._in_files(given), payloads(wanted[~is_among(wanted, old)]))
+        self._write(batch_id, chain(payloads(left_open), self._in_files(moving)))
+        old = np.sort(np.concatenate([wanted[:0], *(roots for _, roots in returned)]))
+        return chain(self._in_files(returned), payloads(wanted[~is_among(wanted, old)]))
 
     def _write(self, batch_id: int, payloads: Iterable[Payload]) -> None:
         """Write payloads, into files of a bounded size."""
-        for number, part in enumerate(in_parts(payloads, lambda each: each[1].nbytes, _FILE_BYTES)):
+        for number, part in enumerate(in_parts(payloads, lambda payload: payload[1].nbytes, _FILE_BYTES)):
             name = f"{batch_id:012d}.{number}" if number else f"{batch_id:012d}"
             file = self._folder / name
             self._written[file] = write_rows(file, part, self._disk)
@@ -287,9 +287,9 @@ class _RowFiles:
         for file, roots in wanted:
             ascending = np.sort(roots)
             for stored, values in self._rows_in(file) if len(roots) else ():
-                which = np.flatnonzero(is_among(stored, ascending))
-                if len(which):
-                    yield stored[which], values.take(pa.array(which))
+                rows = np.flatnonzero(is_among(stored, ascending))
+                if len(rows):
+                    yield stored[rows], values.take(pa.array(rows))
 
     def _rows_in(self, file: Path) -> Iterator[Payload]:
         return rows_in(file, self._written[file], self._disk)

@@ -240,7 +240,7 @@ class CommitLog:
         if self._newest is None:
             return
         commit, sections = self._newest
-        words = {each.name: each.last_words() for each in self._participants}
+        words = {participant.name: participant.last_words() for participant in self._participants}
         added = {name: section for name, section in words.items() if section is not None}
         if added:
             self._newest = commit, sections | added
@@ -280,19 +280,19 @@ class CommitLog:
         A file that is kept for another participant may have sections that its own has forgotten. The files
         are read one after the other: each that is mapped takes a descriptor, and there may be thousands.
         """
-        found: dict[str, list[tuple[int, Section]]] = {}
+        sections_of_names: dict[str, list[tuple[int, Section]]] = {}
         whole: set[str] = set()
         after: _Contents | None = None
         for number in reversed(kept):
-            each = self._read(number)
+            contents = self._read(number)
             if after is not None:
-                self._check_order(number, each, after)
-            for name, (content, is_whole) in each.sections.items():
+                self._check_order(number, contents, after)
+            for name, (content, is_whole) in contents.sections.items():
                 if name not in whole and number >= self._oldest.get(name, 0):
-                    found.setdefault(name, []).append((number, Section(bytes(content), is_whole)))
+                    sections_of_names.setdefault(name, []).append((number, Section(bytes(content), is_whole)))
                     whole |= {name} if is_whole else set()
-            after = each
-        return {name: sections[::-1] for name, sections in found.items()}
+            after = contents
+        return {name: sections[::-1] for name, sections in sections_of_names.items()}
 
     def _check_order(self, number: int, before: _Contents, after: _Contents) -> None:
         if after.before is not None and after.before[0] == number and after.before[1] != before.checksum:
@@ -330,15 +330,15 @@ def sections_of(
     if not files.disk.exists(folder / file_of(number)):
         return ()
     newest = _contents_of(folder / file_of(number), number, files)
-    found: list[tuple[int, Section]] = []
+    sections: list[tuple[int, Section]] = []
     for kept in sorted(newest.kept, reverse=True):
         if kept >= newest.oldest.get(name, 0) and files.disk.exists(folder / file_of(kept)):
             section = _contents_of(folder / file_of(kept), kept, files).sections.get(name)
             if section is not None:
-                found.append((kept, section))
+                sections.append((kept, section))
                 if section.is_whole:
                     break
-    return found[::-1]
+    return sections[::-1]
 
 
 def _contents_of(file: Path, number: int, files: Files) -> _Contents:

@@ -54,7 +54,7 @@ def keys_of(message_ids: MessageIds | Iterable[object]) -> list[bytes]:
     """The digest of the key of each message; empty for none."""
     if isinstance(message_ids, np.ndarray):
         return [b""] * len(message_ids)
-    return [each.key if type(each) is Labelled else b"" for each in message_ids]
+    return [message_id.key if type(message_id) is Labelled else b"" for message_id in message_ids]
 
 
 class Keys:
@@ -88,7 +88,7 @@ class Keys:
         self.is_used = True
         with self._lock:
             is_kept = self._kept.among(_padded(digests)).tolist()
-            return [self._claim(*each) for each in zip(digests, is_kept, strict=True)]
+            return [self._claim(*pair) for pair in zip(digests, is_kept, strict=True)]
 
     def _claim(self, digest: bytes, is_kept: bool) -> Fate:  # noqa: FBT001
         if digest and is_kept:
@@ -212,7 +212,7 @@ class Keys:
     def parts(self) -> list[KeptPart]:
         """All that is kept, and what is not committed yet."""
         with self._lock:
-            return [*self._kept.parts, *(KeptPart.of(*each) for each in self._acked)]
+            return [*self._kept.parts, *(KeptPart.of(*part) for part in self._acked)]
 
 
 def _keyed(roots: Int64s, message_ids: MessageIds) -> dict[int, bytes]:
