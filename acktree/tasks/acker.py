@@ -61,8 +61,8 @@ class Acker:
         combined = [
             self._known(Combined.from_bytes(row.body)) for row in ordered if row.kind == Kind.COMBINED
         ]
-        given = [Deltas.from_bytes(row.body) for row in ordered if row.kind == Kind.DELTAS]
-        deltas = concat_deltas([*given, *(one.rest for one in combined)])
+        scattered_parts = [Deltas.from_bytes(row.body) for row in ordered if row.kind == Kind.DELTAS]
+        deltas = concat_deltas([*scattered_parts, *(one.rest for one in combined)])
         opened = [run for run in deltas.opened if run.first >= self._first_sequences.get(run.task, 0)]
         spread_sums, roots, sums = spread(self._salt, deltas.sparse_sums)
         closing = close(

@@ -46,7 +46,7 @@ _MOST_CHANGES: Final = 256
 """After this number of changes a new whole ledger is written in any case: a restart reads every change."""
 _OURS: Final = re.compile(rf"(?:{UNPUBLISHED})?\d{{12,}}(?:\.\d+)?", re.ASCII)
 _Names = Mapping[str, Mapping[str, Sequence[int]]]
-"""By kind the files of rows that count; of each what :class:`RowFile` has."""
+"""Kind of rows -> file name -> the fields of its :class:`RowFile`, of the files that count."""
 
 
 class DurableAcker(Participant):
@@ -67,7 +67,7 @@ class DurableAcker(Participant):
         self._payloads = _RowFiles(folder / "payloads", files)
         self._ids = _RowFiles(folder / "ids", files) if plan.tells_rows else None
         self._change = b""
-        self._written = self._changes = 0  # since the last whole ledger: bytes, sections
+        self._bytes_since = self._changes_since = 0  # bytes, sections since the last whole ledger
         self.row_ids = RowIds()
         """Message ids of the last micro-batch's rows; to be read before the next micro-batch."""
 
@@ -127,8 +127,8 @@ class DurableAcker(Participant):
                 ledger = Ledger(self._plan.timeout_ms, changed, timeout_of=self._plan.timeout_of)
             elif len(changed):
                 ledger.replay(changed)
-                self._written += len(changed)
-                self._changes += 1
+                self._bytes_since += len(changed)
+                self._changes_since += 1
         self._acker = Acker(self._plan, ledger)
         for rows, kind in self._row_files():
             rows.recover(names.get(kind, {}), ledger, next_number)
@@ -139,11 +139,11 @@ class DurableAcker(Participant):
         if not change and not any(has_moved):
             return None
         names = json.dumps({kind: rows.names for rows, kind in self._row_files()}).encode()
-        self._written += len(change)
-        self._changes += 1
+        self._bytes_since += len(change)
+        self._changes_since += 1
         ledger = self._acker.ledger
-        if self._written > max(_SMALL, 2 * ledger.nbytes) or self._changes > _MOST_CHANGES:
-            self._written = self._changes = 0
+        if self._bytes_since > max(_SMALL, 2 * ledger.nbytes) or self._changes_since > _MOST_CHANGES:
+            self._bytes_since = self._changes_since = 0
             return Section(pack(names, ledger.to_bytes()), is_whole=True)
         return Section(pack(names, change))
 
@@ -237,8 +237,8 @@ class _RowFiles:
         Args:
             payloads: Returns the payloads of rows of this micro-batch.
             wanted: Those of ``judged`` whose payloads are returned, ascending.
-            judged: Roots that have their verdict now, in any order: usually no row is open in a file, and the
-                sort of hundreds of thousands is left out.
+            judged: Roots that have their verdict now, in any order. They are sorted only if there are open
+                files: usually there are none, and the roots are hundreds of thousands.
             left_open: Roots that this micro-batch opened and left open.
 
         Returns:

@@ -173,7 +173,7 @@ class GateLog(Participant, Passed):
             }
             return self._section({name: change for name, change in decided.items() if change})
 
-    def last_words(self) -> Section | None:
+    def closing_section(self) -> Section | None:
         with self._lock:
             return None if self._was_empty else self._whole()
 

@@ -209,7 +209,7 @@ class TotalCounts(Participant):
         self._now = Counters()
         return self._section() if has_grown and self._is_stored else None
 
-    def last_words(self) -> Section | None:
+    def closing_section(self) -> Section | None:
         """What was counted since the last micro-batch, too."""
         return self._section() if self._is_stored else None
 
