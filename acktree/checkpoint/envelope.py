@@ -122,7 +122,7 @@ def _fault(blob: Buffer, number: int) -> str:
         f"has the content of number {its_number}": its_number != number,
         f"has {len(blob):,} bytes where {size:,} were written": len(blob) != size,
     }
-    found = next((fault for fault, is_so in faults.items() if is_so), "")
-    if not found and zlib.crc32(memoryview(blob)[: -_SUM.size]) != checksum_of(blob):
+    first_fault = next((fault for fault, is_so in faults.items() if is_so), "")
+    if not first_fault and zlib.crc32(memoryview(blob)[: -_SUM.size]) != checksum_of(blob):
         return "is damaged: its checksum is another one"
-    return found
+    return first_fault

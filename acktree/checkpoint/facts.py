@@ -123,8 +123,8 @@ class CheckpointFacts:
     @property
     def state_from(self) -> int | None:
         """The first micro-batch in which bolts could remember in files; None while none could."""
-        found = self._facts.get("state_from")
-        return None if found is None else int(found)
+        number = self._facts.get("state_from")
+        return None if number is None else int(number)
 
     @property
     def shape(self) -> Shape | None:

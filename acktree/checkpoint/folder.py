@@ -228,7 +228,9 @@ class Checkpoint(CheckpointFacts):
     def keep_redrive(self, ids: Iterable[int]) -> None:
         """Keep these orders and drop the others: their letters have verdicts, or are gone."""
         kept = {*ids}
-        self._change_redrive(lambda ordered: {each: at for each, at in ordered.items() if each in kept})
+        self._change_redrive(
+            lambda ordered: {letter_id: at for letter_id, at in ordered.items() if letter_id in kept}
+        )
 
     @contextmanager
     def ordering_redrive(self, ids: Collection[int], now_ms: int) -> Iterator[None]:
@@ -238,7 +240,7 @@ class Checkpoint(CheckpointFacts):
         try:
             yield
         except BaseException:
-            earlier = {each: before[each] for each in ids if each in before}
+            earlier = {letter_id: before[letter_id] for letter_id in ids if letter_id in before}
             with suppress(CheckpointError, OSError):  # then the next run sends them
                 self._change_redrive(
                     lambda ordered: {e: at for e, at in ordered.items() if e not in ids} | earlier
@@ -250,7 +252,7 @@ class Checkpoint(CheckpointFacts):
         settled = {*map(str, ids)}
         with self._changing:
             ordered = self._facts.get("redrive", {})
-            kept = {each: at for each, at in ordered.items() if each not in settled}
+            kept = {letter_id: at for letter_id, at in ordered.items() if letter_id not in settled}
             self._facts = self._facts | {"redrive": kept}
             self._has_dropped = self._has_dropped or len(kept) < len(ordered)
 
@@ -269,7 +271,7 @@ class Checkpoint(CheckpointFacts):
                     "order it for the next run: acktree dead-letters redrive CHECKPOINT ID ...",
                 )  # fmt: skip
             ordered = sorted(change(self.letters_to_redrive).items())
-            self._write({**self._facts, "redrive": {str(each): at for each, at in ordered}})
+            self._write({**self._facts, "redrive": {str(letter_id): at for letter_id, at in ordered}})
 
     def begin_run(self, topology: Topology, config: Config, partitions: int) -> Topology:
         """Start a run: store what must not change, or check that it has not changed.
@@ -328,15 +330,15 @@ class Checkpoint(CheckpointFacts):
         waiting = waiting_spouts(self.inbox, self._disk)
         if any(name.startswith(GATE) for name in before.parts):
             waiting |= waiting_gates(self.folder, self.last_committed(), self.files)
-        found = changes(before, now, waiting)
-        refused = [change for change in found if change.refused]
+        differences = changes(before, now, waiting)
+        refused = [change for change in differences if change.refused]
         if refused:
             raise CheckpointError(
                 "; ".join(f"{change.what}, but {change.refused}" for change in refused),
                 f"topology {name!r} on the checkpoint {self.place}",
                 "; ".join(dict.fromkeys(c.way.replace(CHECKPOINT, str(self.place)) for c in refused)),
             )
-        for change in found:
+        for change in differences:
             log.info("topology=%s changed since its last run: %s", name, change.what)
 
     def begin_generation(self, shape: Shape, partitions: int, *, has_memory: bool, is_lost: bool) -> None:

@@ -221,7 +221,7 @@ class FileInbox:
     def following(self, number: int) -> list[Entry]:
         """The entries after ``number``, ascending."""
         with self._lock:
-            return [self._entries[each][0] for each in range(number + 1, self._next)]
+            return [self._entries[later][0] for later in range(number + 1, self._next)]
 
     def content(self, entry: Entry) -> Buffer:
         """What was written as an entry."""

@@ -128,17 +128,17 @@ class Work:
 def entries_after(folder: Path, number: int, disk: Disk = DISK) -> list[Entry]:
     """The entries that follow ``number`` without a gap, ascending."""
     named = map(Entry.of_name, disk.names(folder))
-    found = {entry.number: entry for entry in named if entry is not None}
+    by_number = {entry.number: entry for entry in named if entry is not None}
     following: list[Entry] = []
-    while (number := number + 1) in found:
-        following.append(found[number])
+    while (number := number + 1) in by_number:
+        following.append(by_number[number])
     return following
 
 
 def newest_watch(names: Iterable[str], end: int) -> Entry | None:
     """The order of operators that holds in a micro-batch that ends with a number: the last up to it."""
-    found = (entry for entry in map(Entry.of_name, names) if entry is not None)
-    orders = (entry for entry in found if entry.kind is ChunkKind.WATCH and entry.number <= end)
+    entries = (entry for entry in map(Entry.of_name, names) if entry is not None)
+    orders = (entry for entry in entries if entry.kind is ChunkKind.WATCH and entry.number <= end)
     return max(orders, key=lambda entry: entry.number, default=None)
 
 

@@ -131,14 +131,14 @@ class Lease:
             CheckpointError: Another driver runs on the checkpoint, or died less than SILENT_SECS ago.
         """
         remote.make(FOLDER)
-        found = {int(name): ms for name, ms in remote.names(FOLDER).items() if _LEASE.fullmatch(name)}
-        last = max(found, default=0)
-        if found:
-            _see_that_it_is_free(remote, folder, last, found[last])
+        leases = {int(name): ms for name, ms in remote.names(FOLDER).items() if _LEASE.fullmatch(name)}
+        last = max(leases, default=0)
+        if leases:
+            _see_that_it_is_free(remote, folder, last, leases[last])
         lease = cls(remote, folder, last + 1)
         if not remote.put_new(lease._note(Holder.me(folder)), _name(last + 1)):
             raise _taken(remote, "took it at this moment")
-        for number in found:
+        for number in leases:
             remote.delete(_name(number))
         return lease
 

@@ -181,24 +181,24 @@ class ChainStore(StateStore):
             return None
         kept: dict[str, _Index] = dict(self._indexes)
         blobs: dict[str, bytes | _Stored | None] = dict(self._changed)
-        size = sum(_size_of(each, len(blob or b"")) for each, blob in self._changed.items())
+        size = sum(_size_of(blob_name, len(blob or b"")) for blob_name, blob in self._changed.items())
         while kept:
             file, index = next(reversed(kept.items()))
             if index.size > _TAKEN_IN * size and not _is_mostly_dead(index, blobs, size):
                 break
             del kept[file]
-            for each, span in index.spans.items():
-                if each not in blobs:
-                    blobs[each] = None if span is None else _Stored(file, span)
-                    size += _size_of(each, 0 if span is None else span.length)
+            for blob_name, span in index.spans.items():
+                if blob_name not in blobs:
+                    blobs[blob_name] = None if span is None else _Stored(file, span)
+                    size += _size_of(blob_name, 0 if span is None else span.length)
         if not kept:
-            blobs = {each: blob for each, blob in blobs.items() if blob is not None}
+            blobs = {blob_name: blob for blob_name, blob in blobs.items() if blob is not None}
             if not blobs:
                 self._go_on_from({})
                 return ()
         self._disk.make_folder(self._folder)
         before = tuple(ChainFile(file, index.size) for file, index in kept.items())
-        written = ((each, self._bytes(blob)) for each, blob in blobs.items())
+        written = ((blob_name, self._bytes(blob)) for blob_name, blob in blobs.items())
         index = _write(self._folder / name, written, before, self._disk)
         self._go_on_from(kept | {name: index})
         return (*before, ChainFile(name, index.size))
@@ -308,7 +308,7 @@ def _read_index(file: Path, disk: Disk) -> _Index:
         spans = {
             name: None if row[1] == _DELETED else _Span(*row) for name, row in zip(names, rows, strict=True)
         }
-        return _Index(spans, tuple(ChainFile(*each) for each in before), size)
+        return _Index(spans, tuple(ChainFile(*fields) for fields in before), size)
     except (struct.error, ValueError, TypeError) as error:
         raise _unreadable(file, error) from error
 

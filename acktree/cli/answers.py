@@ -172,10 +172,10 @@ def limit(most: int) -> Callable[[str], int]:
     return read
 
 
-def door_of(found: Found, given: Namespace) -> DoorClient:
+def door_of(target: Found, options: Namespace) -> DoorClient:
     """A driver's socket, with the wait that ``--timeout`` gives. NobodyRunsError where there is none."""
-    door = replace(found.door, by=CLI)
-    return door if given.timeout is None else replace(door, timeout_secs=max(_LEAST_WAIT, given.timeout))
+    door = replace(target.door, by=CLI)
+    return door if options.timeout is None else replace(door, timeout_secs=max(_LEAST_WAIT, options.timeout))
 
 
 def log_order(

@@ -42,28 +42,28 @@ def add_to(commands: Commands) -> None:
     )
 
 
-def _activate(given: Namespace) -> Answer:
-    return _ordered(given, "activate", "its spouts emit again")
+def _activate(options: Namespace) -> Answer:
+    return _ordered(options, "activate", "its spouts emit again")
 
 
-def _deactivate(given: Namespace) -> Answer:
-    return _ordered(given, "deactivate", "its spouts are not asked any more; what is open goes on")
+def _deactivate(options: Namespace) -> Answer:
+    return _ordered(options, "deactivate", "its spouts are not asked any more; what is open goes on")
 
 
-def _ordered(given: Namespace, order: str, done: str) -> Answer:
-    door = door_of(find(given.topology), given)
+def _ordered(options: Namespace, order: str, done: str) -> Answer:
+    door = door_of(find(options.topology), options)
     door.order(order)
     return Answer(
         {"topology": door.entry.topology, "id": door.entry.id, "done": order}, f"{door.entry.id}: {done}"
     )
 
 
-def _log_levels(given: Namespace) -> Answer:
+def _log_levels(options: Namespace) -> Answer:
     """Without options it shows what is set."""
-    wanted = dict(given.level)
-    door = door_of(find(given.topology), given)
-    if wanted or given.reset:
-        levels = door.order("log-levels", {"set": wanted, "reset": given.reset})
+    wanted = dict(options.level)
+    door = door_of(find(options.topology), options)
+    if wanted or options.reset:
+        levels = door.order("log-levels", {"set": wanted, "reset": options.reset})
     else:
         levels = door.get("log-levels")
     rows = [
@@ -89,35 +89,35 @@ def _level_named(said: str) -> tuple[str, dict[str, object]]:
     return name, {"level": level, "secs": secs_up_to(MOST_SECS)(secs) if secs else None}
 
 
-def _kill(given: Namespace) -> Answer:
+def _kill(options: Namespace) -> Answer:
     """Order it, and wait until the driver is gone and another one may have the checkpoint.
 
     Raises:
         AcktreeError: Its driver died before it had stopped.
         TimeoutError: It still runs after ``--timeout``.
     """
-    found = find(given.topology)
-    door = replace(found.door, by=CLI)
+    target = find(options.topology)
+    door = replace(target.door, by=CLI)
     try:
-        wait_secs = float(door.order("kill", {"wait_secs": given.wait})["wait_secs"])
+        wait_secs = float(door.order("kill", {"wait_secs": options.wait})["wait_secs"])
     except NobodyRunsError:
         if is_alive(door.entry.pid, of_others=False):
             raise
-        return _stopped(found)  # it died, or came to its end, before it could answer
-    most_secs = wait_secs + _STOP_SECS if given.timeout is None else given.timeout
+        return _stopped(target)  # it died, or came to its end, before it could answer
+    most_secs = wait_secs + _STOP_SECS if options.timeout is None else options.timeout
     deadline = time.monotonic() + most_secs
-    while _still_runs(found, door):
+    while _still_runs(target, door):
         if time.monotonic() > deadline:
             raise TimeoutError(f"{door.entry.id} still runs after {most_secs:g} s; it goes on stopping")
         time.sleep(_LOOK_SECS)
-    return _stopped(found)
+    return _stopped(target)
 
 
-def _still_runs(found: Found, door: DoorClient) -> bool:
+def _still_runs(target: Found, door: DoorClient) -> bool:
     """Whether this run still holds its checkpoint."""
     if _is_followed(door.entry):
         return False
-    return door.is_answering() or door.is_closing() or (found.folder is not None and is_held(found.folder))
+    return door.is_answering() or door.is_closing() or (target.folder is not None and is_held(target.folder))
 
 
 def _is_followed(entry: Entry) -> bool:
@@ -125,18 +125,18 @@ def _is_followed(entry: Entry) -> bool:
     return any(each.checkpoint == entry.checkpoint and each.id != entry.id for each in entries())
 
 
-def _stopped(found: Found) -> Answer:
-    if found.entry is None:
-        raise NobodyRunsError("nobody runs it", found.checkpoint, "submit it again")
-    last = found.last_snapshot()
+def _stopped(target: Found) -> Answer:
+    if target.entry is None:
+        raise NobodyRunsError("nobody runs it", target.checkpoint, "submit it again")
+    last = target.last_snapshot()
     account = None if last is None else last.account()
     open_count = "" if account is None else f"; open: {account['open']:,}"
-    if not _is_followed(found.entry) and status_of(found.entry, last, is_running=False) == "DIED":
+    if not _is_followed(target.entry) and status_of(target.entry, last, is_running=False) == "DIED":
         raise AcktreeError(
-            f"the driver of {found.entry.id} died before it had stopped", found.checkpoint,
+            f"the driver of {target.entry.id} died before it had stopped", target.checkpoint,
             "submit it again on this checkpoint; its last numbers: acktree stats",
         )  # fmt: skip
     return Answer(
-        {"topology": found.entry.topology, "id": found.entry.id, "done": "kill", "account": account},
-        f"{found.entry.id} is stopped{open_count}. To continue, submit it again on {found.checkpoint}",
+        {"topology": target.entry.topology, "id": target.entry.id, "done": "kill", "account": account},
+        f"{target.entry.id} is stopped{open_count}. To continue, submit it again on {target.checkpoint}",
     )

@@ -134,24 +134,24 @@ def _word(text: str) -> bool:
     raise ArgumentTypeError(f"{text!r:.60} is no truth value: give true or false")
 
 
-def _filters(given: Namespace) -> dict[str, Any]:
-    return {name: value for name in _FILTERS if (value := getattr(given, name)) is not None}
+def _filters(options: Namespace) -> dict[str, Any]:
+    return {name: value for name in _FILTERS if (value := getattr(options, name)) is not None}
 
 
 def _asked(
-    given: Namespace, path: str, query: Mapping[str, Any], look: Callable[[DeadLetters], dict[str, Any]]
+    options: Namespace, path: str, query: Mapping[str, Any], look: Callable[[DeadLetters], dict[str, Any]]
 ) -> dict[str, Any]:
     """Ask the driver, or where nobody runs the topology look into the store."""
-    found = find(given.topology)
-    if found.is_running and given.store is None:
-        return door_of(found, given).get(path, query)
-    with letters_of(found, given.store) as store:
+    target = find(options.topology)
+    if target.is_running and options.store is None:
+        return door_of(target, options).get(path, query)
+    with letters_of(target, options.store) as store:
         return look(store)
 
 
-def _list(given: Namespace) -> Answer:
-    query = _filters(given) | {"limit": given.limit, "after": given.after}
-    page = _asked(given, "dead-letters", query, lambda store: letters.page(store, query))
+def _list(options: Namespace) -> Answer:
+    query = _filters(options) | {"limit": options.limit, "after": options.after}
+    page = _asked(options, "dead-letters", query, lambda store: letters.page(store, query))
     head = ("id", "given up", "spout", "message", "tries", "cause", "component", "reason", "redriven")
     rows = [
         (
@@ -163,8 +163,8 @@ def _list(given: Namespace) -> Answer:
     ]  # fmt: skip
     shown = f"{table(head, rows)}\n" if rows else ""
     more = f"; further ones: --after {page['after']}" if page["after"] is not None else ""
-    _hint(given, page)
-    return Answer(page, f"{shown}{page['count']:,} match{more}{_ordered_line(given)}")
+    _hint(options, page)
+    return Answer(page, f"{shown}{page['count']:,} match{more}{_ordered_line(options)}")
 
 
 def _message(letter: Mapping[str, Any]) -> str:
@@ -187,9 +187,9 @@ def _outcome(letter: Mapping[str, Any]) -> str:
     return "acked" if again is None else f"dead again: {again}"
 
 
-def _summary(given: Namespace) -> Answer:
-    with letters_of(find(given.topology), given.store) as store:
-        groups = store.summary(**letters.filters_of(_filters(given)))
+def _summary(options: Namespace) -> Answer:
+    with letters_of(find(options.topology), options.store) as store:
+        groups = store.summary(**letters.filters_of(_filters(options)))
     head = ("letters", "cause", "component", "exception", "reason", "choose them with")
     rows = [
         (
@@ -209,13 +209,13 @@ def _options(group: LetterGroup) -> str:
     return " ".join(f"--{name} {shlex.quote(str(value))}" for name, value in group.filters.items())
 
 
-def _ordered_line(given: Namespace) -> str:
+def _ordered_line(options: Namespace) -> str:
     """How many letters are ordered for the next run of a topology that nobody runs; empty for none."""
-    count = redrives_ordered(find(given.topology))
+    count = redrives_ordered(find(options.topology))
     return f"\n{count:,} redrive{'s wait' if count != 1 else ' waits'} for the next run" if count else ""
 
 
-def _hint(given: Namespace, page: Mapping[str, Any]) -> None:
+def _hint(options: Namespace, page: Mapping[str, Any]) -> None:
     """Say on stderr that the topology has no such component, where no letter matches.
 
     It is no error: letters of earlier versions may name other components.
@@ -223,16 +223,16 @@ def _hint(given: Namespace, page: Mapping[str, Any]) -> None:
     if page["count"]:
         return
     with suppress(AcktreeError, TimeoutError):
-        snapshot = find(given.topology).snapshot()
+        snapshot = find(options.topology).snapshot()
         known = {} if snapshot is None else snapshot.graph["components"]
-        for name in (given.component, given.spout):
+        for name in (options.component, options.spout):
             if name is not None and known and name not in known:
                 hint = f"the topology has no component {name!r:.60}: {nearest(name, known)}"
                 sys.stderr.write(f"{printable(hint)}\n")
 
 
-def _show(given: Namespace) -> Answer:
-    letter = _asked(given, f"dead-letters/{given.id}", {}, lambda store: letters.whole(store, given.id))
+def _show(options: Namespace) -> Answer:
+    letter = _asked(options, f"dead-letters/{options.id}", {}, lambda store: letters.whole(store, options.id))
     lines = [
         f"{name:<16} {_moment(value) if name.endswith('_ms') and value is not None else value}"
         for name, value in letter.items()
@@ -260,46 +260,46 @@ def _value(value: object) -> str:
     return bounded(repr(value), _MOST_VALUE)
 
 
-def _redrive(given: Namespace) -> Answer:
-    found = find(given.topology)
-    if not found.is_running and found.folder is not None:
-        return _redrive_by_next_run(given, found)
-    door = door_of(found, given)
+def _redrive(options: Namespace) -> Answer:
+    target = find(options.topology)
+    if not target.is_running and target.folder is not None:
+        return _redrive_by_next_run(options, target)
+    door = door_of(target, options)
     # One that was sent before was acked, or is another letter, which matches too: both would run again.
     order = _order(
-        given, lambda query: int(door.get("dead-letters", query)["count"]), "send {} again", redriven=False
+        options, lambda query: int(door.get("dead-letters", query)["count"]), "send {} again", redriven=False
     )
     done = door.order("dead-letters/redrive", order)
     return Answer(done, f"{done['redriven']:,} sent again")
 
 
-def _redrive_by_next_run(given: Namespace, found: Found) -> Answer:
-    with letters_of(found, given.store) as store:
+def _redrive_by_next_run(options: Namespace, target: Found) -> Answer:
+    with letters_of(target, options.store) as store:
         question = "let the next run send {} again"
-        order = _order(given, partial(letters.count, store), question, redriven=False)
+        order = _order(options, partial(letters.count, store), question, redriven=False)
         ids = letters.ordered(store, order)
-    done = order_redrive(found, ids)
-    log_order("dead-letters/redrive", found.topology, found.checkpoint, order, done)
-    return Answer(done, f"{done['ordered']:,} are sent again when the topology runs next on {found.folder}")
+    done = order_redrive(target, ids)
+    log_order("dead-letters/redrive", target.topology, target.checkpoint, order, done)
+    return Answer(done, f"{done['ordered']:,} are sent again when the topology runs next on {target.folder}")
 
 
-def _purge(given: Namespace) -> Answer:
-    found = find(given.topology)
+def _purge(options: Namespace) -> Answer:
+    target = find(options.topology)
     question = "delete {} for ever"
-    if found.is_running and given.store is None:
-        door = door_of(found, given)
-        order = _order(given, lambda query: int(door.get("dead-letters", query)["count"]), question)
+    if target.is_running and options.store is None:
+        door = door_of(target, options)
+        order = _order(options, lambda query: int(door.get("dead-letters", query)["count"]), question)
         done = door.order("dead-letters/purge", order)
     else:
-        with letters_of(found, given.store) as store:
-            order = _order(given, partial(letters.count, store), question)
+        with letters_of(target, options.store) as store:
+            order = _order(options, partial(letters.count, store), question)
             done = letters.purge(store, order)
-        log_order("dead-letters/purge", found.topology, given.store or found.checkpoint, order, done)
+        log_order("dead-letters/purge", target.topology, options.store or target.checkpoint, order, done)
     return Answer(done, f"{done['purged']:,} deleted")
 
 
 def _order(
-    given: Namespace, count: Callable[[dict[str, Any]], int], question: str, **unless_asked: object
+    options: Namespace, count: Callable[[dict[str, Any]], int], question: str, **unless_asked: object
 ) -> dict[str, Any]:
     """An order by ids, or by filters with the count that the operator agrees to.
 
@@ -313,13 +313,13 @@ def _order(
         UsageError: Neither ids nor filters nor ``--all``, or both.
         MisuseError: The operator does not agree.
     """
-    filters, left_out = _filters(given), ""
-    if given.ids and filters:
+    filters, left_out = _filters(options), ""
+    if options.ids and filters:
         raise UsageError("ids and filters together are ambiguous", "dead-letters", "give one of them")
-    if given.ids:
-        query: dict[str, Any] = {"ids": given.ids}
-        number = len(set(given.ids))
-    elif filters or given.all:
+    if options.ids:
+        query: dict[str, Any] = {"ids": options.ids}
+        number = len(set(options.ids))
+    elif filters or options.all:
         if unless_asked and not _STATES.keys() & filters.keys():
             matching, filters = count(filters), filters | unless_asked
             if more := matching - count(filters):
@@ -332,24 +332,24 @@ def _order(
         )
     if left_out:
         sys.stderr.write(f"{left_out}; --redriven true chooses those\n")
-    if not given.yes:
-        _agree(question.format(f"{number:,} dead letter{'s' * (number != 1)}"), given)
+    if not options.yes:
+        _agree(question.format(f"{number:,} dead letter{'s' * (number != 1)}"), options)
     return query
 
 
-def _agree(what: str, given: Namespace) -> None:
-    if given.json or sys.stdin is None or not sys.stdin.isatty():
-        raise MisuseError(f"this would {what}", "dead-letters", "give --yes, where nobody can be asked")
-    sys.stderr.write(f"{what}? [y/N] ")
+def _agree(question: str, options: Namespace) -> None:
+    if options.json or sys.stdin is None or not sys.stdin.isatty():
+        raise MisuseError(f"this would {question}", "dead-letters", "give --yes, where nobody can be asked")
+    sys.stderr.write(f"{question}? [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise MisuseError("nothing was done", "dead-letters", "answer y to go on")
 
 
-def _export(given: Namespace) -> Answer:
-    with letters_of(find(given.topology), given.store) as store:
-        count = store.export(given.file, **letters.filters_of(_filters(given)))
-    return Answer({"exported": count, "file": given.file}, f"{count:,} written to {given.file}")
+def _export(options: Namespace) -> Answer:
+    with letters_of(find(options.topology), options.store) as store:
+        count = store.export(options.file, **letters.filters_of(_filters(options)))
+    return Answer({"exported": count, "file": options.file}, f"{count:,} written to {options.file}")
 
 
 def _utc(at_ms: int) -> str:

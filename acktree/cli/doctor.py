@@ -50,8 +50,8 @@ def add_to(commands: Commands) -> None:
     )
 
 
-def _doctor(given: Namespace) -> Answer:
-    checks = [*_machine(), *(_named(given.checkpoint) if given.checkpoint else ())]
+def _doctor(options: Namespace) -> Answer:
+    checks = [*_machine(), *(_named(options.checkpoint) if options.checkpoint else ())]
     is_ok = all(check.is_ok for check in checks)
     return Answer(
         {"ok": is_ok, "checks": [data_of(check) for check in checks]},
@@ -126,15 +126,15 @@ def _compared(found: str, wanted: str) -> str:
     return found if fits(found, wanted) else f"{found}, and acktree needs {wanted}"
 
 
-def _has_stale_socket(found: Found) -> bool:
-    return found.entry is not None and not found.is_running and Path(found.entry.socket).exists()
+def _has_stale_socket(target: Found) -> bool:
+    return target.entry is not None and not target.is_running and Path(target.entry.socket).exists()
 
 
-def _stale(found: Found) -> Check:
+def _stale(target: Found) -> Check:
     """A note: the next driver takes its place, and until then it harms nothing."""
-    entry = found.entry
+    entry = target.entry
     assert entry is not None, "it has a stale socket"
-    if found.door_is_closing:
+    if target.door_is_closing:
         said = f"{entry.id}: {entry.socket}; process {entry.pid} stops, or does not answer"
         return Check("stale socket", is_ok=True, found=said, fix="wait, or see its log", is_note=True)
     return Check(
@@ -170,40 +170,42 @@ def _runtime() -> Check:
 
 def _checkpoint(named: str) -> Iterator[Check]:
     try:
-        found = find(named)
+        target = find(named)
     except AcktreeError as error:
         yield Check("checkpoint", is_ok=False, found=error.what, fix=error.fix)
         return
-    if found.folder is None:
-        yield Check("checkpoint", is_ok=True, found=f"{found.checkpoint} is at a URL, which is not looked at")
+    if target.folder is None:
+        yield Check(
+            "checkpoint", is_ok=True, found=f"{target.checkpoint} is at a URL, which is not looked at"
+        )
         return
     try:
-        rights = found.folder.stat()
+        rights = target.folder.stat()
     except OSError as error:
         yield Check(
-            "checkpoint", is_ok=False, found=f"{found.folder}: {error.strerror}", fix="see where it is now"
+            "checkpoint", is_ok=False, found=f"{target.folder}: {error.strerror}", fix="see where it is now"
         )
         return
     mode, is_mine = stat.S_IMODE(rights.st_mode), rights.st_uid == os.getuid()
     yield Check(
-        "rights", is_mine and not mode & 0o077, f"{found.folder} has {mode:04o}",
-        f"only its owner may look there: chmod 700 {found.folder}",
+        "rights", is_mine and not mode & 0o077, f"{target.folder} has {mode:04o}",
+        f"only its owner may look there: chmod 700 {target.folder}",
     )  # fmt: skip
-    yield free_space("disk", found.folder)
-    yield _lock(found, found.folder)
+    yield free_space("disk", target.folder)
+    yield _lock(target, target.folder)
 
 
-def _lock(found: Found, folder: Path) -> Check:
+def _lock(target: Found, folder: Path) -> Check:
     """Who has the checkpoint. A driver without a socket is a note: no command reaches it."""
-    entry = found.entry
-    if found.is_running and entry is not None:
+    entry = target.entry
+    if target.is_running and entry is not None:
         return Check("lock", is_ok=True, found=f"runs: process {entry.pid} on {entry.host}")
     if not is_held(folder):
-        if found.is_elsewhere and entry is not None:
+        if target.is_elsewhere and entry is not None:
             said = f"its last driver ran on {entry.host}, whose locks are not seen from here"
             return Check("lock", is_ok=True, found=said, fix="run this command there", is_note=True)
         return Check("lock", is_ok=True, found="nobody on this machine runs it")
-    if found.door_is_closing and entry is not None:
+    if target.door_is_closing and entry is not None:
         said = f"held by process {entry.pid}, which stops or does not answer"
         return Check("lock", is_ok=True, found=said, fix="wait, or see its log", is_note=True)
     return Check(

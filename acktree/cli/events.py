@@ -50,15 +50,15 @@ def _percent(text: str) -> float:
     raise ArgumentTypeError(f"{text!r:.60} is no percentage above 0, and at most 100")
 
 
-def _debug(given: Namespace) -> Answer:
-    component, percent = given.component, given.percent
+def _debug(options: Namespace) -> Answer:
+    component, percent = options.component, options.percent
     if component is not None and is_number(component.replace(".", "", 1)):  # debug on 25
         try:
-            component, percent = None, _percent(given.component)
+            component, percent = None, _percent(options.component)
         except ArgumentTypeError as error:
             raise UsageError(str(error), "debug T on PCT", "give more than 0, and at most 100") from None
-    order = {"on": given.order == "on", "component": component, "percent": percent}
-    door = door_of(find(given.topology), given)
+    order = {"on": options.order == "on", "component": component, "percent": percent}
+    door = door_of(find(options.topology), options)
     done = door.order("debug", order)
     what = "all components" if component is None else component
     text = (
@@ -67,53 +67,53 @@ def _debug(given: Namespace) -> Answer:
     return Answer(done, f"{door.entry.id}: {text}")
 
 
-def _events(given: Namespace) -> Iterator[Answer]:
+def _events(options: Namespace) -> Iterator[Answer]:
     """The tuples, and with ``--follow`` those that come.
 
     Raises:
         TimeoutError: ``--timeout`` is over.
     """
-    end = inf if given.timeout is None else time.monotonic() + given.timeout
-    found = find(given.topology)
+    end = inf if options.timeout is None else time.monotonic() + options.timeout
+    target = find(options.topology)
     before: Counter[str] = Counter()
-    wanted, is_first = given.limit, True
-    if given.follow:  # all that may be asked for is known from the first read on
-        given.limit = MOST_EVENTS
-    door = door_of(found, given) if given.follow and found.is_running else None
+    wanted, is_first = options.limit, True
+    if options.follow:  # all that may be asked for is known from the first read on
+        options.limit = MOST_EVENTS
+    door = door_of(target, options) if options.follow and target.is_running else None
     while True:
         if door is not None:
-            found = replace(found, is_running=door.is_answering())
+            target = replace(target, is_running=door.is_answering())
         # A driver that answers no more logs what is queued, and leaves its socket when it has.
-        goes_on = found.is_running or (door is not None and found.door_is_closing)
+        goes_on = target.is_running or (door is not None and target.door_is_closing)
         # What was logged last is read; at a URL it went with the driver's working copy.
-        is_gone = door is not None and not found.is_running and found.folder is None
-        events = [] if is_gone else _read(found, given)
+        is_gone = door is not None and not target.is_running and target.folder is None
+        events = [] if is_gone else _read(target, options)
         lines = Counter(each.to_json() for each in events)
         fresh = lines - before
         if is_first:
             events, is_first = events[-wanted:], False
             if not events:
-                _say(_why_none(found, given))
+                _say(_why_none(target, options))
         for event in events:
             line = event.to_json()
             if fresh[line]:
                 fresh[line] -= 1
                 yield _line(event)
         before = lines
-        if not given.follow:
+        if not options.follow:
             break
         if not goes_on:
-            _say(f"no driver of topology {found.topology!r} answers any more")
+            _say(f"no driver of topology {target.topology!r} answers any more")
             break
-        _wait_until(end, given)
+        _wait_until(end, options)
 
 
-def _wait_until(end: float, given: Namespace) -> None:
+def _wait_until(end: float, options: Namespace) -> None:
     """Wait until the next look. TimeoutError where ``--timeout`` is over by then."""
     left_secs = end - time.monotonic()
     time.sleep(max(0.0, min(_LOOK_SECS, left_secs)))
     if left_secs <= _LOOK_SECS:
-        raise TimeoutError(f"{given.timeout:g} s are over")
+        raise TimeoutError(f"{options.timeout:g} s are over")
 
 
 def _say(text: str) -> None:
@@ -122,37 +122,37 @@ def _say(text: str) -> None:
     sys.stderr.flush()
 
 
-def _why_none(found: Found, given: Namespace) -> str:
+def _why_none(target: Found, options: Namespace) -> str:
     """Why no tuple is shown. ConfigError where the topology has no such component."""
-    snapshot = found.snapshot()
+    snapshot = target.snapshot()
     known = {} if snapshot is None else snapshot.graph["components"]
-    if given.component is not None and known and given.component not in known:
+    if options.component is not None and known and options.component not in known:
         raise ConfigError(
-            f"the topology has no component {given.component!r:.60}",
+            f"the topology has no component {options.component!r:.60}",
             "events",
-            nearest(given.component, known),
+            nearest(options.component, known),
         )
     logs = snapshot is not None and any(
-        snapshot.debug_percent(each) for each in ([given.component] if given.component else known)
+        snapshot.debug_percent(each) for each in ([options.component] if options.component else known)
     )
-    if not found.is_running or logs:
-        return "no tuple is logged yet" if found.is_running else "no tuple was logged"
-    return f"no tuple is logged: acktree debug {given.topology} on"
+    if not target.is_running or logs:
+        return "no tuple is logged yet" if target.is_running else "no tuple was logged"
+    return f"no tuple is logged: acktree debug {options.topology} on"
 
 
-def _read(found: Found, given: Namespace) -> list[Event]:
-    if found.folder is not None and (found.folder / FOLDER).is_dir():
-        return read_events(found.folder / FOLDER, given.limit, given.component)
-    if not found.is_running and found.folder is None:
+def _read(target: Found, options: Namespace) -> list[Event]:
+    if target.folder is not None and (target.folder / FOLDER).is_dir():
+        return read_events(target.folder / FOLDER, options.limit, options.component)
+    if not target.is_running and target.folder is None:
         raise CheckpointError(
             "its checkpoint is at a URL, so its events were deleted with the working copy of its driver",
-            found.checkpoint,
+            target.checkpoint,
             "ask while it runs, or give submit() an event_logger of your own",
         )
-    if not found.is_running:
+    if not target.is_running:
         return []
-    query = {"limit": given.limit, "component": given.component}
-    events = door_of(found, given).get("events", query)["events"]
+    query = {"limit": options.limit, "component": options.component}
+    events = door_of(target, options).get("events", query)["events"]
     return [Event(**{**each, "root": each["root"] and int(each["root"])}) for each in events]
 
 

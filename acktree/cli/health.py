@@ -47,19 +47,19 @@ def add_to(commands: Commands) -> None:
     )
 
 
-def _health(given: Namespace) -> Answer:
-    is_named = given.topology is not None
+def _health(options: Namespace) -> Answer:
+    is_named = options.topology is not None
     checks: dict[str, list[Check]] = {}
     if is_named:
-        doors = [door_of(find(given.topology), given)]
+        doors = [door_of(find(options.topology), options)]
     else:
         forget_gone(lambda entry: DoorClient(entry).is_answering())
         known = list(found_topologies())
-        doors = [door_of(found, given) for found in known if found.is_running]
-        for found in known:
-            ended = _bad_end(found)
-            if found.entry is not None and ended is not None:
-                checks[found.entry.id] = [ended]
+        doors = [door_of(target, options) for target in known if target.is_running]
+        for target in known:
+            ended = _bad_end(target)
+            if target.entry is not None and ended is not None:
+                checks[target.entry.id] = [ended]
     for door in doors:
         try:
             checks[door.entry.id] = list(_checks_of(door))
@@ -78,15 +78,15 @@ def _health(given: Namespace) -> Answer:
     )
 
 
-def _bad_end(found: Found) -> Check | None:
+def _bad_end(target: Found) -> Check | None:
     """The check of a topology that an error, or a killed driver, has ended; None for any other."""
-    last = found.last_snapshot()
-    status = status_of(found.entry, last, is_running=found.is_running)
-    if found.is_running or status not in BADLY_ENDED:
+    last = target.last_snapshot()
+    status = status_of(target.entry, last, is_running=target.is_running)
+    if target.is_running or status not in BADLY_ENDED:
         return None
     why = last.stopped_by if last is not None and status == "FAILED" else None
     said = status if why is None else f"{status}: {why}"
-    return Check("status", is_ok=False, found=said, fix=f"submit it again on {found.checkpoint}")
+    return Check("status", is_ok=False, found=said, fix=f"submit it again on {target.checkpoint}")
 
 
 def _checks_of(door: DoorClient) -> Iterator[Check]:

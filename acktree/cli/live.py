@@ -44,31 +44,31 @@ def add_to(commands: Commands) -> None:
         )
 
 
-def _snapshots(given: Namespace) -> Iterator[Snapshot]:
+def _snapshots(options: Namespace) -> Iterator[Snapshot]:
     """A snapshot at once and then at every interval.
 
     Raises:
         NobodyRunsError: The driver is gone.
         TimeoutError: ``--timeout`` is over.
     """
-    door, seen = door_of(find(given.topology), given), 0
-    end = inf if given.timeout is None else time.monotonic() + given.timeout
+    door, seen = door_of(find(options.topology), options), 0
+    end = inf if options.timeout is None else time.monotonic() + options.timeout
     while True:
-        yield door.snapshot(min(1.0, given.interval / 2))
+        yield door.snapshot(min(1.0, options.interval / 2))
         seen += 1
-        if given.count is not None and seen >= given.count:
+        if options.count is not None and seen >= options.count:
             return
         left_secs = end - time.monotonic()
-        time.sleep(max(0.0, min(given.interval, left_secs)))
-        if left_secs <= given.interval:
-            raise TimeoutError(f"{given.timeout:g} s are over")
+        time.sleep(max(0.0, min(options.interval, left_secs)))
+        if left_secs <= options.interval:
+            raise TimeoutError(f"{options.timeout:g} s are over")
 
 
-def _top(given: Namespace) -> Iterable[Answer]:
-    clear = _CLEAR if sys.stdout.isatty() and not given.json else ""
+def _top(options: Namespace) -> Iterable[Answer]:
+    clear = _CLEAR if sys.stdout.isatty() and not options.json else ""
     if clear:
         sys.stdout.write(clear)
-    for snapshot in _snapshots(given):
+    for snapshot in _snapshots(options):
         window, now = snapshot.windows[RECENT], snapshot.stats
         rows = []
         for name in (*snapshot.spouts, *snapshot.gates, *snapshot.bolts):
@@ -99,27 +99,27 @@ def _top(given: Namespace) -> Iterable[Answer]:
         yield Answer(data, f"{title}\n{table(head, rows)}\n")
 
 
-def _monitor(given: Namespace) -> Iterable[Answer]:
+def _monitor(options: Namespace) -> Iterable[Answer]:
     head = "topology\tcomponent\tparallelism\tstream\ttime-diff ms\t{}\tthroughput (Kt/s)"
     before: tuple[int, int] | None = None
-    for snapshot in _snapshots(given):
-        name = given.component or next(iter(snapshot.spouts), "")
+    for snapshot in _snapshots(options):
+        name = options.component or next(iter(snapshot.spouts), "")
         if name not in snapshot.stats.components:
             raise ConfigError(
                 f"there is no component {name!r}", "-m", nearest(name, snapshot.stats.components)
             )
-        count = _counted(snapshot, name, given.stream, given.watch)
+        count = _counted(snapshot, name, options.stream, options.watch)
         if before is None:
-            yield Answer(None, head.format(given.watch))
+            yield Answer(None, head.format(options.watch))
         diff_ms, grown = (0, 0) if before is None else (snapshot.taken_ms - before[0], count - before[1])
         before = snapshot.taken_ms, count
         rate = grown / diff_ms if diff_ms > 0 else 0.0
         parallelism = snapshot.graph["components"][name]["parallelism"]
         row = {
             "topology": snapshot.topology, "component": name, "parallelism": parallelism,
-            "stream": given.stream, "time_diff_ms": diff_ms, given.watch: grown, "throughput_kt_s": rate,
+            "stream": options.stream, "time_diff_ms": diff_ms, options.watch: grown, "throughput_kt_s": rate,
         }  # fmt: skip
-        line = f"{snapshot.topology}\t{name}\t{parallelism}\t{given.stream}\t{diff_ms}\t{grown}\t{rate:.3f}"
+        line = f"{snapshot.topology}\t{name}\t{parallelism}\t{options.stream}\t{diff_ms}\t{grown}\t{rate:.3f}"
         yield Answer(row, line.expandtabs(12))
 
 

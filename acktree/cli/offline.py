@@ -37,8 +37,8 @@ def add_to(commands: Commands) -> None:
     )
     to_rebalance.add_argument(
         "--by-key", action="append", default=[], metavar="ATTRIBUTE[=MODULE:NAME]",
-        help="a remembered mapping whose keys are the grouping key: each key goes to its task; or those of "
-        "which a function of key and value returns by what they are grouped",
+        help="a remembered mapping whose keys are what the bolt is grouped by: each key goes to its task. "
+        "Where they are not, name a function of key and value that returns what they are grouped by",
     )  # fmt: skip
     to_rebalance.add_argument(
         "--forget", action="append", default=[], metavar="ATTRIBUTE",
@@ -56,73 +56,73 @@ def add_to(commands: Commands) -> None:
     to_reset.add_argument("--component", metavar="ID", help="only the memory of this bolt")
 
 
-def _rebalance(given: Namespace) -> Answer:
+def _rebalance(options: Namespace) -> Answer:
     from acktree.spark.offline import rebalance  # noqa: PLC0415  # --help is quick
 
-    place = _stopped(given.checkpoint, "rebalance")
+    place = _stopped_checkpoint(options.checkpoint, "rebalance")
     rebalance(
-        place, component=given.component, parallelism=given.parallelism,
-        partitions=given.partitions, by_key=dict(map(_by_key, given.by_key)), forget=given.forget,
+        place, component=options.component, parallelism=options.parallelism,
+        partitions=options.partitions, by_key=dict(map(_by_key, options.by_key)), forget=options.forget,
     )  # fmt: skip
-    _log("rebalance", place, given)
-    if given.component is None:
+    _log("rebalance", place, options)
+    if options.component is None:
         partitions = (
-            "" if given.partitions is None else f"every level has {given.partitions} partitions now; "
+            "" if options.partitions is None else f"every level has {options.partitions} partitions now; "
         )
         return _done(place, f"{partitions}memory can be restored on any level; submit the topology on it")
     return _done(
         place,
-        f"{given.parallelism} tasks have the memory of {given.component!r} now; "
-        f"submit the topology with parallelism={given.parallelism} there",
+        f"{options.parallelism} tasks have the memory of {options.component!r} now; "
+        f"submit the topology with parallelism={options.parallelism} there",
     )
 
 
 def _by_key(option: str) -> tuple[str, GroupOf | None]:
-    """An attribute, and the function that says by what its keys are grouped, if one is named."""
+    """An attribute, and the function named for it, which returns what a key is grouped by."""
     attribute, _, function = option.partition("=")
     return attribute, function_at(function) if function else None
 
 
-def _reset_state(given: Namespace) -> Answer:
+def _reset_state(options: Namespace) -> Answer:
     from acktree.spark.offline import reset_state  # noqa: PLC0415  # --help is quick
 
-    place = _stopped(given.checkpoint, "reset-state")
-    reset_state(place, component=given.component)
-    _log("reset-state", place, given)
-    if given.component is None:
+    place = _stopped_checkpoint(options.checkpoint, "reset-state")
+    reset_state(place, component=options.component)
+    _log("reset-state", place, options)
+    if options.component is None:
         return _done(place, "the memory of all bolts is deleted; open messages are run again")
-    return _done(place, f"the memory of {given.component!r} is deleted; messages that it held time out")
+    return _done(place, f"the memory of {options.component!r} is deleted; messages that it held time out")
 
 
-def _log(order: str, place: str, given: Namespace) -> None:
-    shown = {name: value for name in COMMANDS[order] if (value := getattr(given, name))}
+def _log(order: str, place: str, options: Namespace) -> None:
+    shown = {name: value for name in COMMANDS[order] if (value := getattr(options, name))}
     topology, folder = None, str(Path(place).absolute())
     with suppress(ConfigError):
-        found = find(place)
-        topology, folder = found.topology, found.checkpoint
+        target = find(place)
+        topology, folder = target.topology, target.checkpoint
     log_order(order, topology, folder, shown, {})
 
 
-def _done(place: str, what: str) -> Answer:
-    return Answer({"checkpoint": place, "done": what}, f"{place}: {what}")
+def _done(place: str, result: str) -> Answer:
+    return Answer({"checkpoint": place, "done": result}, f"{place}: {result}")
 
 
-def _stopped(named: str, command: str) -> str:
-    """The checkpoint that is named, as it was given where it is a folder.
+def _stopped_checkpoint(named: str, command: str) -> str:
+    """The checkpoint that is named by folder or topology; a folder is returned as given.
 
     Raises:
-        MisuseError: A driver runs it, with the way.
+        MisuseError: A driver runs on it.
     """
     try:
-        found = find(named)
+        target = find(named)
     except ConfigError:
         return named  # the command names what is wrong with it
-    if found.is_running and found.entry is not None:
+    if target.is_running and target.entry is not None:
         raise MisuseError(
-            f"topology {found.entry.topology!r} is running: what its tasks remember would have to move under "
-            "them",
-            found.checkpoint,
-            f"run `acktree kill {found.checkpoint}`, then `acktree {command} {found.checkpoint} ...`, then "
+            f"topology {target.entry.topology!r} is running: what its tasks remember would have to move "
+            "under them",
+            target.checkpoint,
+            f"run `acktree kill {target.checkpoint}`, then `acktree {command} {target.checkpoint} ...`, then "
             "submit it again",
         )
-    return named if found.entry is None or named != found.entry.topology else found.checkpoint
+    return named if target.entry is None or named != target.entry.topology else target.checkpoint

@@ -81,9 +81,9 @@ def add_commands(
     return to_run, to_submit
 
 
-def dry_run(given: Namespace) -> Answer:
+def dry_run(options: Namespace) -> Answer:
     """The description of a topology, which is validated and not started, and what its components need."""
-    config, topology, loaded = loaded_target(given)
+    config, topology, loaded = loaded_target(options)
     described = topology.describe(config.partitions or 2)
     checks = [*component_checks(topology, config, may_be_away=True)]
     data, said = {**described.data, "checks": [data_of(check) for check in checks]}, [*map(line_of, checks)]
@@ -101,24 +101,24 @@ def dry_run(given: Namespace) -> Answer:
     )
 
 
-def _run(given: Namespace) -> Iterable[Answer]:
-    if given.dry_run:
-        yield dry_run(given)
+def _run(options: Namespace) -> Iterable[Answer]:
+    if options.dry_run:
+        yield dry_run(options)
         return
-    _need_checkpoint(given)
-    config, topology = load_target(given)
-    if given.submitted:
-        _need_control(config, given.target)
+    _need_checkpoint(options)
+    config, topology = load_target(options)
+    if options.submitted:
+        _need_control(config, options.target)
     with needing_spark("acktree run"):
         from acktree import submit  # noqa: PLC0415  # --dry-run needs no Spark
 
-    start = partial(submit, topology, checkpoint=given.checkpoint, config=config)
-    where = location_of(given.checkpoint)
+    start = partial(submit, topology, checkpoint=options.checkpoint, config=config)
+    where = location_of(options.checkpoint)
     before = Found(None, where, is_running=False).last_snapshot() if isinstance(where, Path) else None
-    with _page() if given.ui else nullcontext():
-        running, error = _run_to_end(start, given)
+    with _page() if options.ui else nullcontext():
+        running, error = _run_to_end(start, options)
     answer = _account(running, error, before)
-    if given.fail_on and error is None:
+    if options.fail_on and error is None:
         error = _new_letters(running, answer.data["new_dead_letters"])
     yield replace(answer, error=error)
 
@@ -134,9 +134,9 @@ def _new_letters(running: SubmittedTopology, count: int) -> NewLettersError | No
     )
 
 
-def _need_checkpoint(given: Namespace) -> None:
-    if given.checkpoint is None:
-        given.usage_error("the following arguments are required: --checkpoint")
+def _need_checkpoint(options: Namespace) -> None:
+    if options.checkpoint is None:
+        options.usage_error("the following arguments are required: --checkpoint")
 
 
 @contextmanager
@@ -152,15 +152,15 @@ def _page() -> Iterator[None]:
 
 
 def _run_to_end(
-    start: Callable[[], SubmittedTopology], given: Namespace
+    start: Callable[[], SubmittedTopology], options: Namespace
 ) -> tuple[SubmittedTopology, BaseException | None]:
     """Run a topology until it ends, is stopped, or the time is over; returns it with what stopped it."""
     running = None
     try:
         with start() as running:
-            if not running.await_termination(given.timeout):
+            if not running.await_termination(options.timeout):
                 raise TimeoutError(  # noqa: TRY301  # leaves the block, which stops the topology
-                    f"{running.name} has not ended in {given.timeout:g} s, and was stopped"
+                    f"{running.name} has not ended in {options.timeout:g} s, and was stopped"
                 )
     except (StoppedBySignal, AcktreeError, TimeoutError) as error:
         if running is None:
@@ -169,7 +169,7 @@ def _run_to_end(
     except Exception as error:  # Spark's own: its text is the JVM's
         if running is None:
             raise AcktreeError(
-                error_text(error), f"acktree run {given.target}", "see the log above"
+                error_text(error), f"acktree run {options.target}", "see the log above"
             ) from error
         return running, AcktreeError(error_text(error), f"topology {running.name!r}", "see the log above")
     return running, None
@@ -246,15 +246,15 @@ def _status(running: SubmittedTopology, error: BaseException | None) -> str:
     return "ENDED" if running.has_ended else "STOPPED"
 
 
-def _submit(given: Namespace) -> Answer:
-    _need_checkpoint(given)
-    settings = [*with_those_of_files(given.settings)]  # before another reads stdin
+def _submit(options: Namespace) -> Answer:
+    _need_checkpoint(options)
+    settings = [*with_those_of_files(options.settings)]  # before another reads stdin
     _need_control(config_of(settings), "-c control=false")  # refused here rather than in the log
     runtime_folder()
-    place = location_of(given.checkpoint)
+    place = location_of(options.checkpoint)
     _refuse_running(str(place))
     log = _log_file(place)
-    command = [sys.executable, "-m", "acktree", "run", *options_of(given)]
+    command = [sys.executable, "-m", "acktree", "run", *options_of(options)]
     command += ["--checkpoint", str(place), "--json", "--submitted"]
     begins = log.stat().st_size
     with log.open("ab") as output:
@@ -267,7 +267,9 @@ def _submit(given: Namespace) -> Answer:
         )
     # Not as arguments, which every user of the machine can read for as long as it runs: a URL has a password.
     _send(settings, child)
-    entry = _await_warm(child, place, (log, begins), _START_SECS if given.timeout is None else given.timeout)
+    entry = _await_warm(
+        child, place, (log, begins), _START_SECS if options.timeout is None else options.timeout
+    )
     if entry is None:
         return Answer(
             {"checkpoint": str(place), "status": "ENDED", "log": str(log)},

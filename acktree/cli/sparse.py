@@ -22,8 +22,8 @@ def add_to(commands: Commands) -> None:
     parser.set_defaults(run=_run, json=False)
 
 
-def _run(given: Namespace) -> Answer:
+def _run(options: Namespace) -> Answer:
     from acktree.streamparse.cli import sparse  # noqa: PLC0415  # other commands do not need it
 
-    sparse.main(given.arguments)
+    sparse.main(options.arguments)
     return Answer(None, "")

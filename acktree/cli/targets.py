@@ -74,64 +74,66 @@ def add_target(parser: ArgumentParser, metavar: str, about: str, kind: Callable[
     )  # fmt: skip
 
 
-def options_of(given: Namespace) -> list[str]:
+def options_of(arguments: Namespace) -> list[str]:
     """The target and its options as arguments for another process; without the settings."""
-    options = {"--environment": given.environment, "--name": given.name, "--filter": given.filter}
+    options = {"--environment": arguments.environment, "--name": arguments.name, "--filter": arguments.filter}
     return [
-        given.target,
-        *(f"-o{option}" for option in given.options),
-        *(f"--class={each}" for each in given.classes),
+        arguments.target,
+        *(f"-o{option}" for option in arguments.options),
+        *(f"--class={each}" for each in arguments.classes),
         *(f"{option}={value}" for option, value in options.items() if value is not None),
-        *(["--env-filter"] if given.env_filter else []),
+        *(["--env-filter"] if arguments.env_filter else []),
     ]
 
 
-def load_target(given: Namespace) -> tuple[Config, Topology]:
+def load_target(options: Namespace) -> tuple[Config, Topology]:
     """What a command is to run: a topology with its settings. See :func:`loaded_target`."""
-    config, topology, _ = loaded_target(given)
+    config, topology, _ = loaded_target(options)
     return config, topology
 
 
-def loaded_target(given: Namespace) -> tuple[Config, Topology, LoadedTopology | None]:
+def loaded_target(options: Namespace) -> tuple[Config, Topology, LoadedTopology | None]:
     """What a command is to run, and how it was read if it is a file of streamparse or Flux.
 
     Raises:
         ConfigError: There is no such target, or it is no topology.
         UsageError: An option that is none.
     """
-    settings = [*with_those_of_files(given.settings)]  # stdin is read once
+    settings = [*with_those_of_files(options.settings)]  # stdin is read once
     config_of(settings)  # a wrong one is refused before anything is imported
-    file = Path(given.target.partition(":")[0])
+    file = Path(options.target.partition(":")[0])
     if file.suffix in YAML:
-        loaded = _from_flux(given)
+        loaded = _from_flux(options)
     elif file.suffix == ".py" and file.is_file() and _IMPORTS_STREAMPARSE.search(file.read_text()):
-        loaded = _from_streamparse(given)
+        loaded = _from_streamparse(options)
     else:
-        config, topology = in_module(given.target)
+        config, topology = in_module(options.target)
         return config_of(settings, config), topology, None
     return config_of(settings, loaded.config), loaded.topology, loaded
 
 
-def _from_streamparse(given: Namespace) -> LoadedTopology:
+def _from_streamparse(arguments: Namespace) -> LoadedTopology:
     from acktree import streamparse  # noqa: PLC0415  # other targets do not need it
 
-    options = dict(map(parsed, given.options))
-    with importing(given.target), _users_errors(f"{given.target} cannot be loaded", given.target):
-        return streamparse.load(given.target, name=given.name, environment=given.environment, options=options)
+    options = dict(map(parsed, arguments.options))
+    with importing(arguments.target), _users_errors(f"{arguments.target} cannot be loaded", arguments.target):
+        return streamparse.load(
+            arguments.target, name=arguments.name, environment=arguments.environment, options=options
+        )
 
 
-def _from_flux(given: Namespace) -> LoadedTopology:
+def _from_flux(options: Namespace) -> LoadedTopology:
     from acktree import flux  # noqa: PLC0415  # other targets do not need it
 
-    pairs = [each.partition("=") for each in given.classes]
+    pairs = [each.partition("=") for each in options.classes]
     if not all(java and python for java, _, python in pairs):
-        given.usage_error("--class needs JAVA=MODULE:CLASS")
-    sys.path.insert(0, str(Path(given.target).absolute().parent))
-    with importing(given.target):
+        options.usage_error("--class needs JAVA=MODULE:CLASS")
+    sys.path.insert(0, str(Path(options.target).absolute().parent))
+    with importing(options.target):
         return flux.load(
-            given.target,
-            properties=given.filter,
-            environment=given.env_filter,
+            options.target,
+            properties=options.filter,
+            environment=options.env_filter,
             classes={java: python for java, _, python in pairs},
         )
 

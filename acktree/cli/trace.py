@@ -71,17 +71,17 @@ def _rate(text: str) -> float:
     raise ArgumentTypeError(f"{text!r:.60} is no share from 0 to 1")
 
 
-def _refuse_wrong(given: Namespace) -> None:
+def _refuse_wrong(options: Namespace) -> None:
     """UsageError for options that do not fit each other, and for too many messages."""
-    if given.secs is not None and given.watch is None:
+    if options.secs is not None and options.watch is None:
         raise UsageError("no message is watched", "trace --secs", "name messages: --watch ID --secs N")
-    if given.rate is not None and given.watch is not None:
+    if options.rate is not None and options.watch is not None:
         raise UsageError("these are two orders", "trace --rate --watch", "give one after the other")
-    if given.root is not None and (given.rate is not None or given.watch is not None):
+    if options.root is not None and (options.rate is not None or options.watch is not None):
         raise UsageError(
             "a root is shown, and an order is about other messages", "trace ROOT", "leave one out"
         )
-    count = len(set(given.watch or ()))
+    count = len(set(options.watch or ()))
     if count > MOST_WATCHED:
         raise UsageError(
             f"{count:,} messages would be watched, and {MOST_WATCHED} can be at a time", "trace --watch",
@@ -89,71 +89,71 @@ def _refuse_wrong(given: Namespace) -> None:
         )  # fmt: skip
 
 
-def _trace(given: Namespace) -> Answer:
-    _refuse_wrong(given)
-    found = find(given.topology)
-    if given.rate is not None:
-        done = door_of(found, given).order("trace", {"rate": given.rate})
+def _trace(options: Namespace) -> Answer:
+    _refuse_wrong(options)
+    target = find(options.topology)
+    if options.rate is not None:
+        done = door_of(target, options).order("trace", {"rate": options.rate})
         most = done.get("most_per_sec")  # an older driver gives none
         bound = "" if most is None else f", at most about {most:g} a second (max_traces_per_sec)"
         return Answer(
-            done, f"{found.checkpoint}: {given.rate:g} of the messages are traced from now on{bound}"
+            done, f"{target.checkpoint}: {options.rate:g} of the messages are traced from now on{bound}"
         )
-    if given.watch is not None:
-        return _watched(found, given)
-    if given.root is not None:
-        return _drawn(found, given, given.root)
+    if options.watch is not None:
+        return _watched(target, options)
+    if options.root is not None:
+        return _drawn(target, options, options.root)
     query = {
         name: value
         for name in ("message_id", "label", "verdict", "component", "reason", "limit")
-        if (value := getattr(given, name)) is not None
+        if (value := getattr(options, name)) is not None
     }
-    page = _ask(found, given, "traces", {name: str(value) for name, value in query.items()})
-    if (given.message_id is not None or given.label is not None) and page["messages"]:
-        return _drawn(found, given, page["messages"][0]["root"])
-    if given.message_id is not None:
+    page = _ask(target, options, "traces", {name: str(value) for name, value in query.items()})
+    if (options.message_id is not None or options.label is not None) and page["messages"]:
+        return _drawn(target, options, page["messages"][0]["root"])
+    if options.message_id is not None:
         raise ConfigError(
-            f"no trace of message {given.message_id!r:.60}",
-            found.checkpoint,
-            _why_not_traced(found, given, page),
+            f"no trace of message {options.message_id!r:.60}",
+            target.checkpoint,
+            _why_not_traced(target, options, page),
         )
-    return Answer(page, _listed(page) if page["messages"] else _none_listed(found, given, page))
+    return Answer(page, _listed(page) if page["messages"] else _none_listed(target, options, page))
 
 
-def _watched(found: Found, given: Namespace) -> Answer:
+def _watched(target: Found, options: Namespace) -> Answer:
     """Give the order to watch messages."""
-    order = {"message_ids": given.watch} | ({} if given.secs is None else {"secs": given.secs})
-    door = door_of(found, given)
+    order = {"message_ids": options.watch} | ({} if options.secs is None else {"secs": options.secs})
+    door = door_of(target, options)
     done = door.order("trace", order)
-    secs = WATCH_SECS if given.secs is None else given.secs
-    named = "the message" if len(given.watch) == 1 else f"the {len(given.watch):,} messages"
+    secs = WATCH_SECS if options.secs is None else options.secs
+    named = "the message" if len(options.watch) == 1 else f"the {len(options.watch):,} messages"
     watched = ", ".join(f"{each} for {left:,.0f} s" for each, left in done["watched"].items())
     lines = (
         f"{door.entry.id}: the next attempts of {named} are traced, for {secs:g} s",
         f"watched now: {watched}",
-        f"`acktree trace {given.topology} --message-id ID` finds what is traced of them",
+        f"`acktree trace {options.topology} --message-id ID` finds what is traced of them",
     )
     return Answer(done, "\n".join(lines))
 
 
-def _why_not_traced(found: Found, given: Namespace, page: Mapping[str, Any]) -> str:
+def _why_not_traced(target: Found, options: Namespace, page: Mapping[str, Any]) -> str:
     """What to do about a message that is not among those that are traced."""
-    if not found.is_running:
+    if not target.is_running:
         return "it was not traced, or its trace was deleted for newer ones"
-    watch = f"trace its next attempts: acktree trace {given.topology} --watch ID"
+    watch = f"trace its next attempts: acktree trace {options.topology} --watch ID"
     return f"one message in {1 / page['rate']:,.0f} is traced; {watch}" if page["rate"] else watch
 
 
-def _none_listed(found: Found, given: Namespace, page: Mapping[str, Any]) -> str:
+def _none_listed(target: Found, options: Namespace, page: Mapping[str, Any]) -> str:
     """The line for no matching traced message, with the reason where nothing is traced."""
     none = f"no traced message matches; {page['count']:,} are stored"
-    if not found.is_running or page["rate"]:
+    if not target.is_running or page["rate"]:
         return none
-    return f"{none}. No share of the messages is traced: acktree trace {given.topology} --rate 0.01"
+    return f"{none}. No share of the messages is traced: acktree trace {options.topology} --rate 0.01"
 
 
-def _drawn(found: Found, given: Namespace, root: str) -> Answer:
-    whole = _ask(found, given, f"traces/{root}", {})
+def _drawn(target: Found, options: Namespace, root: str) -> Answer:
+    whole = _ask(target, options, f"traces/{root}", {})
     text = str(whole["text"])
     others = [each for each in whole["attempts"] if each["root"] != root]
     if others:
@@ -163,16 +163,16 @@ def _drawn(found: Found, given: Namespace, root: str) -> Answer:
     return Answer(whole, text)
 
 
-def _ask(found: Found, given: Namespace, path: str, query: Mapping[str, str]) -> dict[str, Any]:
+def _ask(target: Found, options: Namespace, path: str, query: Mapping[str, str]) -> dict[str, Any]:
     """Ask the driver; where nobody runs, read the checkpoint."""
-    if found.is_running:
-        return door_of(found, given).get(path, query)
-    with closing(traces_of(found)) as traces:
+    if target.is_running:
+        return door_of(target, options).get(path, query)
+    with closing(traces_of(target)) as traces:
         _, _, root = path.partition("/")
         whole = tracing.whole(traces, int(root)) if root else tracing.page(traces, query)
     if whole is None:
         raise DoorError(
-            f"there is no trace of root {root}", found.checkpoint, "acktree trace without a root lists them",
+            f"there is no trace of root {root}", target.checkpoint, "acktree trace without a root lists them",
             status=404,
         )  # fmt: skip
     return whole

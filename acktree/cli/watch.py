@@ -56,10 +56,10 @@ def add_to(commands: Commands) -> None:
     )  # fmt: skip
 
 
-def _list(given: Namespace) -> Answer:
+def _list(options: Namespace) -> Answer:
     forget_gone(lambda entry: DoorClient(entry).is_answering())
     known = map(_line_of, found_topologies())
-    lines = [line for line in known if line and (given.all or line["is_listed"])]
+    lines = [line for line in known if line and (options.all or line["is_listed"])]
     for line in lines:
         del line["is_listed"]
     head = ("name", "status", "tasks", "workers", "uptime", "id", "checkpoint")
@@ -88,69 +88,69 @@ def _how(source: str, outage: Mapping[str, Any]) -> str:
     return f"calls of {of} {'fail and are tried again' if outage['tries'] else 'do not return'}"
 
 
-def _line_of(found: Found) -> dict[str, Any] | None:
+def _line_of(target: Found) -> dict[str, Any] | None:
     """The line of a topology in the list; it says so if the driver died."""
-    entry, snapshot = found.entry, None
+    entry, snapshot = target.entry, None
     if entry is None:
         return None
     with suppress(NobodyRunsError, DoorError, TimeoutError):
-        snapshot = found.snapshot()
-    status = status_of(entry, snapshot, is_running=found.is_running)
+        snapshot = target.snapshot()
+    status = status_of(entry, snapshot, is_running=target.is_running)
     components = {} if snapshot is None else snapshot.graph["components"]
-    outages = snapshot.outages if snapshot and found.is_running else {}
+    outages = snapshot.outages if snapshot and target.is_running else {}
     return {
         "topology": entry.topology,
         "id": entry.id,
         "status": status,
         "tasks": sum(about["parallelism"] for about in components.values()),
         "workers": 0 if snapshot is None else snapshot.graph["partitions"],
-        "uptime_secs": snapshot.uptime_secs if snapshot and found.is_running else None,
+        "uptime_secs": snapshot.uptime_secs if snapshot and target.is_running else None,
         "checkpoint": entry.checkpoint,
         "pid": entry.pid,
         "outages": {spout: plain(each[0]) for spout, each in outages.items()},
         "all_outages": plain(outages),
-        "is_listed": found.is_running or status in BADLY_ENDED,
+        "is_listed": target.is_running or status in BADLY_ENDED,
     }
 
 
-def _seen(given: Namespace) -> tuple[Found, Snapshot]:
+def _seen(options: Namespace) -> tuple[Found, Snapshot]:
     """The topology that is named, and its snapshot: now, or the last.
 
     Raises:
         CheckpointError: It has none.
     """
-    found = find(given.topology)
-    if found.is_running:
-        return found, door_of(found, given).snapshot(0)
-    last = found.last_snapshot()
-    if last is None and found.folder is None:
+    target = find(options.topology)
+    if target.is_running:
+        return target, door_of(target, options).snapshot(0)
+    last = target.last_snapshot()
+    if last is None and target.folder is None:
         raise CheckpointError(
             "its checkpoint is at a URL, so its numbers were in the memory of its driver",
-            found.checkpoint,
+            target.checkpoint,
             "ask while it runs",
         )
     if last is None:
         raise CheckpointError(
             "it has no numbers: it does not run, and no run of it has written a snapshot",
-            found.checkpoint,
+            target.checkpoint,
             "submit it; unless Config(control=False), its driver writes one every half minute and at its end",
         )
-    return found, last
+    return target, last
 
 
-def _as_of(found: Found, snapshot: Snapshot) -> str:
+def _as_of(target: Found, snapshot: Snapshot) -> str:
     """A line that says what the numbers are of."""
     at = f"{datetime.fromtimestamp(snapshot.taken_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    if found.is_running:
+    if target.is_running:
         return f"{snapshot.id}  {snapshot.status}  for {duration(snapshot.uptime_secs)}"
-    if found.entry is not None and found.entry.id != snapshot.id:
-        return f"{found.entry.id}  DIED  it left no numbers; those of {snapshot.id}, of {at}"
-    status = status_of(found.entry, snapshot, is_running=False)
+    if target.entry is not None and target.entry.id != snapshot.id:
+        return f"{target.entry.id}  DIED  it left no numbers; those of {snapshot.id}, of {at}"
+    status = status_of(target.entry, snapshot, is_running=False)
     return f"{snapshot.id}  {status}  nobody runs it; the last numbers, of {at}"
 
 
-def _show(given: Namespace) -> Answer:
-    found, snapshot = _seen(given)
+def _show(options: Namespace) -> Answer:
+    found, snapshot = _seen(options)
     data = plain(snapshot) | {"is_running": found.is_running}
     for part in ("windows", "errors"):
         del data[part]
@@ -181,15 +181,15 @@ def _default_settings() -> dict[str, Any]:
     return Config().to_mapping()
 
 
-def _stats(given: Namespace) -> Answer:
-    found, snapshot = _seen(given)
-    window = snapshot.windows[given.window]
+def _stats(options: Namespace) -> Answer:
+    found, snapshot = _seen(options)
+    window = snapshot.windows[options.window]
     data = {
         "topology": snapshot.topology,
         "id": snapshot.id,
         "status": status_of(found.entry, snapshot, is_running=found.is_running),
         "taken_ms": snapshot.taken_ms,
-        "window": given.window,
+        "window": options.window,
         "secs": window.secs,
         "run": snapshot.run,
         "account": snapshot.account(),
@@ -202,7 +202,7 @@ def _stats(given: Namespace) -> Answer:
         "keys": plain(snapshot.keys),
         "capacity": {bolt: snapshot.capacity(window, bolt) for bolt in snapshot.bolts},
     }
-    of = ACCOUNTS.get(given.window, f"the last {given.window} s")
+    of = ACCOUNTS.get(options.window, f"the last {options.window} s")
     covers = f"the numbers of {of}; they cover {window.secs:,.0f} s in which a driver ran:"
     lines = [_as_of(found, snapshot), covers, window.stats.table() + _lost(snapshot.stats.traces)]
     lines += [f"{ACCOUNTS[of]}: {account_line(account)}" for of, account in snapshot.accounts.items()]
@@ -257,8 +257,8 @@ def _lost(traces: TraceNumbers) -> str:
     return f"\n{traces.messages:,} traces recorded; lost: {counts}" if counts else ""
 
 
-def _errors(given: Namespace) -> Answer:
-    found, snapshot = _seen(given)
+def _errors(options: Namespace) -> Answer:
+    found, snapshot = _seen(options)
     lines, shown = [_as_of(found, snapshot)], set[tuple[str, ...]]()
     if len(snapshot.errors) > _ERRORS:
         lines.append(
@@ -293,9 +293,9 @@ def _is_named(line: str, reason: str) -> bool:
     return line.endswith(reason) and (not module or (module.endswith(".") and " " not in module))
 
 
-def _open(given: Namespace) -> Answer:
-    door = door_of(find(given.topology), given)
-    found, held = door.get("open", {"limit": given.limit}), _held(door.snapshot())
+def _open(options: Namespace) -> Answer:
+    door = door_of(find(options.topology), options)
+    found, held = door.get("open", {"limit": options.limit}), _held(door.snapshot())
     messages, count = found["open"], found.get("count", 0)  # an older driver gives no count
     head = ("age s", "spout", "task", "message id", "root", "attempt", "state", "held by")
     names = ("root", "attempt", "state")
@@ -309,8 +309,8 @@ def _open(given: Namespace) -> Answer:
     text = table(head, rows) if rows else "no message is open"
     if rows and len(rows) < count:
         more = "; the others are not handed over yet, or are rows of a DataFrame"  # they have no root
-        if len(rows) == given.limit:
-            more = "; further ones: a larger --limit" if given.limit < MOST_OPEN else ""
+        if len(rows) == options.limit:
+            more = "; further ones: a larger --limit" if options.limit < MOST_OPEN else ""
         text += f"\nthe oldest {len(rows):,} of {count:,}{more}"
     if held:
         of_tasks = [(each["bolt"], each["task_id"], each["held"], each["oldest_held_secs"]) for each in held]

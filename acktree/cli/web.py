@@ -45,7 +45,7 @@ def add_to(commands: Commands) -> None:
     )  # fmt: skip
 
 
-def _ui(given: Namespace) -> Iterable[Answer]:
+def _ui(arguments: Namespace) -> Iterable[Answer]:
     try:
         from acktree.ui.web.serve import Options, serve  # noqa: PLC0415  # an extra
     except ModuleNotFoundError as error:
@@ -54,13 +54,13 @@ def _ui(given: Namespace) -> Iterable[Answer]:
         raise ConfigError(
             f"{error.name} is not installed, and the page needs it", "acktree ui", installing("ui")
         ) from error
-    host, _, port = given.listen.rpartition(":")
+    host, _, port = arguments.listen.rpartition(":")
     if not port.isdecimal() or int(port) > _MOST_PORT:
-        raise UsageError(f"{given.listen!r} is no address", "--listen", "write HOST:PORT, or PORT")
+        raise UsageError(f"{arguments.listen!r} is no address", "--listen", "write HOST:PORT, or PORT")
     options = Options(
-        host=host.strip("[]") or "127.0.0.1", port=int(port), is_read_only=given.read_only,
-        token_file=given.token_file, certificate=given.tls_cert, key=given.tls_key,
-        checkpoints=tuple(given.checkpoint), has_open_numbers=given.open_numbers,
+        host=host.strip("[]") or "127.0.0.1", port=int(port), is_read_only=arguments.read_only,
+        token_file=arguments.token_file, certificate=arguments.tls_cert, key=arguments.tls_key,
+        checkpoints=tuple(arguments.checkpoint), has_open_numbers=arguments.open_numbers,
     )  # fmt: skip
     for started in serve(options):
         shown = f"{started.url}/?token={started.token}"

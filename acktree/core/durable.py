@@ -154,8 +154,8 @@ def class_of(tag: str) -> type:
             "read it with the acktree that wrote it, or with a newer one",
         )
     module, name = TAGS[tag]
-    found: type = getattr(import_module(module), name)
-    return found
+    named_class: type = getattr(import_module(module), name)
+    return named_class
 
 
 def public_name(kind: type) -> str | None:
@@ -234,8 +234,8 @@ class Unpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401  # as above
         """What a pickle means by a name."""
-        found = programs.main_named(module, name)
-        return super().find_class(module, name) if found is None else found
+        own_class = programs.main_named(module, name)
+        return super().find_class(module, name) if own_class is None else own_class
 
 
 def id_of(value: object, *, must_travel: bool = True) -> str | Reference | None:

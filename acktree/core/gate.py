@@ -225,7 +225,7 @@ class Gate:
     def to_bytes(self) -> bytes:
         """The whole gate."""
         head = np.array([self._last_change, self._next])
-        return pack(head, self._waiting.to_bytes(), *(each.to_bytes() for each in self._passages))
+        return pack(head, self._waiting.to_bytes(), *(passage.to_bytes() for passage in self._passages))
 
     @property
     def waiting(self) -> int:
@@ -245,7 +245,9 @@ class Gate:
     @property
     def frames(self) -> Int64s:
         """The numbers of the frames that are still needed, ascending."""
-        return np.unique(np.concatenate([self._waiting.frames, *(each.frames for each in self._passages)]))
+        return np.unique(
+            np.concatenate([self._waiting.frames, *(passage.frames for passage in self._passages)])
+        )
 
     def decide(self, staged: Staged, acked: Int64s, still_open: Callable[[Int64s], Int64s]) -> Decision:
         """Split what waits, after the acker has judged a micro-batch.
@@ -299,13 +301,13 @@ class Gate:
         Args:
             end: The inbox has the messages before this number.
         """
-        self._passages = [each for each in self._passages if each.end > end]
+        self._passages = [passage for passage in self._passages if passage.end > end]
 
     def _apply(self, change: _Change) -> None:
         stays = np.ones(len(self._waiting), dtype=np.bool_)
         stays[change.gone] = False
         kept = self._waiting.take(stays, _among(self._waiting.roots, change.acked))
-        self._waiting = Staged.joined([kept, change.left])
+        self._waiting = Staged.joined([kept, change.waiting])
         self._last_change, self._next = change.number, change.passage.end
         if len(change.passage.frames):
             self._passages = [*self._passages, change.passage]
@@ -319,29 +321,29 @@ class _Change:
         number: The sequence number of the change, from 1.
         acked: The roots of waiting groups that were ACKED, ascending.
         gone: Which of the waiting groups pass or are dropped: their indices, ascending.
-        left: The groups of this micro-batch that wait.
+        waiting: The groups of this micro-batch that wait.
         passage: The tuples that pass.
     """
 
     number: int
     acked: Int64s
     gone: Int64s
-    left: Staged
+    waiting: Staged
     passage: Passage
 
     def __bool__(self) -> bool:
-        return any(len(part) > 0 for part in (self.acked, self.gone, self.left, self.passage.frames))
+        return any(len(part) > 0 for part in (self.acked, self.gone, self.waiting, self.passage.frames))
 
     def to_bytes(self) -> bytes:
         head = np.array([self.number])
-        return pack(head, self.acked, self.gone, self.left.to_bytes(), self.passage.to_bytes())
+        return pack(head, self.acked, self.gone, self.waiting.to_bytes(), self.passage.to_bytes())
 
     @classmethod
     def from_bytes(cls, blob: Buffer) -> _Change:
-        head, acked, gone, left, passage = unpack(blob)
+        head, acked, gone, waiting, passage = unpack(blob)
         return cls(
             int(int64s(head)[0]), int64s(acked), int64s(gone),
-            Staged.from_bytes(left), Passage.from_bytes(passage),
+            Staged.from_bytes(waiting), Passage.from_bytes(passage),
         )  # fmt: skip
 
 
@@ -354,5 +356,5 @@ def _among(values: Int64s, ascending: Int64s) -> _Mask:
     if not len(ascending):
         return np.zeros(len(values), dtype=np.bool_)
     places = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
-    found: _Mask = ascending[places] == values
-    return found
+    is_found: _Mask = ascending[places] == values
+    return is_found

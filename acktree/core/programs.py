@@ -79,8 +79,8 @@ _MOST_CLASSES: Final = 4096
 
 def _code_with_file(code: CodeType) -> tuple[Any, tuple[Any, ...]]:
     """What cloudpickle says of code, with its file, which 3.1.3 leaves out: tracebacks show the line."""
-    make, given = cloudpickle.Pickler.dispatch_table[CodeType](code)
-    return make, tuple(code.co_filename if part == _NO_FILE else part for part in given)
+    make, arguments = cloudpickle.Pickler.dispatch_table[CodeType](code)
+    return make, tuple(code.co_filename if part == _NO_FILE else part for part in arguments)
 
 
 class CodePickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
@@ -113,14 +113,14 @@ class _Bounded(BytesIO):
         return super().write(part)
 
 
-def _completed(kind: type, make: Any, given: tuple[Any, ...], state: Any, *rest: Any) -> tuple[Any, ...]:  # noqa: ANN401
+def _completed(kind: type, make: Any, arguments: tuple[Any, ...], state: Any, *rest: Any) -> tuple[Any, ...]:  # noqa: ANN401
     """What cloudpickle says of a class, with what it leaves out."""
     attributes, slots = state
     aliases = getattr(kind, "__members__", None)
     if make is cloudpickle.cloudpickle._make_skeleton_enum and aliases:  # noqa: SLF001  # it has no other name
-        given = (*given[:3], {name: member.value for name, member in aliases.items()}, *given[4:])
+        arguments = (*arguments[:3], {name: member.value for name, member in aliases.items()}, *arguments[4:])
         attributes = {name: value for name, value in attributes.items() if name not in aliases}
-    return make, given, (attributes | {"__qualname__": kind.__qualname__}, slots), *rest
+    return make, arguments, (attributes | {"__qualname__": kind.__qualname__}, slots), *rest
 
 
 def by_value(value: object) -> bool:
@@ -156,7 +156,7 @@ def definitions_in(value: object) -> list[object]:
 
 def files_of(seen: Iterable[object]) -> set[str]:
     """The files of the functions among what was pickled by value, as their code names them."""
-    return {each.__code__.co_filename for each in seen if isinstance(each, FunctionType)}
+    return {function.__code__.co_filename for function in seen if isinstance(function, FunctionType)}
 
 
 def _dumped(value: object, file: BytesIO, seen: list[object]) -> bytes:
@@ -309,9 +309,9 @@ def read(reference: Reference) -> object:
     is_ours = process == program.process
     if definition is not None and ((is_ours and number >= program.number) or not process):
         return _defined(definition)
-    found = program.find(module, name, is_main=is_main) if program.process else _loaded(program, reference)
-    if found is not None:
-        return found
+    known = program.find(module, name, is_main=is_main) if program.process else _loaded(program, reference)
+    if known is not None:
+        return known
     if definition is not None and (is_ours or not program.process):
         value = _defined(definition)
         _Process.references.setdefault(value, reference)
@@ -334,12 +334,12 @@ def main_named(module: str, name: str) -> object | None:
     if module != _MAIN and (is_imported or module != main_name):
         return None
     program = program or current()
-    found = program.find(main_name, name, is_main=True)
-    if found is None and _name_of(main) == main_name:
-        found = _found_in(main, name)
-    if found is None and program.process and (module == _MAIN or module not in sys.modules):
+    named = program.find(main_name, name, is_main=True)
+    if named is None and _name_of(main) == main_name:
+        named = _found_in(main, name)
+    if named is None and program.process and (module == _MAIN or module not in sys.modules):
         raise gone(main_name, name, is_main=True)
-    return found
+    return named
 
 
 def may_be_named_in(pickles: bytes) -> bool:
@@ -375,8 +375,8 @@ def _loaded(program: Program, reference: Reference) -> object | None:
 
 
 def _defined(definition: bytes) -> Any:  # noqa: ANN401  # a class or a function
-    found = _Process.classes.get(definition)
-    return _keep(definition, loads(definition)) if found is None else found
+    earlier = _Process.classes.get(definition)
+    return _keep(definition, loads(definition)) if earlier is None else earlier
 
 
 def _keep(definition: bytes, value: object) -> object:
@@ -442,6 +442,6 @@ def _imported(module: str, name: str) -> object | None:
 
 def _found_in(module: object, name: str) -> object | None:
     with suppress(Exception):  # a module may be any object, and __getattr__ is user code
-        found: object = reduce(getattr, name.split("."), module)
-        return found
+        member: object = reduce(getattr, name.split("."), module)
+        return member
     return None

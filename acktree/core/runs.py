@@ -57,7 +57,7 @@ def rows_by_number(numbers: Small, count: int) -> tuple[Int64s, Int64s]:
     """
     if count <= _FEW:
         rows = [(numbers == number).nonzero()[0] for number in range(count)]
-        return np.concatenate(rows), np.array([len(each) for each in rows])
+        return np.concatenate(rows), np.array([len(part) for part in rows])
     # Of integers of 8 or 16 bits numpy makes a radix sort.
     return np.argsort(numbers, kind="stable"), np.bincount(numbers, minlength=count)
 

@@ -45,7 +45,8 @@ def letter_of(
         attempts=attempt.attempt,
         first_emitted_ms=attempt.first_emitted_ms,
         dead_ms=record.dead_ms,
-        label=label_of(attempt.message_id) or next((each.label for each in origins if each.label), None),
+        label=label_of(attempt.message_id)
+        or next((origin.label for origin in origins if origin.label), None),
         origins=origins,
     )
 
@@ -66,14 +67,14 @@ def refuse_foreign_letters(letters: Sequence[DeadLetter], topology: Topology, *,
         spout = topology.components.get(letter.spout)
         stream = spout.streams.get(letter.stream) if spout is not None else None
         if spout is None or letter.task_id not in spout.task_ids or stream is None:
-            here = "and this topology has no such task"
+            misfit = "and this topology has no such task"
         elif tuple(stream.fields) != letter.fields:
-            here = f"which has the fields {list(stream.fields)} now and had {list(letter.fields)}"
+            misfit = f"which has the fields {list(stream.fields)} now and had {list(letter.fields)}"
         else:
             continue
         raise MisuseError(
             f"dead letter {letter.id} belongs to task {letter.task_id} of spout {letter.spout!r}, stream "
-            f"{letter.stream!r}, {here}",
+            f"{letter.stream!r}, {misfit}",
             f"redrive() of dead letters, topology {topology.name!r}",
             "redrive it in the topology that gave it up, with its spouts unchanged; no letter was sent",
         )

@@ -144,12 +144,12 @@ def texts_of(letter: DeadLetter, most: int | None) -> dict[str, str]:
     Args:
         most: Show at most this number of characters of each, its beginning. None: all.
     """
-    found = {}
+    texts = {}
     for name, value in letter.plain_values.items():
         if isinstance(value, bytes):
             with suppress(UnicodeDecodeError):
-                found[name] = shortened(_indented(value.decode()), most)
-    return found
+                texts[name] = shortened(_indented(value.decode()), most)
+    return texts
 
 
 def shortened(text: str, most: int | None) -> str:

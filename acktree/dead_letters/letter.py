@@ -104,7 +104,7 @@ class DeadLetter:
     @property
     def plain_origins(self) -> list[dict[str, str | None]]:
         """The origins as JSON has them."""
-        return [each._asdict() for each in self.origins]
+        return [origin._asdict() for origin in self.origins]
 
     def __repr__(self) -> str:
         """One line with the payload's size only: the payload may be large, and from an unknown sender."""
@@ -125,7 +125,7 @@ class DeadLetter:
             f"dead letter {self.id} of topology {self.topology!r}",
             *([f"  label     {self.label}"] if self.label else []),
             f"  message   {self.message_id_repr} of {self.spout!r}, task {self.task_id}",
-            *(f"  origin    {each.message_id_repr} of {each.spout!r}" for each in self.origins),
+            *(f"  origin    {origin.message_id_repr} of {origin.spout!r}" for origin in self.origins),
             f"  stream    {self.stream!r}",
             f"  emitted   {_utc(self.first_emitted_ms)}",
             f"  given up  {_utc(self.dead_ms)}, {after}",

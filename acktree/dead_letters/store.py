@@ -108,8 +108,15 @@ class DeadLetters:
     def _repr_html_(self) -> str:
         """For notebooks: how many there are, and the first few."""
         rows = [
-            (each.id, each.spout, each.message_id_repr, each.component, each.reason, each.attempts)
-            for each in self.page(0, _SHOWN)
+            (
+                letter.id,
+                letter.spout,
+                letter.message_id_repr,
+                letter.component,
+                letter.reason,
+                letter.attempts,
+            )
+            for letter in self.page(0, _SHOWN)
         ]
         head = ("id", "spout", "message", "component", "reason", "attempts")
         return markup.block(f"{self.count():,} dead letters", markup.table(head, rows, right_from=5))
@@ -132,10 +139,10 @@ class DeadLetters:
             ConnectorError: The database refuses them, or has the letter of another message under one of their
                 roots: the others are stored then.
         """
-        given = list(letters)
-        new = self._table.insert([row_of(letter) for letter in given])
-        if new < len(given):
-            self._refuse_other_messages(given)
+        listed = list(letters)
+        new = self._table.insert([row_of(letter) for letter in listed])
+        if new < len(listed):
+            self._refuse_other_messages(listed)
         return new
 
     def _refuse_other_messages(self, letters: Sequence[DeadLetter]) -> None:
@@ -151,7 +158,7 @@ class DeadLetters:
                     letter.root, (letter.message_id_repr, letter.first_emitted_ms)
                 )
                 if message_id != letter.message_id_repr and first_ms != letter.first_emitted_ms:
-                    other, this = (bounded(each, _MOST_ID) for each in (message_id, letter.message_id_repr))
+                    other, this = (bounded(text, _MOST_ID) for text in (message_id, letter.message_id_repr))
                     raise ConnectorError(
                         f"message {this} cannot become a dead letter: message {other} has one with its root",
                         self.place,
@@ -178,13 +185,13 @@ class DeadLetters:
 
     def page(self, after: int, most: int, **filters: Unpack[Filters]) -> list[DeadLetter]:
         """The first letters that match with an id above ``after``, lowest id first, at most ``most``."""
-        found: list[DeadLetter] = []
+        letters: list[DeadLetter] = []
         for ids in parts_of(Which.of(filters, self._scope).ids):
-            which = replace(Which.of(filters, self._scope), ids=ids)
-            found += map(letter_of_row, self._table.select(which, after, most - len(found)))
-            if len(found) >= most:
+            selection = replace(Which.of(filters, self._scope), ids=ids)
+            letters += map(letter_of_row, self._table.select(selection, after, most - len(letters)))
+            if len(letters) >= most:
                 break
-        return found
+        return letters
 
     def count(self, **filters: Unpack[Filters]) -> int:
         """The number of letters that match; all letters without a filter."""
@@ -202,7 +209,9 @@ class DeadLetters:
 
         The message of any other settled letter was acked, unless the letter that it became was deleted.
         """
-        return self._table.again([each.id for each in letters if each.id is not None and each.settled_ms])
+        return self._table.again(
+            [letter.id for letter in letters if letter.id is not None and letter.settled_ms]
+        )
 
     @ending_at_caller
     def get(self, ids: Iterable[int]) -> list[DeadLetter]:
@@ -212,15 +221,15 @@ class DeadLetters:
             MisuseError: One of them is not in the store.
         """
         asked = list(ids)
-        found = {letter.id: letter for letter in self.find(ids=asked)}
+        by_id = {letter.id: letter for letter in self.find(ids=asked)}
         for number in asked:
-            if number not in found or isinstance(number, bool | float):  # True and 1.0 equal letter 1
+            if number not in by_id or isinstance(number, bool | float):  # True and 1.0 equal letter 1
                 raise MisuseError(
                     f"there is no dead letter {number!r}",
                     f"dead letters in {self.place}",
                     "`acktree dead-letters list`, or iterating over the store, shows the ids",
                 )
-        return [found[number] for number in asked]
+        return [by_id[number] for number in asked]
 
     @ending_at_caller
     def redrive(self, ids: Iterable[int]) -> int:
@@ -286,18 +295,18 @@ class DeadLetters:
         Raises:
             MisuseError: No filter was given, or one of ``ids`` is not in the store; then none is deleted.
         """
-        which = Which.of(filters, self._scope)
-        if which.is_everything:
+        selection = Which.of(filters, self._scope)
+        if selection.is_everything:
             raise MisuseError(
                 "purge() without a filter would delete every dead letter",
                 f"dead letters in {self.place}",
                 "give a filter: purge(ids=[...]) or purge(before=...); for all, before= the current time",
             )
-        if which.ids is not None:
+        if selection.ids is not None:
             asked = list(filters["ids"])
             self.get(asked)
-            which = Which.of({**filters, "ids": asked}, self._scope)
-        return self._table.delete(which)
+            selection = Which.of({**filters, "ids": asked}, self._scope)
+        return self._table.delete(selection)
 
     @ending_at_caller
     def export(self, path: Path | str, **filters: Unpack[Filters]) -> int:
@@ -327,9 +336,9 @@ class DeadLetters:
     ) -> None:
         self.close()
 
-    def _pages(self, which: Which) -> Iterator[DeadLetter]:
-        for ids in parts_of(which.ids):
-            part, last, is_last = replace(which, ids=ids), 0, False
+    def _pages(self, selection: Which) -> Iterator[DeadLetter]:
+        for ids in parts_of(selection.ids):
+            part, last, is_last = replace(selection, ids=ids), 0, False
             while not is_last:
                 rows = self._table.select(part, last, _PAGE)
                 yield from map(letter_of_row, rows)

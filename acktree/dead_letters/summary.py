@@ -61,14 +61,14 @@ def grouped(causes: Iterable[Cause]) -> list[LetterGroup]:
 
     groups = []
     for (_, _, _, reason), alike in groupby(sorted(causes, key=key), key):
-        each = list(alike)
-        count, first_id = sum(one.count for one in each), min(one.first_id for one in each)
+        causes_alike = list(alike)
+        count, first_id = sum(one.count for one in causes_alike), min(one.first_id for one in causes_alike)
         groups.append(
             LetterGroup(
                 count,
-                each[0].cause,
-                component=each[0].component,
-                exception_type=each[0].exception_type,
+                causes_alike[0].cause,
+                component=causes_alike[0].component,
+                exception_type=causes_alike[0].exception_type,
                 reason=reason,
                 first_id=first_id,
             )

@@ -114,28 +114,28 @@ class Which:
             raise TypeError(
                 f"there is no filter {min(unknown)!r}; there are {', '.join(Filters.__annotations__)}"
             )
-        found = [] if scope is None else [Condition("topology", "=", scope)]
-        found += [
+        conditions = [] if scope is None else [Condition("topology", "=", scope)]
+        conditions += [
             Condition(name, "=", str(value))
             for name in ("topology", "spout", "component", "kind", "cause")
             if (value := filters.get(name)) is not None
         ]
         if filters.get("label") is not None:
-            found.append(Condition("label", "=", kept_label(str(filters["label"]))))
+            conditions.append(Condition("label", "=", kept_label(str(filters["label"]))))
         if filters.get("reason") is not None:
-            found.append(Condition("reason", "contains", str(filters["reason"])))
+            conditions.append(Condition("reason", "contains", str(filters["reason"])))
         if filters.get("exception") is not None:
-            found.append(Condition("exception_type", "is named", str(filters["exception"])))
+            conditions.append(Condition("exception_type", "is named", str(filters["exception"])))
         for name, column in (("redriven", "redriven_ms"), ("settled", "settled_ms")):
             wanted = filters.get(name)
             if wanted is not None:
-                found.append(Condition(column, "is not null" if wanted else "is null"))
+                conditions.append(Condition(column, "is not null" if wanted else "is null"))
         if filters.get("before") is not None:
-            found.append(Condition("dead_ms", "<", _ms(filters["before"])))
+            conditions.append(Condition("dead_ms", "<", _ms(filters["before"])))
         if filters.get("since") is not None:
-            found.append(Condition("dead_ms", ">=", _ms(filters["since"])))
+            conditions.append(Condition("dead_ms", ">=", _ms(filters["since"])))
         ids = filters.get("ids")
-        return cls(conditions=tuple(found), ids=None if ids is None else _possible(ids))
+        return cls(conditions=tuple(conditions), ids=None if ids is None else _possible(ids))
 
     @property
     def is_everything(self) -> bool:
@@ -211,7 +211,7 @@ def letter_of_row(row: Row) -> DeadLetter:
     """The inverse of :func:`row_of`."""
     parts: dict[str, Any] = dict(zip(COLUMNS, row, strict=True))
     parts["fields"] = tuple(json.loads(parts["fields"]))
-    parts["origins"] = tuple(Origin(**each) for each in json.loads(parts["origins"] or "[]"))
+    parts["origins"] = tuple(Origin(**fields) for fields in json.loads(parts["origins"] or "[]"))
     parts["kind"] = FailureKind(parts["kind"])
     parts["cause"] = FailureCause(parts["cause"])
     parts["payload"] = bytes(parts["payload"])

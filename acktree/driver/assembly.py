@@ -41,7 +41,7 @@ __all__ = ["assembled_run", "ended_run", "journal_of", "recovered_log"]
 
 def assembled_run(
     topology: Topology,
-    held: Checkpoint,
+    checkpoint: Checkpoint,
     config: Config,
     *,
     log: RunLog,
@@ -56,7 +56,7 @@ def assembled_run(
 
     Args:
         topology: As ``begin_run`` of the checkpoint returned it.
-        held: The checkpoint.
+        checkpoint: The checkpoint.
         config: The settings.
         log: What the run says of itself.
         version: acktree's own.
@@ -70,27 +70,37 @@ def assembled_run(
         CheckpointError: The checkpoint is damaged.
         ConnectorError: The store of dead letters cannot be reached.
     """
-    plan = Plan.of(topology, config.without_secrets(), held.partitions, held.run_salt, held.first_sequence)
-    inbox = _inbox(held, config, max_chunk_bytes)
+    plan = Plan.of(
+        topology,
+        config.without_secrets(),
+        checkpoint.partitions,
+        checkpoint.run_salt,
+        checkpoint.first_sequence,
+    )
+    inbox = _inbox(checkpoint, config, max_chunk_bytes)
     errors, threads, change, ended = ErrorLog(config, log.errors), Threads(), Event(), Event()
-    given: dict[str, Any] = {"is_open": threads.has_open_letter}
+    options: dict[str, Any] = {"is_open": threads.has_open_letter}
     if plan.is_tracking:  # else no verdict would ever end the order
-        given["ordering"] = partial(ordering, topology, threads, ended, held)
-    letters = _letters(held, config, topology, partial(send, topology, threads, ended), **given)
+        options["ordering"] = partial(ordering, topology, threads, ended, checkpoint)
+    letters = _letters(checkpoint, config, topology, partial(send, topology, threads, ended), **options)
     replays = any(not spout.user_object.redelivers for spout in topology.spouts)
-    journal = journal_of(held, inbox, threads) if replays else None
-    acker = DurableAcker(plan, held.folder, held.acker_from, held.files) if plan.is_tracking else None
+    journal = journal_of(checkpoint, inbox, threads) if replays else None
+    acker = (
+        DurableAcker(plan, checkpoint.folder, checkpoint.acker_from, checkpoint.files)
+        if plan.is_tracking
+        else None
+    )
     keys = KeyLog(plan)
     gates = None if acker is None else gate_log_of(plan, acker.still_open, keys, threads.ids_at)
     recorder = DeadLetterRecorder(
         letters, topology, config, change.set, None if gates is None else gates.origins_of
     )
-    traces = recorder_of_run(_own_folder(held), plan, config, now_ms, version)
-    events = EventLog(event_logger or _event_files(held), topology.name)
+    traces = recorder_of_run(_own_folder(checkpoint), plan, config, now_ms, version)
+    events = EventLog(event_logger or _event_files(checkpoint), topology.name)
     totals = TotalCounts(topology.name)
     run = Run(
         plan=plan,
-        checkpoint=held,
+        checkpoint=checkpoint,
         inbox=inbox,
         results=BatchResults(plan, acker, errors, journal, traces=traces, events=events, totals=totals),
         threads=threads,
@@ -106,119 +116,119 @@ def assembled_run(
         close_door=close_door,
         leave_door=leave_door,
         tell_ended=partial(tell_ended, topology, plan.run_id),
-        described=topology.describe(held.partitions),
+        described=topology.describe(checkpoint.partitions),
         consumers=Consumers(config, topology.name, errors),
         events=events,
         traces=traces,
         gates=gates,
     )
-    commits = recovered_log(held, run, acker)
+    commits = recovered_log(checkpoint, run, acker)
     add_spouts(topology, run, recorder)
     _recover(run, acker)
-    redrive_ordered(held, letters)  # before the query: where the store is away, nothing is started
+    redrive_ordered(checkpoint, letters)  # before the query: where the store is away, nothing is started
     return run, commits
 
 
 def ended_run(
     topology: Topology,
-    held: Checkpoint,
+    checkpoint: Checkpoint,
     config: Config,
     *,
     version: str,
     stop_session: Callable[[], None],
 ) -> Run:
     """A run of a topology that ended in an earlier one: its dead letters, traces and numbers."""
-    plan = Plan.of(topology, config.without_secrets(), held.partitions, held.run_salt)
+    plan = Plan.of(topology, config.without_secrets(), checkpoint.partitions, checkpoint.run_salt)
     errors = ErrorLog(config)
     return Run(
         plan=plan,
-        checkpoint=held,
-        inbox=_inbox(held, config, None),
+        checkpoint=checkpoint,
+        inbox=_inbox(checkpoint, config, None),
         results=BatchResults(plan, None, errors),
         threads=Threads(),
-        dead_letters=_letters(held, config, topology, None),
+        dead_letters=_letters(checkpoint, config, topology, None),
         errors=errors,
         change=Event(),
         ended=Event(),
         stop_session=stop_session,
-        described=topology.describe(held.partitions),
+        described=topology.describe(checkpoint.partitions),
         log=RunLog(topology.name),
         keys=KeyLog(plan),
-        traces=recorder_of_run(_own_folder(held), plan, Config(), now_ms, version),
+        traces=recorder_of_run(_own_folder(checkpoint), plan, Config(), now_ms, version),
     )
 
 
 def _recover(run: Run, acker: DurableAcker | None) -> None:
     """Let spout tasks take up what earlier runs left, and tell the source that a run begins."""
-    held, plan = run.checkpoint, run.plan
-    last_sequence = recover(run, held.last_committed(), held.lost_through)
-    held.refuse_used_sequences(last_sequence)
+    checkpoint, plan = run.checkpoint, run.plan
+    last_sequence = recover(run, checkpoint.last_committed(), checkpoint.lost_through)
+    checkpoint.refuse_used_sequences(last_sequence)
     if acker is not None:
         for task_id, message_ids in acker.open_row_ids():
             dataframe_task(run.threads, task_id).note_open(message_ids)
         acker.forget_before(plan.first_sequences)
-    run.log.begins(held.run, run.account().open_count, held.place)
-    orders = {"run": held.run, "first_sequences": dict(plan.first_sequences)}
+    run.log.begins(checkpoint.run, run.account().open_count, checkpoint.place)
+    orders = {"run": checkpoint.run, "first_sequences": dict(plan.first_sequences)}
     run.inbox.append_control(ChunkKind.RUN, orders)
     if run.inbox.has_watch:  # what operators wanted to see of the last run
         run.inbox.append_watch(OperatorOrder(plan.trace_rate).to_bytes(), len(plan.levels))
 
 
-def journal_of(held: Checkpoint, inbox: FileInbox, threads: Threads) -> Journal:
+def journal_of(checkpoint: Checkpoint, inbox: FileInbox, threads: Threads) -> Journal:
     """The verdicts of messages that only the inbox has."""
     return Journal(
-        held.verdicts, threads.delivered_through, lambda: inbox.oldest_kept, held.files,
+        checkpoint.verdicts, threads.delivered_through, lambda: inbox.oldest_kept, checkpoint.files,
         lambda: inbox.newest_positions,
     )  # fmt: skip
 
 
-def recovered_log(held: Checkpoint, run: Run, acker: DurableAcker | None) -> CommitLog:
+def recovered_log(checkpoint: Checkpoint, run: Run, acker: DurableAcker | None) -> CommitLog:
     """The commit log, whose participants have their state as of the last commit."""
     # The acker judges before anything is written; what it decided is in the outcome.
     candidates: list[Participant | None] = [
-        acker, run.keys, run.gates, run.journal, _memory_log_of(held), run.results.metrics,
+        acker, run.keys, run.gates, run.journal, _memory_log_of(checkpoint), run.results.metrics,
         run.results.totals,
     ]  # fmt: skip
-    participants = [each for each in candidates if each is not None]
-    commits = CommitLog(held.folder, participants, held.files, held.run)
-    commits.recover(held.last_committed())
-    held.refuse_later_run(max(commits.last_run, run.inbox.last_run))
+    participants = [candidate for candidate in candidates if candidate is not None]
+    commits = CommitLog(checkpoint.folder, participants, checkpoint.files, checkpoint.run)
+    commits.recover(checkpoint.last_committed())
+    checkpoint.refuse_later_run(max(commits.last_run, run.inbox.last_run))
     if run.journal is not None:
         run.inbox.drop_before(run.journal.first_entry)
     return commits
 
 
-def _memory_log_of(held: Checkpoint) -> MemoryLog | None:
+def _memory_log_of(checkpoint: Checkpoint) -> MemoryLog | None:
     """What bolts remember, where that is in files; None if none has ever remembered."""
-    if held.state is None or held.state_from is None:
+    if checkpoint.state is None or checkpoint.state_from is None:
         return None
-    return MemoryLog(held.state, held.state_from, held.files)
+    return MemoryLog(checkpoint.state, checkpoint.state_from, checkpoint.files)
 
 
-def _inbox(held: Checkpoint, config: Config, max_chunk_bytes: int | None) -> FileInbox:
+def _inbox(checkpoint: Checkpoint, config: Config, max_chunk_bytes: int | None) -> FileInbox:
     most = config.inbox_max_messages, config.inbox_max_bytes
-    return FileInbox(held.inbox, held.admitted(), *most, held.files, max_chunk_bytes)
+    return FileInbox(checkpoint.inbox, checkpoint.admitted(), *most, checkpoint.files, max_chunk_bytes)
 
 
 def _letters(
-    held: Checkpoint,
+    checkpoint: Checkpoint,
     config: Config,
     topology: Topology,
     send: Callable[[Sequence[DeadLetter]], None] | None,
-    **given: Any,  # noqa: ANN401  # as DeadLetters takes it
+    **options: Any,  # noqa: ANN401  # as DeadLetters takes it
 ) -> DeadLetters:
     """The checkpoint's own file, or the place that the user names; others may store theirs there too."""
     if config.dead_letters_url is None:
-        place = held.dead_letters if held.files.is_seen else IN_MEMORY
-        return DeadLetters(place, send, create=True, **given)
-    return DeadLetters(config.dead_letters_url, send, topology=topology.name, create=True, **given)
+        place = checkpoint.dead_letters if checkpoint.files.is_seen else IN_MEMORY
+        return DeadLetters(place, send, create=True, **options)
+    return DeadLetters(config.dead_letters_url, send, topology=topology.name, create=True, **options)
 
 
-def _event_files(held: Checkpoint) -> EventLogger | None:
+def _event_files(checkpoint: Checkpoint) -> EventLogger | None:
     """The default event logger: files in the checkpoint if that is a folder."""
-    return EventFiles(held.folder / FOLDER) if held.files.is_seen else None
+    return EventFiles(checkpoint.folder / FOLDER) if checkpoint.files.is_seen else None
 
 
-def _own_folder(held: Checkpoint) -> Path | None:
+def _own_folder(checkpoint: Checkpoint) -> Path | None:
     """Where traced messages are recorded: in the checkpoint if that is a folder; None for in memory."""
-    return held.folder if held.files.is_seen else None
+    return checkpoint.folder if checkpoint.files.is_seen else None

@@ -274,9 +274,9 @@ class BatchResults:
             ids=stored.ids, timeout_of=self._plan.timeout_of, forgotten=self._forgotten,
         )  # fmt: skip
         self.totals.note_verdicts(batches)
-        for task, message_ids in row_ids.left:
-            given = batches.get(task, VerdictBatch())
-            batches[task] = replace(given, left=[*given.left, message_ids])
+        for task, message_ids in row_ids.left_open:
+            verdict_batch = batches.get(task, VerdictBatch())
+            batches[task] = replace(verdict_batch, left_open=[*verdict_batch.left_open, message_ids])
         if self._traces is not None:
             self._traces.add(batch, rows.get(Kind.TRACE, ()))
             self._traces.judged(batch, batches)

@@ -56,8 +56,8 @@ class Holders:
     def counts(self, now_ms: int) -> dict[tuple[str, int], tuple[int, float | None]]:
         """By (bolt, task) how many tuples it holds, and the age of the oldest in seconds."""
         with self._lock:
-            found = dict(self._by_task)
-        return {task: (held.count, _secs(held.oldest_ms, now_ms)) for task, held in found.items()}
+            by_task = dict(self._by_task)
+        return {task: (holder.count, _secs(holder.oldest_ms, now_ms)) for task, holder in by_task.items()}
 
     def of(self, roots: frozenset[int], now_ms: int) -> dict[int, list[Holder]]:
         """By root the tasks that hold an open tuple of it, each once; as far as they have said it.
@@ -67,11 +67,11 @@ class Holders:
             now_ms: The time.
         """
         with self._lock:
-            found = dict(self._by_task)
+            by_task = dict(self._by_task)
         holders: dict[int, list[Holder]] = {}
-        for (component, task), held in found.items():
+        for (component, task), holder in by_task.items():
             since_ms: dict[int, int | None] = {}
-            for came_ms, held_roots in held.oldest_open:  # the oldest first
+            for came_ms, held_roots in holder.oldest_open:  # the oldest first
                 for root in roots.intersection(held_roots):
                     since_ms.setdefault(root, came_ms)
             for root, came_ms in since_ms.items():

@@ -35,7 +35,7 @@ log = logger("acktree")
 
 def add_spouts(topology: Topology, run: Run, recorder: DeadLetterRecorder) -> None:
     """Make the thread of each spout task; none is started."""
-    plan, held, config = run.plan, run.checkpoint, run.plan.config
+    plan, checkpoint, config = run.plan, run.checkpoint, run.plan.config
     spout_host = DriverHost(run, recorder)
     for spout in topology.spouts:
         bare = plan.topology.components[spout.id]
@@ -44,7 +44,7 @@ def add_spouts(topology: Topology, run: Run, recorder: DeadLetterRecorder) -> No
                 user_object = spout.user_object  # Spark's, and never called
                 task: SpoutTask = DataFrameTask(
                     user_object, bare, task=task_id, plan=plan, spout_host=spout_host,
-                    first_sequence=held.first_sequence,
+                    first_sequence=checkpoint.first_sequence,
                 )  # fmt: skip
             else:
                 user_object = copy.deepcopy(spout.user_object)
@@ -53,10 +53,10 @@ def add_spouts(topology: Topology, run: Run, recorder: DeadLetterRecorder) -> No
                     user_object.connect(run.gates)
                 task = SpoutTask(
                     user_object, bare, task=task_id, plan=plan, spout_host=spout_host,
-                    first_sequence=held.first_sequence,
+                    first_sequence=checkpoint.first_sequence,
                 )  # fmt: skip
                 # Then it runs for its dead letters alone; what they lead to passes gates as before.
-                task.has_ended = held.has_ended and spout.gated is None
+                task.has_ended = checkpoint.has_ended and spout.gated is None
             run.results.metrics.watch(spout.id, task_id, task.grown_metrics)
             run.results.totals.watch(spout.id, task_id, task)
             run.threads.by_task[task_id] = SpoutThread(task, config, run.change.set, run.inbox.is_running)
@@ -78,7 +78,7 @@ def send(topology: Topology, threads: Threads, ended: Event, letters: Sequence[D
 
 @contextmanager
 def ordering(
-    topology: Topology, threads: Threads, ended: Event, held: Checkpoint, letters: Sequence[DeadLetter],
+    topology: Topology, threads: Threads, ended: Event, checkpoint: Checkpoint, letters: Sequence[DeadLetter],
     now_ms: int,
 ) -> Iterator[None]:  # fmt: skip
     """Keep the order to send letters again in the checkpoint, before it is carried out in the block.
@@ -87,17 +87,17 @@ def ordering(
     """
     with threads.redriving:
         refuse_foreign_letters(letters, topology, is_running=not ended.is_set())
-        ordered = held.letters_to_redrive
+        ordered = checkpoint.letters_to_redrive
         new = {
-            each.id
-            for each in letters
-            if each.id is not None and (each.id not in ordered or _is_settled(each, ordered[each.id]))
+            letter.id
+            for letter in letters
+            if letter.id is not None and (letter.id not in ordered or _is_settled(letter, ordered[letter.id]))
         }
-        with held.ordering_redrive(new, now_ms) if new else nullcontext():
+        with checkpoint.ordering_redrive(new, now_ms) if new else nullcontext():
             yield
 
 
-def redrive_ordered(held: Checkpoint, letters: DeadLetters) -> None:
+def redrive_ordered(checkpoint: Checkpoint, letters: DeadLetters) -> None:
     """Send the dead letters again that an operator chose while no driver ran, or one that died since.
 
     An order is kept until its letter has a verdict, or is gone. If this driver dies before that, or the
@@ -108,12 +108,14 @@ def redrive_ordered(held: Checkpoint, letters: DeadLetters) -> None:
     Raises:
         ConnectorError: The store cannot be reached. All orders are kept.
     """
-    ordered = held.letters_to_redrive
+    ordered = checkpoint.letters_to_redrive
     if not ordered:
         return
-    found = {each.id: each for each in letters.find(ids=list(ordered)) if each.id is not None}
+    letters_by_id = {letter.id: letter for letter in letters.find(ids=list(ordered)) if letter.id is not None}
     waiting = [
-        each for each, at_ms in ordered.items() if each in found and not _is_settled(found[each], at_ms)
+        letter_id
+        for letter_id, at_ms in ordered.items()
+        if letter_id in letters_by_id and not _is_settled(letters_by_id[letter_id], at_ms)
     ]
     sent = _redrive(letters, waiting)
     log.info(
@@ -121,8 +123,8 @@ def redrive_ordered(held: Checkpoint, letters: DeadLetters) -> None:
         "%d are settled or gone",
         len(ordered), sent, len(waiting) - sent, len(ordered) - len(waiting),
     )  # fmt: skip
-    if not held.has_ended:
-        held.keep_redrive(waiting)
+    if not checkpoint.has_ended:
+        checkpoint.keep_redrive(waiting)
 
 
 def _redrive(letters: DeadLetters, numbers: Sequence[int]) -> int:

@@ -136,24 +136,26 @@ class Run:
     def open_messages(self) -> dict[str, SpoutNumbers]:
         """The open messages of each spout."""
         spouts = self.plan.topology.spouts
-        found = {spout.id: self.threads.open_messages(spout.task_ids, self.rows_open) for spout in spouts}
+        by_spout = {spout.id: self.threads.open_messages(spout.task_ids, self.rows_open) for spout in spouts}
         if self.gates is not None and self.checkpoint.files.is_seen:
             for wait in waits_in(self.checkpoint.marks):
                 sink = self.plan.topology.components.get(wait.component)
                 for edge in () if sink is None else sink.inputs:
-                    gate = found[edge.source]
+                    gate = by_spout[edge.source]
                     outages = outages_together((*gate.outages, wait.outage()))
-                    found[edge.source] = replace(gate, outages=outages)
-        return found
+                    by_spout[edge.source] = replace(gate, outages=outages)
+        return by_spout
 
     def key_numbers(self) -> KeyNumbers:
         """The keys of messages, of all spouts together."""
-        return self.keys.numbers(sum(each.task.waiting_for_keys for each in self.threads.by_task.values()))
+        return self.keys.numbers(
+            sum(thread.task.waiting_for_keys for thread in self.threads.by_task.values())
+        )
 
     def oldest_open(self, most: int) -> list[OpenMessage]:
         """The oldest messages without a final verdict, at most ``most``; without rows of DataFrames."""
-        found = (thread.oldest_open(most) for thread in self.threads.by_task.values())
-        return heapq.nsmallest(most, chain(*found), key=lambda each: each.first_emitted_ms)
+        by_thread = (thread.oldest_open(most) for thread in self.threads.by_task.values())
+        return heapq.nsmallest(most, chain(*by_thread), key=lambda message: message.first_emitted_ms)
 
     def rows_open(self) -> int:
         """How many rows of DataFrames are open: open roots of the acker minus messages of spout tasks."""
@@ -165,12 +167,16 @@ class Run:
 
     def account(self) -> Account:
         """The messages of all spouts so far, without gates."""
-        threads = [each for each in self.threads.by_task.values() if each.task.component.gated is None]
+        threads = [thread for thread in self.threads.by_task.values() if thread.task.component.gated is None]
         numbers = [thread.numbers() for thread in threads]
         emitted_by = {thread.task.component.id for thread in threads}
-        ages = [(now_ms() - each.oldest_ms) / 1000 for each in numbers if each.oldest_ms is not None]
-        open_count = sum(each.open_count for each in numbers) + self.rows_open()
-        counters = [self.results.counters(), *(each.counters for each in numbers)]
+        ages = [
+            (now_ms() - spout_numbers.oldest_ms) / 1000
+            for spout_numbers in numbers
+            if spout_numbers.oldest_ms is not None
+        ]
+        open_count = sum(spout_numbers.open_count for spout_numbers in numbers) + self.rows_open()
+        counters = [self.results.counters(), *(spout_numbers.counters for spout_numbers in numbers)]
         return Account.of(counters, sorted(emitted_by), open_count, max(ages, default=None))
 
     @cached_property

@@ -54,9 +54,9 @@ class LevelSetter:
             levels: Name -> level; ``ROOT`` is the root logger.
         """
         for name, level in levels.items():
-            found = _logger(name)
-            self._before.setdefault(name, found.level)
-            found.setLevel(level_number(level))
+            changed = _logger(name)
+            self._before.setdefault(name, changed.level)
+            changed.setLevel(level_number(level))
         for name in self._before.keys() - levels.keys():
             _logger(name).setLevel(self._before.pop(name))
 

@@ -66,10 +66,10 @@ class Place:
         """What a line of the log says of it. Roots are texts: other languages have no integers of 64 bits."""
         roots = self.roots
         try:
-            found = [] if roots is None else roots()
+            named_roots = [] if roots is None else roots()
         except Exception:  # noqa: BLE001  # the frame has just ended
-            found = []
-        return self._fields | ({"root": ",".join(map(str, found))} if found else {})
+            named_roots = []
+        return self._fields | ({"root": ",".join(map(str, named_roots))} if named_roots else {})
 
 
 _here: Final[ContextVar[Place | None]] = ContextVar("acktree_place", default=None)
@@ -188,6 +188,6 @@ def _named(record: logging.LogRecord) -> dict[str, object]:
     """The place that a record of acktree names in its template, as ``component=%s``."""
     if record.name.partition(".")[0] != "acktree" or not isinstance(record.args, tuple):
         return {}
-    keys = [found[1] for found in _NAMED.finditer(str(record.msg)) if found[0] != "%%"]
+    keys = [match[1] for match in _NAMED.finditer(str(record.msg)) if match[0] != "%%"]
     pairs = dict(zip(keys, record.args, strict=False))
     return {key: pairs[key] for key in _KEYS if pairs.get(key) is not None}

@@ -24,10 +24,10 @@ __all__ = ["FirstWords", "logger", "print_by_default"]
 
 def logger(name: str) -> logging.Logger:
     """The logger of this name, whose records are escaped; the same one at each call."""
-    found = logging.getLogger(name)
-    if not any(isinstance(each, _Escaping) for each in found.filters):
-        found.addFilter(_Escaping())
-    return found
+    named = logging.getLogger(name)
+    if not any(isinstance(log_filter, _Escaping) for log_filter in named.filters):
+        named.addFilter(_Escaping())
+    return named
 
 
 def print_by_default(log_format: LogFormat | None = "text") -> None:

@@ -82,12 +82,12 @@ class HadoopFolder(Remote):
     def names(self, folder: str) -> dict[str, int]:
         with self._explaining(f"to list {folder}"):
             try:
-                found = self._files.listStatus(self._path(folder))
+                statuses = self._files.listStatus(self._path(folder))
             except Py4JJavaError as error:
                 if error.java_exception.getClass().getName() in _GONE:
                     return {}
                 raise
-            return {each.getPath().getName(): each.getModificationTime() for each in found}
+            return {status.getPath().getName(): status.getModificationTime() for status in statuses}
 
     def exists(self, name: str) -> bool:
         with self._explaining(f"to look for {name}"):

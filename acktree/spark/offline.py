@@ -69,8 +69,8 @@ def rebalance(
         raise ConfigError(
             f"{partitions:,} partitions", "rebalance", f"give {MOST_PARTITIONS:,} partitions at most"
         )
-    with _held(checkpoint) as (held, shape):
-        memories, now = _memories(held), shape
+    with _held(checkpoint) as (stopped, shape):
+        memories, now = _memories(stopped), shape
         if component is not None and parallelism is not None:
             part = _remembering(shape, component)
             fresh = range(shape.tasks_given + 1, shape.tasks_given + 1 + parallelism - len(part.tasks))
@@ -78,7 +78,7 @@ def rebalance(
             groups = by_key if isinstance(by_key, Mapping) else dict.fromkeys(by_key)
             memories = _moved(memories, component, part, tasks, by_key=groups, forget=forget)
             now = shape.with_part(component, replace(part, tasks=tasks))
-        _begin(held, now, partitions or held.partitions, memories)
+        _begin(stopped, now, partitions or stopped.partitions, memories)
 
 
 @ending_at_caller
@@ -102,14 +102,14 @@ def reset_state(
         ConfigError: An argument that is out of range, or names what the checkpoint does not have.
         CheckpointError: The checkpoint does not allow it, with the reason. It is as it was, also here.
     """
-    with _held(checkpoint) as (held, shape):
+    with _held(checkpoint) as (stopped, shape):
         if component is None:
-            _begin(held, shape, held.partitions, None)
+            _begin(stopped, shape, stopped.partitions, None)
             return
         part = _remembering(shape, component)
-        memories = _memories(held)
+        memories = _memories(stopped)
         kept = {task: blobs for task, blobs in memories.items() if task not in part.tasks}
-        _begin(held, shape.with_part(component, None), held.partitions, kept)
+        _begin(stopped, shape.with_part(component, None), stopped.partitions, kept)
 
 
 @contextmanager
@@ -120,13 +120,13 @@ def _held(checkpoint: str | Path) -> Iterator[tuple[Checkpoint, Shape]]:
         raise CheckpointError(
             "there is no checkpoint", str(folder), "name the folder that was given to submit()"
         )
-    with full_disk.explaining(folder), closing(Checkpoint(folder)) as held:
-        shape = held.shape
+    with full_disk.explaining(folder), closing(Checkpoint(folder)) as stopped:
+        shape = stopped.shape
         if shape is None:
             raise CheckpointError(
                 "no topology has run on this checkpoint", str(folder), "name one that was given to submit()"
             )
-        if held.has_ended:
+        if stopped.has_ended:
             raise CheckpointError(
                 "the topology has ended, and stays ended", str(folder), "give it a new checkpoint"
             )
@@ -137,7 +137,7 @@ def _held(checkpoint: str | Path) -> Iterator[tuple[Checkpoint, Shape]]:
                 str(folder),
                 "give the topology a new checkpoint, and the DataFrame's source the position to start from",
             )
-        yield held, shape
+        yield stopped, shape
 
 
 def _remembering(shape: Shape, component: str) -> Part:
@@ -203,43 +203,43 @@ def _store_of(blobs: Mapping[str, bytes]) -> MemoryStore:
     return store
 
 
-def _begin(held: Checkpoint, shape: Shape, partitions: int, memories: Memories | None) -> None:
+def _begin(stopped: Checkpoint, shape: Shape, partitions: int, memories: Memories | None) -> None:
     """Begin a generation of Spark's checkpoint with these memories; None: with none, and nothing open."""
-    _refuse_in_doubt(held, shape)
+    _refuse_in_doubt(stopped, shape)
     if memories is not None:
-        folder = held.folder / f"memory-{held.next_generation}"
+        folder = stopped.folder / f"memory-{stopped.next_generation}"
         shutil.rmtree(folder, ignore_errors=True)  # of a tool that died
         write_memories(folder, memories)
-    held.begin_generation(shape, partitions, has_memory=memories is not None, is_lost=memories is None)
+    stopped.begin_generation(shape, partitions, has_memory=memories is not None, is_lost=memories is None)
 
 
-def _refuse_in_doubt(held: Checkpoint, shape: Shape) -> None:
+def _refuse_in_doubt(stopped: Checkpoint, shape: Shape) -> None:
     """Refuse where a sink may have rows of a micro-batch that would be cut otherwise from now on."""
     for name, part in shape.parts.items():
         is_gated = any(read.source.startswith(GATE) for read in part.inputs)
-        if is_gated and not part.streams and not part.remembers and held.is_in_doubt:
+        if is_gated and not part.streams and not part.remembers and stopped.is_in_doubt:
             raise CheckpointError(
                 f"a micro-batch was begun and is not committed, and {name!r} may have written its rows",
-                str(held.place),
+                str(stopped.place),
                 "submit the topology as it was, and stop it when it has gone on",
             )
 
 
-def _memories(held: Checkpoint) -> Memories:
+def _memories(stopped: Checkpoint) -> Memories:
     """What every task remembers, as of the last committed micro-batch."""
-    found: dict[int, dict[str, bytes]] = defaultdict(dict)
-    for task, blob_name, blob in _stored(held):
-        found[task][blob_name] = blob
-    if held.memory is not None:  # of an earlier time: tasks that had nothing to do since
-        for absent in tasks_in(held.memory) - found.keys():
-            found[absent] = read_memory(held.memory, absent)
-    for blobs in found.values():
+    memories: dict[int, dict[str, bytes]] = defaultdict(dict)
+    for task, blob_name, blob in _stored(stopped):
+        memories[task][blob_name] = blob
+    if stopped.memory is not None:  # of an earlier time: tasks that had nothing to do since
+        for absent in tasks_in(stopped.memory) - memories.keys():
+            memories[absent] = read_memory(stopped.memory, absent)
+    for blobs in memories.values():
         blobs.pop(TAKEN_IN, None)
-    return dict(found)
+    return dict(memories)
 
 
-def _stored(held: Checkpoint) -> Iterator[tuple[int, str, bytes]]:
+def _stored(stopped: Checkpoint) -> Iterator[tuple[int, str, bytes]]:
     """What each task remembers, as (task, name, blob), as of the last committed micro-batch."""
-    committed, state, began = held.last_committed(), held.state, held.state_from
-    if state is not None and began is not None and committed >= max(held.first_batch, began):
+    committed, state, began = stopped.last_committed(), stopped.state, stopped.state_from
+    if state is not None and began is not None and committed >= max(stopped.first_batch, began):
         yield from stored_blobs(state, committed, began)

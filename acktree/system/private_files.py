@@ -237,27 +237,27 @@ class Disk:
             BlockingIOError: Another one holds it.
             FileNotFoundError: It was deleted before it was locked.
         """
-        held = os.open(file, os.O_RDWR)
+        descriptor = os.open(file, os.O_RDWR)
         try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             file.stat()
         except OSError as error:
-            os.close(held)
+            os.close(descriptor)
             if isinstance(error, FileNotFoundError):
                 raise
             raise BlockingIOError(error.errno, error.strerror, str(file)) from error
-        close_in_children(held)
-        return held
+        close_in_children(descriptor)
+        return descriptor
 
-    def write_locked(self, held: int, content: bytes) -> None:
+    def write_locked(self, descriptor: int, content: bytes) -> None:
         """Write the whole content of a file that :meth:`lock` locked."""
-        os.ftruncate(held, 0)
-        os.pwrite(held, content, 0)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, content, 0)
 
-    def unlock(self, held: int) -> None:
+    def unlock(self, descriptor: int) -> None:
         """Unlock what :meth:`lock` returned."""
-        note_closed(held)
-        os.close(held)
+        note_closed(descriptor)
+        os.close(descriptor)
 
     def sync_folder(self, folder: Path) -> None:
         """Put a folder's names on the medium: what was made, renamed and deleted in it."""
@@ -308,10 +308,10 @@ def _find_syncfs() -> Callable[[int], int] | None:
     if not sys.platform.startswith("linux"):
         return None
     try:
-        found: Callable[[int], int] = ctypes.CDLL(None, use_errno=True).syncfs
+        syncfs: Callable[[int], int] = ctypes.CDLL(None, use_errno=True).syncfs
     except (OSError, AttributeError):
         return None
-    return found
+    return syncfs
 
 
 _syncfs: Final = _find_syncfs()

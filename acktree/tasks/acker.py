@@ -61,8 +61,8 @@ class Acker:
         combined = [
             self._known(Combined.from_bytes(row.body)) for row in ordered if row.kind == Kind.COMBINED
         ]
-        given = [Deltas.from_bytes(row.body) for row in ordered if row.kind == Kind.DELTAS]
-        deltas = concat_deltas([*given, *(one.rest for one in combined)])
+        scattered_parts = [Deltas.from_bytes(row.body) for row in ordered if row.kind == Kind.DELTAS]
+        deltas = concat_deltas([*scattered_parts, *(one.rest for one in combined)])
         opened = [run for run in deltas.opened if run.first >= self._first_sequences.get(run.task, 0)]
         spread_sums, roots, sums = spread(self._salt, deltas.sparse_sums)
         closing = close(
@@ -82,8 +82,8 @@ class Acker:
             ack_sums=closing.old_sums,
         )
         judged = self.ledger.judge(scattered, clock_ms, is_first=is_first)
-        is_row = judged.left.owners < 0  # see tasks/spouts/verdict_batch.py
-        self.rows_left = Judged(judged.left.roots[is_row], judged.left.owners[is_row])
+        is_row = judged.left_open.owners < 0  # see tasks/spouts/verdict_batch.py
+        self.rows_left = Judged(judged.left_open.roots[is_row], judged.left_open.owners[is_row])
         done = [*closing.done, *settled.done]
         return judged.together_with(done, settled.done_rows, settled.done_owners)
 

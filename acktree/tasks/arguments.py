@@ -222,7 +222,7 @@ def ids_of(message_ids: object, count: int, where: str) -> MessageIds:
         ids = [*message_ids]
     if len(ids) != count:
         raise MisuseError(f"emit_batch() of {count} rows with {len(ids)} message ids", where, fix)
-    if not isinstance(ids, np.ndarray) and any(each is None for each in ids):
+    if not isinstance(ids, np.ndarray) and any(message_id is None for message_id in ids):
         raise MisuseError(
             "emit_batch() with None among the message ids",
             where,

@@ -46,8 +46,8 @@ class OperatorOrder:
     @classmethod
     def from_bytes(cls, blob: bytes | memoryview) -> OperatorOrder:
         """Read what :meth:`to_bytes` wrote."""
-        given = json.loads(bytes(blob))
-        return cls(float(given["trace_rate"]), given["debug"])
+        parts = json.loads(bytes(blob))
+        return cls(float(parts["trace_rate"]), parts["debug"])
 
 
 @dataclass(frozen=True, slots=True)

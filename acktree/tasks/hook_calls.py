@@ -97,10 +97,10 @@ class HookCalls:
         for hook in hooks:
             self._call(hook, "cleanup", hook.cleanup)
 
-    def _call(self, hook: TaskHook, name: str, method: Callable[..., None], *given: Any) -> None:  # noqa: ANN401
+    def _call(self, hook: TaskHook, name: str, method: Callable[..., None], *arguments: Any) -> None:  # noqa: ANN401
         began = perf_counter()
         try:
-            method(*given)
+            method(*arguments)
         except BaseException as error:  # noqa: BLE001  # user code
             pass_on(error)
             self._say(

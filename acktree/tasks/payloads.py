@@ -34,11 +34,11 @@ class RowIds:
 
     Attributes:
         judged: Of rows that have their verdict now, one column for each part of the id. To be read once.
-        left: Of rows that this micro-batch opened and left open, as (spout task, ids).
+        left_open: Of rows that this micro-batch opened and left open, as (spout task, ids).
     """
 
     judged: Iterable[Payload] = ()
-    left: Sequence[tuple[int, pa.RecordBatch]] = ()
+    left_open: Sequence[tuple[int, pa.RecordBatch]] = ()
 
 
 def payload_of_wire(head: Buffer, body: Buffer) -> Payload:
@@ -57,17 +57,17 @@ def payload_among(head: Buffer, body: Buffer, wanted: Int64s) -> Payload | None:
     """
     (packed,) = unpack(head)
     roots = int64s(packed)
-    which = np.flatnonzero(is_among(roots, wanted))
-    if not len(which):
+    places = np.flatnonzero(is_among(roots, wanted))
+    if not len(places):
         return None
     values = batch_from_bytes(body)
-    return (roots, values) if len(which) == len(roots) else (roots[which], values.take(pa.array(which)))
+    return (roots, values) if len(places) == len(roots) else (roots[places], values.take(pa.array(places)))
 
 
 def is_among(roots: Int64s, wanted: Int64s) -> npt.NDArray[np.bool_]:
     """Which roots are in ``wanted``, which is ascending, so that a table of millions is sorted only once."""
     at = np.searchsorted(wanted, roots)
-    found: npt.NDArray[np.bool_] = np.zeros(len(roots), dtype=np.bool_)
+    is_wanted: npt.NDArray[np.bool_] = np.zeros(len(roots), dtype=np.bool_)
     inside = at < len(wanted)
-    found[inside] = wanted[at[inside]] == roots[inside]
-    return found
+    is_wanted[inside] = wanted[at[inside]] == roots[inside]
+    return is_wanted

@@ -302,8 +302,8 @@ class Plan:
 
 def _sources(files: Iterable[str]) -> dict[str, Sequence[str]]:
     """The lines of source files, also of a notebook's cells; without files that are unusually long."""
-    found = {file: linecache.getlines(file) for file in files}
-    return {file: lines for file, lines in found.items() if 0 < sum(map(len, lines)) <= _LONGEST_SOURCE}
+    lines_of = {file: linecache.getlines(file) for file in files}
+    return {file: lines for file, lines in lines_of.items() if 0 < sum(map(len, lines)) <= _LONGEST_SOURCE}
 
 
 def _pickled_hooks(hooks: tuple[TaskHook | WorkerHook, ...], kind: str, seen: list[object]) -> bytes:

@@ -57,9 +57,9 @@ class Wait:
         """
         if not file.is_file() or file.stat().st_size > _MOST_BYTES:
             raise ValueError(f"{file} is not a note of what a task waits for")
-        given = json.loads(DISK.read(file))
-        texts = (str(given[name]) for name in ("component", "reason", "fix"))
-        numbers = (int(given[name]) for name in ("task", "since_ms", "tries"))
+        parts = json.loads(DISK.read(file))
+        texts = (str(parts[name]) for name in ("component", "reason", "fix"))
+        numbers = (int(parts[name]) for name in ("task", "since_ms", "tries"))
         (component, reason, fix), (task, since_ms, tries) = texts, numbers
         return cls(component, task, reason, fix, since_ms, tries=tries)
 

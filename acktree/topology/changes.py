@@ -56,22 +56,22 @@ def changes(before: Shape, now: Shape, waiting: Collection[str]) -> list[ShapeCh
     """
     if other := _another(before, now):
         return [other]
-    found: list[ShapeChange] = []
+    differences: list[ShapeChange] = []
     for name in sorted(before.parts.keys() | now.parts.keys()):
         old, new = before.parts.get(name), now.parts.get(name)
         if old is None and new is not None:
-            found.append(_added(name, new))
+            differences.append(_added(name, new))
         elif new is None and old is not None:
-            found.append(_removed(name, old, is_waiting=name in waiting))
+            differences.append(_removed(name, old, is_waiting=name in waiting))
         elif old is not None and new is not None and old != new:
-            found += _changed(name, old, new, is_waiting=name in waiting)
-            found += _behind_gates(name, old, new, waiting)
+            differences += _changed(name, old, new, is_waiting=name in waiting)
+            differences += _behind_gates(name, old, new, waiting)
     if before.is_tracked != now.is_tracked:
-        found.append(_tracked(before, now))
+        differences.append(_tracked(before, now))
     # Another refused change may be the reason why memory moved; its fix then also fixes that.
-    if not any(change.refused for change in found):
-        found += _moved(before, now)
-    return found
+    if not any(change.refused for change in differences):
+        differences += _moved(before, now)
+    return differences
 
 
 def _another(before: Shape, now: Shape) -> ShapeChange | None:

@@ -24,9 +24,10 @@ class Subscription:
         source: Id of the component that emits.
         stream: The stream of ``source``.
         grouping: Chooses the bolt's task for each tuple.
-        gate: False if the tuples are questions to an exactly-once bolt. There is no gate then, if the source
-            is not exactly-once itself.
-        answers_only: Whether it reads what is emitted for questions, and a gate has the rest.
+        gate: False if the tuples are questions to an exactly-once bolt. No gate is in front of such an input,
+            unless the source is exactly-once itself.
+        answers_only: Whether the subscriber gets here only what the source emits for questions. All other
+            tuples come to it through a gate, by a subscription of their own.
     """
 
     subscriber: str
@@ -58,8 +59,8 @@ class Component:
         max_spout_pending: A spout's own limit of open messages for each task; 0: none. None: the configured
             one.
         message_timeout_secs: A spout's own message timeout. None: the configured one.
-        told_columns: Columns of a DataFrame that are the message id of its rows, if it has an
-            ``Acknowledger``; else empty.
+        told_columns: Columns of a DataFrame that make the message id of its rows, which its ``Acknowledger``
+            is told; empty without one.
         key_column: The column of a DataFrame that is the key of its rows. None: they have none.
         label_column: The column that is their label. None: they have none.
         max_concurrency: How many tuples of a task an asynchronous bolt executes at once. None for any other

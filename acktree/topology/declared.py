@@ -33,14 +33,14 @@ class Input:
     gate: object = None
 
     def __str__(self) -> str:
-        given = [shown(self.source)]
+        arguments = [shown(self.source)]
         if self.method in ("fields_grouping", "partial_key_grouping", "custom_grouping"):
-            given.append(shown(self.argument))
+            arguments.append(shown(self.argument))
         if self.stream != DEFAULT_STREAM:
-            given.append(f"stream={shown(self.stream)}")
+            arguments.append(f"stream={shown(self.stream)}")
         if self.gate is not None:
-            given.append(f"gate={shown(self.gate)}")
-        return f".{self.method}({', '.join(given)})"
+            arguments.append(f"gate={shown(self.gate)}")
+        return f".{self.method}({', '.join(arguments)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +66,12 @@ class Declared:
     settings: dict[str, object] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        given = [shown(self.id), shown(self.user_object)]
+        arguments = [shown(self.id), shown(self.user_object)]
         if self.parallelism != 1 or isinstance(self.parallelism, bool):
-            given.append(f"parallelism={shown(self.parallelism)}")
+            arguments.append(f"parallelism={shown(self.parallelism)}")
         if self.retry is not None:
-            given.append(f"retry={shown(self.retry)}")
-        return f"{self.method}({', '.join(given)})"
+            arguments.append(f"retry={shown(self.retry)}")
+        return f"{self.method}({', '.join(arguments)})"
 
     @property
     def kind(self) -> Literal["spout", "bolt"]:

@@ -108,16 +108,16 @@ def with_gates(components: Sequence[Component]) -> list[Component]:
     """The components of a topology and its gates, sorted by id. The tasks of gates come after all others."""
     by_id = {component.id: component for component in components}
     read = {
-        each.id: replace(each, inputs=tuple(_gated(each, by_id)), retry=_own_retry(each))
-        for each in components
+        component.id: replace(component, inputs=tuple(_gated(component, by_id)), retry=_own_retry(component))
+        for component in components
     }
     gates: list[Component] = []
-    end = 1 + max((task for each in components for task in each.task_ids), default=0)
+    end = 1 + max((task for component in components for task in component.task_ids), default=0)
     for reader in components:
         for edge, passed in zip(reader.inputs, read[reader.id].inputs, strict=False):
             if edge.source != passed.source:
                 gates.append(_gate(passed.source, edge, by_id[edge.source], reader, end + len(gates)))
-    return sorted([*read.values(), *gates], key=lambda each: each.id)
+    return sorted([*read.values(), *gates], key=lambda component: component.id)
 
 
 def _own_retry(component: Component) -> Retry | None:

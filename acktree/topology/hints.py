@@ -22,14 +22,14 @@ _ANY_TASK: Final = (Shuffle, LocalOrShuffle, NoneGrouping)
 def hints(declared: Sequence[Declared], components: Sequence[Component]) -> Iterator[tuple[str, str, str]]:
     """What to warn of in a valid topology, without gates: what happens, where, and how to mend it."""
     by_id = {component.id: component for component in components}
-    for each in declared:
-        component = by_id[str(each.id)]
-        for edge, written in zip(component.inputs, each.inputs, strict=True):
-            found = _hint(component, each, edge.grouping)
-            if found is not None:
-                what, otherwise = found
+    for call in declared:
+        component = by_id[str(call.id)]
+        for edge, written in zip(component.inputs, call.inputs, strict=True):
+            hint = _hint(component, call, edge.grouping)
+            if hint is not None:
+                what, otherwise = hint
                 by_key = _by_key(component, by_id[edge.source].streams[edge.stream].fields, written.source)
-                yield what, f"{each}{written}", f"{by_key}; or take one task{otherwise}"
+                yield what, f"{call}{written}", f"{by_key}; or take one task{otherwise}"
 
 
 def _hint(component: Component, declared: Declared, grouping: Grouping) -> tuple[str, str] | None:
@@ -57,7 +57,7 @@ def _hint(component: Component, declared: Declared, grouping: Grouping) -> tuple
 
 
 def _by_key(component: Component, fields: Sequence[str], source: object) -> str:
-    given = [*component.latest_by] if component.latest_by else [*fields] if len(fields) == 1 else None
-    if given is not None:
-        return f"group by the key: .fields_grouping({source!r}, {given!r})"
+    key = [*component.latest_by] if component.latest_by else [*fields] if len(fields) == 1 else None
+    if key is not None:
+        return f"group by the key: .fields_grouping({source!r}, {key!r})"
     return f"group by the key: .fields_grouping({source!r}, [...]), with one or more of {', '.join(fields)}"

@@ -101,7 +101,7 @@ def _sort(ordered: Mapping[int, list[str]], column: int, near: Mapping[str, set[
     places = _places(ordered)
 
     def mean(name: str) -> float:
-        found = [places[each] for each in near[name]]
-        return sum(found) / len(found) if found else places[name]
+        near_places = [places[neighbour] for neighbour in near[name]]
+        return sum(near_places) / len(near_places) if near_places else places[name]
 
     ordered[column].sort(key=lambda name: (mean(name), natural(name)))

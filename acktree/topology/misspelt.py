@@ -25,23 +25,23 @@ def refuse_misspelt(declared: Declared, user_object: Spout | AnyBolt) -> None:
     It is refused only if nothing suggests that it is the user's own attribute: the setting itself is not set,
     the value is of the setting's kind, the object does not remember it, and no method of the class names it.
     """
-    base = next(each for each in _BASES if isinstance(user_object, each))
+    base = next(known_base for known_base in _BASES if isinstance(user_object, known_base))
     settings = {
         name: value
-        for each in base.__mro__
-        for name, value in vars(each).items()
-        if each is not object and not name.startswith("_") and not callable(value)
+        for cls in base.__mro__
+        for name, value in vars(cls).items()
+        if cls is not object and not name.startswith("_") and not callable(value)
     }
     users = [
-        each
-        for each in type(user_object).__mro__
-        if each not in base.__mro__ and not each.__module__.startswith("acktree.")
+        cls
+        for cls in type(user_object).__mro__
+        if cls not in base.__mro__ and not cls.__module__.startswith("acktree.")
     ]
-    is_set = {*vars(user_object), *(name for each in users for name in vars(each))}
-    used = {*user_object.remembers, *(name for each in users for name in _names_in_methods(each))}
+    is_set = {*vars(user_object), *(name for cls in users for name in vars(cls))}
+    used = {*user_object.remembers, *(name for cls in users for name in _names_in_methods(cls))}
     unset = [name for name in settings if name not in is_set]
-    for each in users:
-        for name, value in vars(each).items():
+    for cls in users:
+        for name, value in vars(cls).items():
             if name.startswith("_") or name in settings or name in used:
                 continue
             meant = closest(name, unset, _SIMILAR)

@@ -103,7 +103,10 @@ class Topology:
     def _sources_first(self) -> tuple[Component, ...]:
         """All components, each after those that it reads; otherwise by id."""
         sorter = TopologicalSorter(
-            {each.id: {edge.source for edge in each.inputs} for each in self.components.values()}
+            {
+                component.id: {edge.source for edge in component.inputs}
+                for component in self.components.values()
+            }
         )
         sorter.prepare()
         ready: list[str] = []
@@ -137,20 +140,20 @@ class Topology:
         return {task: component for component in self.components.values() for task in component.task_ids}
 
 
-def refuse_other_than_topology(given: object, call: str) -> None:
+def refuse_other_than_topology(argument: object, call: str) -> None:
     """Check what ``submit`` is given.
 
     Args:
-        given: What a caller without a type checker may have passed.
+        argument: What a caller without a type checker may have passed.
         call: The name of the call.
 
     Raises:
         TopologyError: It is no topology; for a builder, with the call that makes one of it.
     """
-    if isinstance(given, Topology):
+    if isinstance(argument, Topology):
         return
-    what = f"{call}() needs a Topology, and is given a {type(given).__name__}"
-    is_builder = hasattr(given, "create_topology")
+    what = f"{call}() needs a Topology, and is given a {type(argument).__name__}"
+    is_builder = hasattr(argument, "create_topology")
     fix = (
         "call it on what the builder makes"
         if is_builder
@@ -158,6 +161,6 @@ def refuse_other_than_topology(given: object, call: str) -> None:
     )
     raise TopologyError(
         what,
-        f"{call}({type(given).__name__}(...), ...)",
+        f"{call}({type(argument).__name__}(...), ...)",
         f"{fix}: {call}(builder.create_topology(), ...)" if is_builder else fix,
     )

@@ -154,9 +154,9 @@ class Shape:
             for level in topology.levels(partitions)
             if level.stateful
         )
-        given = max((task for part in parts.values() for task in part.tasks), default=0)
-        given = max(given, before.tasks_given if before else 0)
-        return cls(parts, state, is_tracked, given, topology.name)
+        last_task = max((task for part in parts.values() for task in part.tasks), default=0)
+        last_task = max(last_task, before.tasks_given if before else 0)
+        return cls(parts, state, is_tracked, last_task, topology.name)
 
     def to_json(self) -> dict[str, Any]:
         """The shape as JSON values; :meth:`from_json` reads it."""
@@ -190,15 +190,15 @@ def numbered(topology: Topology, before: Shape) -> Topology:
     Raises:
         CheckpointError: A spout would get a task id that does not fit into a root id.
     """
-    given = before.tasks_given
+    last_task = before.tasks_given
     components: dict[str, Component] = {}
     for name, component in topology.components.items():
         part = before.parts.get(name)
         had = part.tasks if part is not None else ()
         tasks = had[: component.parallelism]
         fresh = component.parallelism - len(tasks)
-        tasks += tuple(range(given + 1, given + 1 + fresh))
-        given += fresh
+        tasks += tuple(range(last_task + 1, last_task + 1 + fresh))
+        last_task += fresh
         if component.kind == "spout" and tasks[-1] > MAX_SPOUT_TASK:
             raise CheckpointError(
                 f"spout {name!r} would get task id {tasks[-1]}, and a spout's highest is {MAX_SPOUT_TASK}: "

@@ -38,56 +38,58 @@ _WAITING: Final = (Bolt, BasicBolt)
 
 def checked_object(declared: Declared) -> Spout | AnyBolt | Sink:
     """The given spout, bolt or sink, after checking that it is one and that its hooks can be called."""
-    given = declared.user_object
+    user_object = declared.user_object
     call = f"{declared.method}({declared.id!r}, "
-    if isinstance(given, type):
-        fix = f"make one: {call}{given.__name__}(), ...)"
-        raise declared.mistake(f"{declared.name} is the class {given.__name__}, not an instance of it", fix)
+    if isinstance(user_object, type):
+        fix = f"make one: {call}{user_object.__name__}(), ...)"
+        raise declared.mistake(
+            f"{declared.name} is the class {user_object.__name__}, not an instance of it", fix
+        )
     if declared.method == "set_sink":
-        return _checked_sink(declared, given)
-    if isinstance(given, Spout):
-        return _checked_spout(declared, given)
-    if isinstance(given, _BOLTS):
+        return _checked_sink(declared, user_object)
+    if isinstance(user_object, Spout):
+        return _checked_spout(declared, user_object)
+    if isinstance(user_object, _BOLTS):
         if declared.kind == "spout":
             raise declared.mistake(
                 f"{declared.owner} is a bolt", f"add it with set_bolt({declared.id!r}, ...)"
             )
-        _check_hooks(declared, given, next(base for base in _BOLTS if isinstance(given, base)))
-        return given
-    if inspect.isroutine(given):
+        _check_hooks(declared, user_object, next(base for base in _BOLTS if isinstance(user_object, base)))
+        return user_object
+    if inspect.isroutine(user_object):
         fix = 'put @bolt(outputs=["field"]) above it'
         if declared.kind == "spout":
             fix = "for fixed items use IterableSpout(function, outputs=[...]), else derive a class from Spout"
-        raise declared.mistake(f"{declared.name} is a plain function, {shown(given)}", fix)
-    if isinstance(given, Sink):
+        raise declared.mistake(f"{declared.name} is a plain function, {shown(user_object)}", fix)
+    if isinstance(user_object, Sink):
         raise declared.mistake(f"{declared.owner} is a sink", f"add it with set_sink({declared.id!r}, ...)")
     bases = "Spout" if declared.kind == "spout" else "Bolt, BasicBolt or ArrowBolt"
-    what = f"{declared.name} is {shown(given)}, which is no {declared.kind}"
+    what = f"{declared.name} is {shown(user_object)}, which is no {declared.kind}"
     raise declared.mistake(what, f"give an instance of a class derived from {bases}")
 
 
-def _checked_sink(declared: Declared, given: object) -> Sink:
-    if not isinstance(given, Sink):
+def _checked_sink(declared: Declared, user_object: object) -> Sink:
+    if not isinstance(user_object, Sink):
         what = f"{declared.owner} is not a Sink, and cannot tell what it has written"
         fix = f"derive it from Sink; or write at least once, with set_bolt({declared.id!r}, ...)"
         raise declared.mistake(what, fix)
-    _check_hooks(declared, given, Sink)
-    return given
+    _check_hooks(declared, user_object, Sink)
+    return user_object
 
 
-def _checked_spout(declared: Declared, given: Spout) -> Spout:
+def _checked_spout(declared: Declared, spout: Spout) -> Spout:
     if declared.kind == "bolt":
         raise declared.mistake(f"{declared.owner} is a spout", f"add it with set_spout({declared.id!r}, ...)")
-    redelivers: object = given.redelivers
+    redelivers: object = spout.redelivers
     if not isinstance(redelivers, bool):
         what = f"redelivers of {declared.owner} is {redelivers!r:.60}"
         raise declared.mistake(what, "True: the queue brings back what was open; False: acktree does")
-    if isinstance(given, DataFrameSpout) and declared.parallelism != 1:
+    if isinstance(spout, DataFrameSpout) and declared.parallelism != 1:
         what = f"{declared.owner} has parallelism {shown(declared.parallelism)}, and Spark reads its rows"
         raise declared.mistake(what, "leave parallelism out: its rows are read in all partitions anyway")
-    _check_hooks(declared, given, Spout)
-    _check_keep_alive(declared, given)
-    return given
+    _check_hooks(declared, spout, Spout)
+    _check_keep_alive(declared, spout)
+    return spout
 
 
 def checked_streams(declared: Declared, user_object: Spout | AnyBolt) -> dict[str, StreamDeclaration]:
@@ -205,10 +207,10 @@ def checked_concurrency(
             raise declared.mistake(what, "it executes whole batches: derive from BasicBolt or Bolt")
         return None, None
     is_async = inspect.iscoroutinefunction(user_object.execute)
-    for name, given in (("max_concurrency", most), ("threads", threads)):
-        if given is not None and (isinstance(given, bool) or not isinstance(given, int) or given < 1):
+    for name, limit in (("max_concurrency", most), ("threads", threads)):
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
             raise declared.mistake(
-                f"{name} of {declared.owner} is {given!r:.60}",
+                f"{name} of {declared.owner} is {limit!r:.60}",
                 f"give a whole number: {class_name}.{name} = 10",
             )
     if is_async and threads is not None:
@@ -261,7 +263,7 @@ def _check_hooks(declared: Declared, user_object: object, base: type) -> None:
             continue  # a builtin without a signature
         except TypeError:
             wanted = list(inspect.signature(contract).parameters)
-            given = ", ".join(inspect.signature(own).parameters)
-            what = f"{what} takes ({given}) after self, and is called with ({', '.join(wanted[1:])})"
+            parameters = ", ".join(inspect.signature(own).parameters)
+            what = f"{what} takes ({parameters}) after self, and is called with ({', '.join(wanted[1:])})"
             fix = f"write def {name}({', '.join(wanted)}) in {type(user_object).__name__}"
             raise declared.mistake(what, fix) from None

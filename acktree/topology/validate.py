@@ -82,86 +82,90 @@ def checked_components(name: object, declared: Sequence[Declared]) -> tuple[str,
             "give it a name: a string of printable characters, not empty",
         )
     by_id: dict[str, Declared] = {}
-    for each in declared:
-        by_id[_checked_id(each, by_id)] = each
-    alone = {each_id: _component(each_id, each) for each_id, each in by_id.items()}
-    read = {each_id: _with_inputs(alone[each_id], each, alone) for each_id, each in by_id.items()}
-    components = _numbered([read[each_id] for each_id in sorted(read)], by_id)
+    for call in declared:
+        by_id[_checked_id(call, by_id)] = call
+    alone = {component_id: _component(component_id, call) for component_id, call in by_id.items()}
+    read = {
+        component_id: _with_inputs(alone[component_id], call, alone) for component_id, call in by_id.items()
+    }
+    components = _numbered([read[component_id] for component_id in sorted(read)], by_id)
     _refuse_half_direct(components, by_id)
     _refuse_cycle({component.id: component for component in components}, by_id)
     if not any(component.kind == "spout" for component in components):
         where = f"TopologyBuilder({name!r})"
         raise TopologyError(f"topology {name!r} has no spout", where, 'add one: set_spout("id", spout)')
     for component in components:
-        each = by_id[component.id]
-        check_travels(component.user_object, each.owner, str(each))
-        for edge, written in zip(component.inputs, each.inputs, strict=True):
+        call = by_id[component.id]
+        check_travels(component.user_object, call.owner, str(call))
+        for edge, written in zip(component.inputs, call.inputs, strict=True):
             if isinstance(edge.grouping, groupings.Custom):
-                owner = f"the custom grouping of {each.name}"
-                check_travels(edge.grouping.grouping, owner, f"{each}{written}")
+                owner = f"the custom grouping of {call.name}"
+                check_travels(edge.grouping.grouping, owner, f"{call}{written}")
     return name, components
 
 
-def _checked_id(each: Declared, earlier: Mapping[str, Declared]) -> str:
-    given = each.id
-    if not isinstance(given, str) or not given.strip() or not given.isprintable():
-        raise each.mistake(
-            f"a {each.kind} is called {given!r:.60}",
+def _checked_id(call: Declared, earlier: Mapping[str, Declared]) -> str:
+    component_id = call.id
+    if not isinstance(component_id, str) or not component_id.strip() or not component_id.isprintable():
+        raise call.mistake(
+            f"a {call.kind} is called {component_id!r:.60}",
             "give it an id: a string of printable characters, not empty",
         )
-    if given.startswith("__"):
-        what = f"{each.name} has an id that begins with __"
-        raise each.mistake(what, f"call it {given.strip('_') or each.kind!r}: those ids are acktree's own")
-    if ":" in given:
-        what = f"{each.name} has an id with a colon"
-        fix = f"call it {given.replace(':', '-')!r}: statistics write an input as component:stream"
-        raise each.mistake(what, fix)
-    if given in earlier:
-        what = f"{each.kind} {given!r} has the id of another component"
-        raise each.mistake(what, f"call one of them otherwise; the other is {earlier[given]}")
-    return given
+    if component_id.startswith("__"):
+        what = f"{call.name} has an id that begins with __"
+        raise call.mistake(
+            what, f"call it {component_id.strip('_') or call.kind!r}: those ids are acktree's own"
+        )
+    if ":" in component_id:
+        what = f"{call.name} has an id with a colon"
+        fix = f"call it {component_id.replace(':', '-')!r}: statistics write an input as component:stream"
+        raise call.mistake(what, fix)
+    if component_id in earlier:
+        what = f"{call.kind} {component_id!r} has the id of another component"
+        raise call.mistake(what, f"call one of them otherwise; the other is {earlier[component_id]}")
+    return component_id
 
 
-def _component(each_id: str, each: Declared) -> Component:
+def _component(component_id: str, call: Declared) -> Component:
     """Check a component alone; returns it without inputs and task ids."""
-    user_object = checked_object(each)
-    tasks = each.parallelism
+    user_object = checked_object(call)
+    tasks = call.parallelism
     if not isinstance(tasks, int) or isinstance(tasks, bool) or tasks < 1:
-        what = f"{each.owner} has parallelism {shown(tasks)}"
-        raise each.mistake(what, "give a whole number of at least 1: it is the number of tasks")
-    retry = each.retry
+        what = f"{call.owner} has parallelism {shown(tasks)}"
+        raise call.mistake(what, "give a whole number of at least 1: it is the number of tasks")
+    retry = call.retry
     if retry is not None and not isinstance(retry, Retry):
-        what = f"retry of {each.owner} is {shown(retry)}"
-        raise each.mistake(what, "give a policy: retry=Retry(max_attempts=5)")
-    exactly_once = _checked_exactly_once(each, user_object)
-    max_concurrency, threads = checked_concurrency(each, user_object)
+        what = f"retry of {call.owner} is {shown(retry)}"
+        raise call.mistake(what, "give a policy: retry=Retry(max_attempts=5)")
+    exactly_once = _checked_exactly_once(call, user_object)
+    max_concurrency, threads = checked_concurrency(call, user_object)
     streams, remembers = dict[str, StreamDeclaration](), tuple[str, ...]()
-    if isinstance(user_object, Spout | AnyBolt) and each.method != "set_sink":
-        streams, remembers = checked_streams(each, user_object), checked_remembers(each, user_object)
-        refuse_misspelt(each, user_object)
+    if isinstance(user_object, Spout | AnyBolt) and call.method != "set_sink":
+        streams, remembers = checked_streams(call, user_object), checked_remembers(call, user_object)
+        refuse_misspelt(call, user_object)
     return Component(
-        id=each_id,
-        kind=each.kind,
+        id=component_id,
+        kind=call.kind,
         is_dataframe=isinstance(user_object, DataFrameSpout),
         user_object=user_object,
         parallelism=tasks,
         task_ids=(),
         streams=streams,
         remembers=remembers,
-        tick_secs=checked_tick_secs(each, user_object),
-        execute_timeout_secs=_checked_execute_timeout(each),
+        tick_secs=checked_tick_secs(call, user_object),
+        execute_timeout_secs=_checked_execute_timeout(call),
         retry=retry,
         inputs=(),
-        max_spout_pending=_checked_max_spout_pending(each),
-        message_timeout_secs=_checked_message_timeout(each),
+        max_spout_pending=_checked_max_spout_pending(call),
+        message_timeout_secs=_checked_message_timeout(call),
         told_columns=_told_columns(user_object),
         key_column=user_object.key if isinstance(user_object, DataFrameSpout) else None,
         label_column=user_object.label if isinstance(user_object, DataFrameSpout) else None,
         max_concurrency=max_concurrency,
         threads=threads,
         exactly_once=exactly_once,
-        is_sink=each.method == "set_sink",
-        latest_by=checked_latest_by(each, user_object),
+        is_sink=call.method == "set_sink",
+        latest_by=checked_latest_by(call, user_object),
     )
 
 
@@ -187,21 +191,21 @@ def with_bolt(component: Component, bolt: object) -> Component:
     )  # fmt: skip
 
 
-def _checked_exactly_once(each: Declared, user_object: object) -> bool:
-    if each.method == "set_sink":
-        if "set_execute_timeout_secs" in each.settings:
-            what = f"{each.owner} has an execute timeout, and writes all rows of a micro-batch in one call"
-            raise each.mistake(what, "set a timeout of the sink's client")
+def _checked_exactly_once(call: Declared, user_object: object) -> bool:
+    if call.method == "set_sink":
+        if "set_execute_timeout_secs" in call.settings:
+            what = f"{call.owner} has an execute timeout, and writes all rows of a micro-batch in one call"
+            raise call.mistake(what, "set a timeout of the sink's client")
         return True
-    exactly_once = each.settings.get("exactly_once", False)
+    exactly_once = call.settings.get("exactly_once", False)
     if not isinstance(exactly_once, bool):
-        raise each.mistake(f"exactly_once of {each.owner} is {shown(exactly_once)}", "give True or False")
-    if each.kind == "bolt" and each.retry is not None and not exactly_once:
-        what = f"{each.owner} has a retry, and no messages of its own"
-        raise each.mistake(what, "give the retry to the spout, or add exactly_once=True")
+        raise call.mistake(f"exactly_once of {call.owner} is {shown(exactly_once)}", "give True or False")
+    if call.kind == "bolt" and call.retry is not None and not exactly_once:
+        what = f"{call.owner} has a retry, and no messages of its own"
+        raise call.mistake(what, "give the retry to the spout, or add exactly_once=True")
     if exactly_once and isinstance(user_object, Bolt):
-        what = f"{each.owner} is a Bolt, which acks when it likes, and cannot be exactly-once"
-        raise each.mistake(what, "derive it from BasicBolt or ArrowBolt, which ack by themselves")
+        what = f"{call.owner} is a Bolt, which acks when it likes, and cannot be exactly-once"
+        raise call.mistake(what, "derive it from BasicBolt or ArrowBolt, which ack by themselves")
     return exactly_once
 
 
@@ -211,162 +215,162 @@ def _told_columns(user_object: object) -> tuple[str, ...]:
     return ()
 
 
-def _checked_max_spout_pending(each: Declared) -> int | None:
-    most = each.settings.get("max_spout_pending")
+def _checked_max_spout_pending(call: Declared) -> int | None:
+    most = call.settings.get("max_spout_pending")
     if most is None:
         return None
     if isinstance(most, bool) or not isinstance(most, int) or most < 0:
-        what = f"max_spout_pending of {each.owner} is {shown(most)}"
+        what = f"max_spout_pending of {call.owner} is {shown(most)}"
         fix = "give a whole number, 0 for any number; leave it out for Config(max_spout_pending=...)"
-        raise each.mistake(what, fix)
+        raise call.mistake(what, fix)
     return most
 
 
-def _checked_message_timeout(each: Declared) -> float | None:
-    secs = each.settings.get("message_timeout_secs")
+def _checked_message_timeout(call: Declared) -> float | None:
+    secs = call.settings.get("message_timeout_secs")
     if secs is None:
         return None
     if isinstance(secs, bool) or not isinstance(secs, (int, float)) or not 0 < secs < math.inf:
-        what = f"message_timeout_secs of {each.owner} is {shown(secs)}"
+        what = f"message_timeout_secs of {call.owner} is {shown(secs)}"
         fix = "give it seconds, more than 0; leave it out for Config(message_timeout_secs=...)"
-        raise each.mistake(what, fix)
+        raise call.mistake(what, fix)
     return float(secs)
 
 
-def _checked_execute_timeout(each: Declared) -> float | None:
+def _checked_execute_timeout(call: Declared) -> float | None:
     """The execute timeout that was chained to the bolt, if any."""
     method = "set_execute_timeout_secs"
-    if method not in each.settings:
+    if method not in call.settings:
         return None
-    secs = each.settings[method]
+    secs = call.settings[method]
     if isinstance(secs, bool) or not isinstance(secs, (int, float)) or not 0 < secs < math.inf:
-        what = f"the execute timeout of {each.owner} is {shown(secs)}"
+        what = f"the execute timeout of {call.owner} is {shown(secs)}"
         fix = "give it seconds, more than 0; leave it out for Config(execute_timeout_secs=...)"
-        raise TopologyError(what, f"{each}.{method}({shown(secs)})", fix)
+        raise TopologyError(what, f"{call}.{method}({shown(secs)})", fix)
     return float(secs)
 
 
-def _with_inputs(alone: Component, each: Declared, components: Mapping[str, Component]) -> Component:
+def _with_inputs(alone: Component, call: Declared, components: Mapping[str, Component]) -> Component:
     """Check the inputs of a component, and add them to it."""
-    if alone.kind == "bolt" and not each.inputs:
-        what = f"{each.owner} reads no stream"
+    if alone.kind == "bolt" and not call.inputs:
+        what = f"{call.owner} reads no stream"
         sources = [other for other in sorted(components) if other != alone.id and components[other].streams]
         likely = sources[0] if len(sources) == 1 else "id"
-        raise each.mistake(what, f"chain a grouping to it: {each}.shuffle_grouping({likely!r})")
+        raise call.mistake(what, f"chain a grouping to it: {call}.shuffle_grouping({likely!r})")
     inputs: list[Subscription] = []
-    for written in each.inputs:
-        source = _checked_source(each, written, components)
-        stream = _checked_stream(each, written, source)
+    for written in call.inputs:
+        source = _checked_source(call, written, components)
+        stream = _checked_stream(call, written, source)
         if any((edge.source, edge.stream) == (source.id, stream) for edge in inputs):
-            what = f"{each.owner} reads stream {stream!r} of {source.id!r} twice"
+            what = f"{call.owner} reads stream {stream!r} of {source.id!r} twice"
             fix = "keep one of the two; for two copies of each tuple, add a second bolt of the same class"
-            raise each.mistake(what, fix, written)
-        grouping = _checked_grouping(each, written, source.streams[stream].fields)
-        gate = _checked_gate(alone, each, written)
+            raise call.mistake(what, fix, written)
+        grouping = _checked_grouping(call, written, source.streams[stream].fields)
+        gate = _checked_gate(alone, call, written)
         is_gated = source.exactly_once or (alone.exactly_once and gate)
         if is_gated and not isinstance(grouping, _TO_ONE_TASK):
-            what = f"{each.owner} reads {source.id!r} through a gate, and not by a grouping to one task"
+            what = f"{call.owner} reads {source.id!r} through a gate, and not by a grouping to one task"
             fix = "use shuffle, fields, partial key or global grouping: a tuple has one fate for each reader"
-            raise each.mistake(what, fix, written)
+            raise call.mistake(what, fix, written)
         missing = [name for name in alone.latest_by if name not in source.streams[stream].fields]
         if missing:
-            what = f"{each.owner} keeps the latest row by {missing[0]!r}, which {source.id!r} does not emit"
+            what = f"{call.owner} keeps the latest row by {missing[0]!r}, which {source.id!r} does not emit"
             emitted = ", ".join(source.streams[stream].fields)
-            raise each.mistake(what, f"name fields of the stream: {emitted}; or emit the key, too", written)
+            raise call.mistake(what, f"name fields of the stream: {emitted}; or emit the key, too", written)
         inputs.append(Subscription(alone.id, source.id, stream, grouping, gate))
     fields = {components[edge.source].streams[edge.stream].fields for edge in inputs}
     if alone.is_sink and len(fields) > 1:
-        what = f"{each.owner} reads streams with other fields than each other"
-        raise each.mistake(what, "give each of them a sink of its own, or emit the same fields")
+        what = f"{call.owner} reads streams with other fields than each other"
+        raise call.mistake(what, "give each of them a sink of its own, or emit the same fields")
     return replace(alone, inputs=tuple(inputs))
 
 
-def _checked_gate(alone: Component, each: Declared, written: Input) -> bool:
+def _checked_gate(alone: Component, call: Declared, written: Input) -> bool:
     """Whether an input has a gate where there may be one."""
     if written.gate is None:
         return True
     if not isinstance(written.gate, bool):
-        raise each.mistake(f"gate of {each.owner} is {shown(written.gate)}", "give True or False", written)
+        raise call.mistake(f"gate of {call.owner} is {shown(written.gate)}", "give True or False", written)
     if not alone.exactly_once:
-        what = f"{each.owner} has an input with gate={written.gate}, and is not exactly-once"
+        what = f"{call.owner} has an input with gate={written.gate}, and is not exactly-once"
         fix = "leave gate out: its tuples come at once; or declare it with set_bolt(..., exactly_once=True)"
-        raise each.mistake(what, fix, written)
+        raise call.mistake(what, fix, written)
     if alone.is_sink and not written.gate:
-        what = f"{each.owner} has an input without a gate, and a sink writes each tuple once"
-        raise each.mistake(what, "leave gate out; to write at least once, use set_bolt", written)
+        what = f"{call.owner} has an input without a gate, and a sink writes each tuple once"
+        raise call.mistake(what, "leave gate out; to write at least once, use set_bolt", written)
     return written.gate
 
 
-def _checked_source(each: Declared, written: Input, components: Mapping[str, Component]) -> Component:
+def _checked_source(call: Declared, written: Input, components: Mapping[str, Component]) -> Component:
     if not isinstance(written.source, str):
-        what = f"{each.owner} reads from {shown(written.source)}, which is no component's id"
-        raise each.mistake(what, "give the id, a string, that set_spout or set_bolt was given", written)
+        what = f"{call.owner} reads from {shown(written.source)}, which is no component's id"
+        raise call.mistake(what, "give the id, a string, that set_spout or set_bolt was given", written)
     source = components.get(written.source)
     if source is None:
-        others = [other for other in components if other != each.id]
-        what = f"{each.owner} reads from {written.source!r}, which is no component"
-        raise each.mistake(what, nearest(written.source, others), written)
+        others = [other for other in components if other != call.id]
+        what = f"{call.owner} reads from {written.source!r}, which is no component"
+        raise call.mistake(what, nearest(written.source, others), written)
     return source
 
 
-def _checked_stream(each: Declared, written: Input, source: Component) -> str:
+def _checked_stream(call: Declared, written: Input, source: Component) -> str:
     if isinstance(written.stream, str) and written.stream in source.streams:
         return written.stream
     class_name = type(source.user_object).__name__
     if not source.streams:
-        what = f"{each.owner} reads from {source.id!r}, which declares no output"
-        raise each.mistake(what, f'name the fields that it emits: {class_name}.outputs = ["field"]', written)
+        what = f"{call.owner} reads from {source.id!r}, which declares no output"
+        raise call.mistake(what, f'name the fields that it emits: {class_name}.outputs = ["field"]', written)
     declared = ", ".join(map(repr, source.streams))
     what = (
-        f"{each.owner} reads stream {written.stream!r:.60} of {source.id!r}, which declares only {declared}"
+        f"{call.owner} reads stream {written.stream!r:.60} of {source.id!r}, which declares only {declared}"
     )
     fix = f"{nearest(written.stream, source.streams)}; or add the stream to {class_name}.outputs"
-    raise each.mistake(what, fix, written)
+    raise call.mistake(what, fix, written)
 
 
-def _checked_grouping(each: Declared, written: Input, fields: Sequence[str]) -> Grouping:
+def _checked_grouping(call: Declared, written: Input, fields: Sequence[str]) -> Grouping:
     if written.method == "custom_grouping":
-        return groupings.Custom(_checked_custom(each, written))
+        return groupings.Custom(_checked_custom(call, written))
     if written.method == "fields_grouping":
-        return groupings.Fields(_checked_key(each, written, fields))
+        return groupings.Fields(_checked_key(call, written, fields))
     if written.method == "partial_key_grouping":
-        return groupings.PartialKey(_checked_key(each, written, fields))
+        return groupings.PartialKey(_checked_key(call, written, fields))
     return _WITHOUT_ARGUMENT[written.method]
 
 
-def _checked_custom(each: Declared, written: Input) -> CustomGrouping:
-    given = written.argument
-    if isinstance(given, type):
-        what = f"the custom grouping of {each.owner} is the class {given.__name__}, not an instance of it"
-        raise each.mistake(
-            what, f"make one: .custom_grouping({written.source!r}, {given.__name__}())", written
+def _checked_custom(call: Declared, written: Input) -> CustomGrouping:
+    grouping = written.argument
+    if isinstance(grouping, type):
+        what = f"the custom grouping of {call.owner} is the class {grouping.__name__}, not an instance of it"
+        raise call.mistake(
+            what, f"make one: .custom_grouping({written.source!r}, {grouping.__name__}())", written
         )
-    if not isinstance(given, CustomGrouping):
-        what = f"the custom grouping of {each.owner} is {shown(given)}, which is no CustomGrouping"
+    if not isinstance(grouping, CustomGrouping):
+        what = f"the custom grouping of {call.owner} is {shown(grouping)}, which is no CustomGrouping"
         fix = "derive a class from CustomGrouping, with choose_tasks(task_id, values), and give an instance"
-        raise each.mistake(what, fix, written)
-    return given
+        raise call.mistake(what, fix, written)
+    return grouping
 
 
-def _checked_key(each: Declared, written: Input, fields: Sequence[str]) -> tuple[str, ...]:
-    given = written.argument
-    what = f"the {written.method} of {each.owner}"
-    if isinstance(given, str):
-        fix = f"put it in a list: .{written.method}({written.source!r}, [{given!r}])"
-        raise each.mistake(f"{what} is given {given!r}, a string and not a list", fix, written)
-    if not isinstance(given, (list, tuple)):
+def _checked_key(call: Declared, written: Input, fields: Sequence[str]) -> tuple[str, ...]:
+    names = written.argument
+    what = f"the {written.method} of {call.owner}"
+    if isinstance(names, str):
+        fix = f"put it in a list: .{written.method}({written.source!r}, [{names!r}])"
+        raise call.mistake(f"{what} is given {names!r}, a string and not a list", fix, written)
+    if not isinstance(names, (list, tuple)):
         fix = f"list the fields: .{written.method}({written.source!r}, {list(fields)!r})"
-        raise each.mistake(f"{what} is given {shown(given)}, which is no list of fields", fix, written)
-    if not given:
+        raise call.mistake(f"{what} is given {shown(names)}, which is no list of fields", fix, written)
+    if not names:
         fix = f"list some of {list(fields)!r}; if it does not matter who gets what, use shuffle_grouping"
-        raise each.mistake(f"{what} names no field", fix, written)
-    for position, name in enumerate(given):
+        raise call.mistake(f"{what} names no field", fix, written)
+    for position, name in enumerate(names):
         if name not in fields:
             unknown = f"{what} names field {name!r:.60}, which the stream does not have"
-            raise each.mistake(unknown, nearest(name, fields), written)
-        if name in given[:position]:
-            raise each.mistake(f"{what} names field {name!r} twice", "name it once", written)
-    return tuple(given)
+            raise call.mistake(unknown, nearest(name, fields), written)
+        if name in names[:position]:
+            raise call.mistake(f"{what} names field {name!r} twice", "name it once", written)
+    return tuple(names)
 
 
 def _numbered(components: Sequence[Component], by_id: Mapping[str, Declared]) -> list[Component]:
@@ -376,10 +380,10 @@ def _numbered(components: Sequence[Component], by_id: Mapping[str, Declared]) ->
     for component in components:
         first, end = end, end + component.parallelism
         if component.kind == "spout" and end - 1 > MAX_SPOUT_TASK:
-            each = by_id[component.id]
-            what = f"{each.owner} would have task {end - 1}, and a spout's tasks end at {MAX_SPOUT_TASK}"
+            call = by_id[component.id]
+            what = f"{call.owner} would have task {end - 1}, and a spout's tasks end at {MAX_SPOUT_TASK}"
             fix = "lower the parallelism of it or of the components whose ids come before its"
-            raise each.mistake(what, fix)
+            raise call.mistake(what, fix)
         numbered.append(replace(component, task_ids=tuple(range(first, end))))
     return numbered
 
@@ -388,8 +392,8 @@ def _refuse_half_direct(components: Sequence[Component], by_id: Mapping[str, Dec
     """Refuse a stream that one bolt reads by direct grouping and another by another grouping."""
     first: dict[tuple[str, str], tuple[str, bool]] = {}
     for component in components:
-        each = by_id[component.id]
-        for edge, written in zip(component.inputs, each.inputs, strict=True):
+        call = by_id[component.id]
+        for edge, written in zip(component.inputs, call.inputs, strict=True):
             is_direct = isinstance(edge.grouping, groupings.Direct)
             other, was_direct = first.setdefault((edge.source, edge.stream), (component.id, is_direct))
             if is_direct is not was_direct:
@@ -399,17 +403,20 @@ def _refuse_half_direct(components: Sequence[Component], by_id: Mapping[str, Dec
                     f"and bolt {plain!r} reads it otherwise: no emit could reach both"
                 )
                 fix = "declare a second stream in its outputs, emit to both, and let one of the bolts read it"
-                raise each.mistake(what, fix, written)
+                raise call.mistake(what, fix, written)
 
 
 def _refuse_cycle(components: Mapping[str, Component], by_id: Mapping[str, Declared]) -> None:
     """Refuse a topology with a cycle."""
     try:
         TopologicalSorter(
-            {each.id: sorted({edge.source for edge in each.inputs}) for each in components.values()}
+            {
+                component.id: sorted({edge.source for edge in component.inputs})
+                for component in components.values()
+            }
         ).prepare()
-    except CycleError as found:
-        *way, _ = found.args[1]  # each component is read by the next one; the first is also the last
+    except CycleError as cycle:
+        *way, _ = cycle.args[1]  # each component is read by the next one; the first is also the last
         start = way.index(min(way))
         way = [*way[start:], *way[:start]]
         path = " -> ".join(repr(name) for name in [*way, way[0]])

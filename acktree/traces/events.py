@@ -62,12 +62,12 @@ class Event:
     @classmethod
     def from_json(cls, line: str) -> Event:
         """Read what :meth:`to_json` wrote. ValueError, KeyError or TypeError for another line."""
-        given = json.loads(line)
-        root = given["root"]
+        parts = json.loads(line)
+        root = parts["root"]
         return cls(
-            int(given["time_ms"]), str(given["component"]), task_id=int(given["task_id"]),
-            stream=str(given["stream"]), root=None if root is None else int(root),
-            values=list(given["values"]),
+            int(parts["time_ms"]), str(parts["component"]), task_id=int(parts["task_id"]),
+            stream=str(parts["stream"]), root=None if root is None else int(root),
+            values=list(parts["values"]),
         )  # fmt: skip
 
 
@@ -163,8 +163,8 @@ class EventLog:
     def recent(self, limit: int, component: str | None = None) -> list[Event]:
         """The last events, the newest last."""
         self._writer.settle()
-        found = [each for each in tuple(self._recent) if component in (None, each.component)]
-        return found[-limit:]
+        events = [event for event in tuple(self._recent) if component in (None, event.component)]
+        return events[-limit:]
 
     def close(self) -> None:
         """Log what is queued, and close the logger."""
@@ -180,7 +180,7 @@ class EventLog:
         events: list[Event] = []
         for body in bodies:
             noted = json.loads(body)
-            events += [Event(*each) for each in noted["events"]]
+            events += [Event(*fields) for fields in noted["events"]]
             self.left_out += noted["dropped"]
         self._recent.extend(events)
         if self._logger is not None and events:
@@ -192,19 +192,19 @@ class EventLog:
 
 def event_files(folder: Path) -> list[Path]:
     """The files of a log, the oldest first; others, such as a copy that a user made, are left alone."""
-    found = folder.iterdir() if folder.is_dir() else ()
-    numbered = [(int(ours[1]), file) for file in found if (ours := _NAMED.fullmatch(file.name))]
+    files = folder.iterdir() if folder.is_dir() else ()
+    numbered = [(int(ours[1]), file) for file in files if (ours := _NAMED.fullmatch(file.name))]
     return [file for _, file in sorted(numbered)]
 
 
 def read_events(folder: Path, limit: int, component: str | None = None) -> list[Event]:
     """The last events of the default logger's files, the newest last."""
-    found: list[Event] = []
+    events: list[Event] = []
     for file in reversed(event_files(folder)):
-        found = [*_last_in(file, limit - len(found), component), *found]
-        if len(found) >= limit:
+        events = [*_last_in(file, limit - len(events), component), *events]
+        if len(events) >= limit:
             break
-    return found
+    return events
 
 
 def _last_in(file: Path, limit: int, component: str | None) -> Iterator[Event]:

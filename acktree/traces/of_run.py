@@ -88,11 +88,11 @@ def _export(config: Config, topology: Topology, store: TraceStore, version: str)
 
 def messaging_systems(topology: Topology) -> Mapping[str, str]:
     """Spout -> the messaging system that it reads, of those that a connector of acktree reads."""
-    found: dict[str, str] = {}
+    systems: dict[str, str] = {}
     for spout in topology.spouts:
         for kind in reversed(type(spout.user_object).__mro__):
             _, _, name = kind.__module__.partition("acktree.connectors.")
             system = _SYSTEMS.get(name.partition(".")[0])
             if system is not None:
-                found[spout.id] = system
-    return found
+                systems[spout.id] = system
+    return systems

@@ -173,10 +173,10 @@ class TraceExport:
 
     def _request(self, traces: Sequence[Spans]) -> None:
         """Send traces together, without those that cannot be encoded."""
-        spans = [span for each in traces for span in each]
+        spans = [span for spans_of_trace in traces for span in spans_of_trace]
         is_taken = self._send(spans)
         if not is_taken and _refusal_of(spans) is not None:
-            encoded = [each for each in traces if self._is_encoded(each)]
+            encoded = [spans_of_trace for spans_of_trace in traces if self._is_encoded(spans_of_trace)]
             if len(encoded) < len(traces):
                 if encoded:
                     self._request(encoded)

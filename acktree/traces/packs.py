@@ -41,7 +41,7 @@ def unpacked(pack: bytes) -> list[TraceFacts]:
     Raises:
         ValueError: The bytes are no pack.
     """
-    found: list[TraceFacts] = []
+    facts: list[TraceFacts] = []
     at = 0
     while at < len(pack):
         try:
@@ -49,8 +49,8 @@ def unpacked(pack: bytes) -> list[TraceFacts]:
         except struct.error as error:
             raise ValueError(f"no pack of traces: {error}") from error
         at += _LENGTH.size + length
-        found.append(TraceFacts.of_bytes(pack[at - length : at]))
-    return found
+        facts.append(TraceFacts.of_bytes(pack[at - length : at]))
+    return facts
 
 
 def left_out(parts: Sequence[TraceFacts]) -> int:
@@ -85,13 +85,13 @@ class Messages:
     @cached_property
     def emitted(self) -> dict[int, tuple[Place, list[Any]]]:
         """The messages that were emitted in this micro-batch: root -> its place and its values."""
-        found: dict[int, tuple[Place, list[Any]]] = {}
+        by_root: dict[int, tuple[Place, list[Any]]] = {}
         for part in self.parts:
             at = np.flatnonzero(part.links["root"] == part.links["edge"])
             roots, places = part.links["root"][at].tolist(), part.links["place"][at].tolist()
             for row, root, place in zip(at.tolist(), roots, places, strict=True):
-                found[root] = part.places[place], part.shown[row]
-        return found
+                by_root[root] = part.places[place], part.shown[row]
+        return by_root
 
     @cached_property
     def _is_first(self) -> Bools:
@@ -102,8 +102,8 @@ class Messages:
     @property
     def later_roots(self) -> list[int]:
         """The messages that have an earlier pack."""
-        found: list[int] = self.roots[~self._is_first].tolist()
-        return found
+        later: list[int] = self.roots[~self._is_first].tolist()
+        return later
 
     def rows(self, pack: int, emitted_ms: int) -> list[tuple[Any, ...]]:
         """The rows for ``MESSAGE`` of the messages that were emitted in this micro-batch.
@@ -126,11 +126,11 @@ class Messages:
         """The rows of the other messages: pack, number of tuples, components, root."""
         return [(pack, count, components, root) for root, count, components in self._told(~self._is_first)]
 
-    def _told(self, which: Bools) -> Iterator[tuple[int, int, str]]:
+    def _told(self, is_chosen: Bools) -> Iterator[tuple[int, int, str]]:
         """(root, number of tuples, components as a JSON list) of some messages."""
         names, of_root = self._components
         components: dict[bytes, str] = {}
-        for at in np.flatnonzero(which).tolist():
+        for at in np.flatnonzero(is_chosen).tolist():
             key = of_root[at].tobytes()
             if key not in components:
                 components[key] = json.dumps(
@@ -142,14 +142,14 @@ class Messages:
     def _components(self) -> tuple[list[str], Bools]:
         """The components that received a tuple, sorted, and which of them have one of each message."""
         names = sorted(
-            {each.component for part in self.parts for each in part.places}
-            | {each.component for part in self.parts for each in part.bolts}
+            {place.component for part in self.parts for place in part.places}
+            | {place.component for part in self.parts for place in part.bolts}
             | {name for part in self.parts for _, name, _ in part.more}
         )
         columns = {name: column for column, name in enumerate(names)}
         of_root = np.zeros((len(self.roots), len(names)), np.bool_)
         for part in self.parts:
-            places, bolts = ([each.component for each in who] for who in (part.places, part.bolts))
+            places, bolts = ([place.component for place in who] for who in (part.places, part.bolts))
             for rows, key, received in ((part.links, "place", places), (part.executions, "bolt", bolts)):
                 if len(rows):
                     column_of = np.array([columns[component] for component in received], np.int64)
@@ -228,27 +228,27 @@ def tuples_of(root: int, packs: Sequence[tuple[int, bytes]]) -> tuple[list[dict[
     Args:
         packs: (micro-batch, pack), in order.
     """
-    found: dict[int, dict[str, Any]] = {}
+    by_edge: dict[int, dict[str, Any]] = {}
     more: Counter[str] = Counter()
     for batch_id, pack in packs:
         for part in unpacked(pack):
-            _add_links(found, part, root, batch_id)
-            _add_executions(found, part, root, batch_id)
+            _add_links(by_edge, part, root, batch_id)
+            _add_executions(by_edge, part, root, batch_id)
             more.update({name: count for whose, name, count in part.more if whose == root})
-    return [*found.values()], more
+    return [*by_edge.values()], more
 
 
 def _tuple_at(
-    found: dict[int, dict[str, Any]], edge: int, batch_id: int, component: str, task: int
+    by_edge: dict[int, dict[str, Any]], edge: int, batch_id: int, component: str, task: int
 ) -> dict[str, Any]:
-    return found.setdefault(edge, {
+    return by_edge.setdefault(edge, {
         "edge": edge, "parents": [], "component": component, "task_id": task, "source": "",
         "source_task_id": None, "stream": "", "batch_id": batch_id, "began_ms": None, "took_ms": None,
         "together": 1, "fate": "waiting", "fate_batch_id": None, "reason": "", "values": [],
     })  # fmt: skip
 
 
-def _add_links(found: dict[int, dict[str, Any]], part: TraceFacts, root: int, batch_id: int) -> None:
+def _add_links(by_edge: dict[int, dict[str, Any]], part: TraceFacts, root: int, batch_id: int) -> None:
     positions = np.flatnonzero(part.links["root"] == root).tolist()
     if not positions:
         return
@@ -256,24 +256,24 @@ def _add_links(found: dict[int, dict[str, Any]], part: TraceFacts, root: int, ba
     for at in positions:
         place = part.places[int(part.links["place"][at])]
         edge = int(part.links["edge"][at])
-        _tuple_at(found, edge, batch_id, place.component, place.task).update(
+        _tuple_at(by_edge, edge, batch_id, place.component, place.task).update(
             parents=parents[at], source=place.source, source_task_id=place.source_task, stream=place.stream,
             values=part.shown[at], **({"fate": "emitted"} if edge == root else {}),
         )  # fmt: skip
 
 
-def _add_executions(found: dict[int, dict[str, Any]], part: TraceFacts, root: int, batch_id: int) -> None:
+def _add_executions(by_edge: dict[int, dict[str, Any]], part: TraceFacts, root: int, batch_id: int) -> None:
     for at in np.flatnonzero(part.executions["root"] == root).tolist():
         row = part.executions[at]
         bolt, fate = part.bolts[int(row["bolt"])], FATES[int(row["fate"])]
-        each = _tuple_at(found, int(row["edge"]), batch_id, bolt.component, bolt.task)
+        told_tuple = _tuple_at(by_edge, int(row["edge"]), batch_id, bolt.component, bolt.task)
         began_ms, took_ms = int(row["began_ms"]), float(row["took_ms"])
         if np.isnan(took_ms):  # it was held: executed in one micro-batch, acked or failed in a later one
-            began_ms = began_ms if each["began_ms"] is None else each["began_ms"]
+            began_ms = began_ms if told_tuple["began_ms"] is None else told_tuple["began_ms"]
         else:
-            each.update(batch_id=batch_id, took_ms=took_ms)
-        each.update(
-            began_ms=began_ms, together=max(each["together"], bolt.together), fate=fate,
+            told_tuple.update(batch_id=batch_id, took_ms=took_ms)
+        told_tuple.update(
+            began_ms=began_ms, together=max(told_tuple["together"], bolt.together), fate=fate,
             fate_batch_id=batch_id if fate in {"acked", "failed"} else None,
-            reason=part.reasons.get(at) or each["reason"],
+            reason=part.reasons.get(at) or told_tuple["reason"],
         )  # fmt: skip

@@ -115,17 +115,17 @@ class TraceRecorder:
         traced = is_traced(chunk.attempts)
         if self._rate > 0:  # all attempts after the first are, but for the bound
             self._beyond += int(np.count_nonzero((number_of(chunk.attempts) > 1) & ~traced))
-        which = np.flatnonzero(traced)
-        if not len(which):
+        places = np.flatnonzero(traced)
+        if not len(places):
             return
-        self._beyond += max(0, len(which) - _MOST_IDS)
-        roots = root_ids(self._salt, chunk.task, chunk.sequences[which]).tolist()
-        attempts = number_of(chunk.attempts[which]).tolist()
-        before = [None] * len(which)
+        self._beyond += max(0, len(places) - _MOST_IDS)
+        roots = root_ids(self._salt, chunk.task, chunk.sequences[places]).tolist()
+        attempts = number_of(chunk.attempts[places]).tolist()
+        before = [None] * len(places)
         if chunk.retry_of is not None:
-            before = root_ids(self._salt, chunk.task, chunk.retry_of[which]).tolist()
+            before = root_ids(self._salt, chunk.task, chunk.retry_of[places]).tolist()
         rows: list[Row] = []
-        for nth, at in enumerate(which.tolist()):
+        for nth, at in enumerate(places.tolist()):
             has_id = nth < _MOST_IDS
             # Levels record each message; only the driver knows the attempt and the traceparent.
             if has_id or attempts[nth] > 1 or at in parents:
@@ -212,10 +212,12 @@ class TraceRecorder:
         if not self._open:
             return
         groups: list[tuple[Int64s, Failure | None]] = []
-        for task, given in batches.items():
-            groups += [(self._roots_of(task, given.acked), None), (given.acked_roots, None)]
-            groups += [(self._roots_of(task, sequences), failure) for sequences, failure in given.failed]
-            groups += given.failed_rows
+        for task, verdict_batch in batches.items():
+            groups += [(self._roots_of(task, verdict_batch.acked), None), (verdict_batch.acked_roots, None)]
+            groups += [
+                (self._roots_of(task, sequences), failure) for sequences, failure in verdict_batch.failed
+            ]
+            groups += verdict_batch.failed_rows
         rows = self._traced_among(groups, now_ms)
         if rows:
             store.add_verdicts(rows)
@@ -239,9 +241,9 @@ class TraceRecorder:
         group_of = np.repeat(np.arange(len(groups)), [len(roots) for roots, _ in groups])
         # Looked up once: groups may be as many as messages.
         traced = np.sort(np.fromiter(self._open, np.int64, len(self._open)))
-        which = traced.take(np.searchsorted(traced, roots), mode="clip") == roots
-        found = zip(roots[which].tolist(), group_of[which].tolist(), strict=True)
-        return [_verdict(root, groups[at][1], now_ms) for root, at in found]
+        is_open = traced.take(np.searchsorted(traced, roots), mode="clip") == roots
+        pairs = zip(roots[is_open].tolist(), group_of[is_open].tolist(), strict=True)
+        return [_verdict(root, groups[at][1], now_ms) for root, at in pairs]
 
 
 def shown_id(one: MessageIds) -> str:

@@ -88,15 +88,15 @@ def spans_of(trace: Trace, topology: str, systems: Mapping[str, str]) -> Iterato
     message = trace.message
     yield _of_message(trace, topology, systems.get(message.spout, "acktree"))
     trace_id, _ = _above(message)
-    known = {message.root, *(each.edge for each in trace.tuples)}
+    known = {message.root, *(tup.edge for tup in trace.tuples)}
     starts_ms = {message.root: message.emitted_ms}
-    for each in trace.tuples:
-        if each.edge != message.root:
-            above = [edge for edge in each.parents if edge in known] or [message.root]
+    for tup in trace.tuples:
+        if tup.edge != message.root:
+            above = [edge for edge in tup.parents if edge in known] or [message.root]
             # A tuple that was not executed has no time of its own.
-            begun = starts_ms.get(above[0], message.emitted_ms) if each.began_ms is None else each.began_ms
-            starts_ms[each.edge] = begun
-            yield _of_tuple(each, trace_id, above, begun)
+            begun = starts_ms.get(above[0], message.emitted_ms) if tup.began_ms is None else tup.began_ms
+            starts_ms[tup.edge] = begun
+            yield _of_tuple(tup, trace_id, above, begun)
 
 
 def _above(message: TracedMessage) -> tuple[int, int | None]:
@@ -125,7 +125,7 @@ def _of_message(trace: Trace, topology: str, system: str) -> Span:
         attributes["acktree.label"] = message.label
     if message.task_id is not None:
         attributes["acktree.task"] = message.task_id
-    first = next((each for each in trace.tuples if each.edge == message.root), None)
+    first = next((tup for tup in trace.tuples if tup.edge == message.root), None)
     if first is not None:
         attributes["acktree.micro_batch"] = first.batch_id
     if trace.more:
@@ -150,29 +150,29 @@ def _of_message(trace: Trace, topology: str, system: str) -> Span:
     )  # fmt: skip
 
 
-def _of_tuple(each: TracedTuple, trace_id: int, above: Sequence[int], start_ms: int) -> Span:
+def _of_tuple(tup: TracedTuple, trace_id: int, above: Sequence[int], start_ms: int) -> Span:
     attributes: dict[str, str | int | float] = {
-        "acktree.component": each.component,
-        "acktree.source": each.source,
-        "acktree.stream": each.stream,
-        "acktree.micro_batch": each.batch_id,
-        "acktree.fate": each.fate,
+        "acktree.component": tup.component,
+        "acktree.source": tup.source,
+        "acktree.stream": tup.stream,
+        "acktree.micro_batch": tup.batch_id,
+        "acktree.fate": tup.fate,
     }
-    if each.task_id is not None:
-        attributes["acktree.task"] = each.task_id
-    if each.fate_batch_id is not None:
-        attributes["acktree.fate_micro_batch"] = each.fate_batch_id
-    if each.together > 1:
-        attributes["acktree.executed_together"] = each.together
-    error = (each.reason or "failed") if each.fate == "failed" else None
+    if tup.task_id is not None:
+        attributes["acktree.task"] = tup.task_id
+    if tup.fate_batch_id is not None:
+        attributes["acktree.fate_micro_batch"] = tup.fate_batch_id
+    if tup.together > 1:
+        attributes["acktree.executed_together"] = tup.together
+    error = (tup.reason or "failed") if tup.fate == "failed" else None
     if error is not None:
         attributes["error.type"] = "FAILED"
     start = _ns(start_ms)
     parent, *others = map(span_id_of, dict.fromkeys(above))
     return Span(
-        each.component, trace_id, span_id=span_id_of(each.edge), parent_id=parent,
+        tup.component, trace_id, span_id=span_id_of(tup.edge), parent_id=parent,
         links=tuple((trace_id, other) for other in others), start_ns=start,
-        end_ns=min(_ALL_ONES, start + _ns(each.took_ms or 0)), error=error, attributes=attributes,
+        end_ns=min(_ALL_ONES, start + _ns(tup.took_ms or 0)), error=error, attributes=attributes,
     )  # fmt: skip
 
 

@@ -50,7 +50,8 @@ Row = tuple[Any, ...]
 def _clean(row: Row) -> Row:
     """A row that SQLite takes: of a text with a lone surrogate, which is no UTF-8, the escape."""
     return tuple(
-        each.encode("utf-8", "backslashreplace").decode() if isinstance(each, str) else each for each in row
+        value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
+        for value in row
     )
 
 
@@ -198,8 +199,8 @@ class TraceStore:
             "SELECT iif(pack = ?2, 0, tuples) + (SELECT coalesce(sum(tuples), 0) FROM later l"
             " WHERE l.root = m.root AND l.pack <> ?2) FROM messages m WHERE root = ?1"
         )
-        found = {root: connection.execute(query, (root, pack)).fetchone() for root in roots}
-        return {root: row[0] for root, row in found.items() if row is not None}
+        rows = {root: connection.execute(query, (root, pack)).fetchone() for root in roots}
+        return {root: row[0] for root, row in rows.items() if row is not None}
 
     @staticmethod
     def _execute(connection: sqlite3.Connection, statement: str, rows: Sequence[Row]) -> None:
@@ -255,16 +256,16 @@ class TraceStore:
 
     def _trim_pack(self, connection: sqlite3.Connection, pack: int) -> None:
         """Delete from a pack the facts of messages that are not stored any more."""
-        found = connection.execute("SELECT body FROM packs WHERE pack = ?", (pack,)).fetchone()
-        if found is None:
+        stored = connection.execute("SELECT body FROM packs WHERE pack = ?", (pack,)).fetchone()
+        if stored is None:
             return
-        parts = unpacked(found[0])
+        parts = unpacked(stored[0])
         roots = Messages.of(parts).roots
-        left = self._stored_among(connection, roots.tolist())
-        if not left:
+        remaining = self._stored_among(connection, roots.tolist())
+        if not remaining:
             connection.execute("DELETE FROM packs WHERE pack = ?", (pack,))
-        elif len(left) < len(roots):
-            kept = np.array([*left], np.int64)
+        elif len(remaining) < len(roots):
+            kept = np.array([*remaining], np.int64)
             body = packed([part.only(kept) for part in parts])
             connection.execute("UPDATE packs SET body = ? WHERE pack = ?", (body, pack))
 

@@ -27,7 +27,7 @@ _DONE: Final = frozenset({"acked", "failed"})
 
 @dataclass(frozen=True, slots=True)
 class TracedMessage:
-    """One attempt of a message that was traced.
+    """One attempt of a message that was tup.
 
     Attributes:
         root: The root id of the attempt.
@@ -125,25 +125,25 @@ class Trace:
 
         Below the root are also tuples whose parents are not recorded.
         """
-        known = {each.edge for each in self.tuples}
+        known = {tup.edge for tup in self.tuples}
         below: dict[int, list[TracedTuple]] = {edge: [] for edge in known | {self.message.root}}
-        for each in self.tuples:
-            if each.edge == self.message.root:
+        for tup in self.tuples:
+            if tup.edge == self.message.root:
                 continue
-            above = [parent for parent in each.parents if parent in known] or [self.message.root]
+            above = [parent for parent in tup.parents if parent in known] or [self.message.root]
             for parent in above:
-                below[parent].append(each)
+                below[parent].append(tup)
         return below
 
     @cached_property
     def failed(self) -> Sequence[TracedTuple]:
         """The tuples that were failed."""
-        return [each for each in self.tuples if each.fate == "failed"]
+        return [tup for tup in self.tuples if tup.fate == "failed"]
 
     @cached_property
     def unacked(self) -> Sequence[TracedTuple]:
         """The tuples that were neither acked nor failed: who holds a message up, or let it time out."""
-        return [each for each in self.tuples if each.fate not in _DONE and each.edge != self.message.root]
+        return [tup for tup in self.tuples if tup.fate not in _DONE and tup.edge != self.message.root]
 
     def __str__(self) -> str:
         """The message and its tree as text; alike tuples are drawn once, with their number."""
@@ -170,20 +170,20 @@ class Folded:
 def folded(trace: Trace, edge: int) -> list[Folded]:
     """The tuples below one, alike ones folded; failed and unacked ones first."""
     groups: dict[object, list[TracedTuple]] = {}
-    for each in trace.children[edge]:
-        key: object = (each.component, each.task_id, each.stream, each.fate, each.reason)
-        groups.setdefault(each.edge if trace.children[each.edge] else key, []).append(each)
-    found = [Folded(alike[0], len(alike)) for alike in groups.values()]
-    return sorted(found, key=lambda each: (each.first.fate == "acked", each.first.fate != "failed"))
+    for tup in trace.children[edge]:
+        key: object = (tup.component, tup.task_id, tup.stream, tup.fate, tup.reason)
+        groups.setdefault(tup.edge if trace.children[tup.edge] else key, []).append(tup)
+    rows = [Folded(alike[0], len(alike)) for alike in groups.values()]
+    return sorted(rows, key=lambda row: (row.first.fate == "acked", row.first.fate != "failed"))
 
 
 def fates_of(trace: Trace) -> Mapping[int, AbstractSet[str]]:
     """Edge -> the fates of its tuple and of all below it."""
-    found: dict[int, AbstractSet[str]] = {}
-    for each in reversed(trace.tuples):
-        below = (found.get(child.edge, frozenset()) for child in trace.children[each.edge])
-        found[each.edge] = frozenset({each.fate}).union(*below)
-    return found
+    fates: dict[int, AbstractSet[str]] = {}
+    for tup in reversed(trace.tuples):
+        below = (fates.get(child.edge, frozenset()) for child in trace.children[tup.edge])
+        fates[tup.edge] = frozenset({tup.fate}).union(*below)
+    return fates
 
 
 def in_order(root: int, tuples: Sequence[TracedTuple]) -> list[TracedTuple]:
@@ -191,10 +191,10 @@ def in_order(root: int, tuples: Sequence[TracedTuple]) -> list[TracedTuple]:
 
     Tuples that are below themselves come last.
     """
-    unplaced = {each.edge: each for each in sorted(tuples, key=lambda each: (each.began_ms or 0, each.edge))}
+    unplaced = {tup.edge: tup for tup in sorted(tuples, key=lambda tup: (tup.began_ms or 0, tup.edge))}
     ordered = [unplaced.pop(root)] if root in unplaced else []
     rank = {edge: at for at, edge in enumerate(unplaced)}
-    levels = TopologicalSorter({edge: unplaced.keys() & each.parents for edge, each in unplaced.items()})
+    levels = TopologicalSorter({edge: unplaced.keys() & tup.parents for edge, tup in unplaced.items()})
     with suppress(CycleError):
         levels.prepare()
     while level := levels.get_ready():
@@ -210,7 +210,7 @@ def drawn(trace: Trace) -> str:
     if message.reason:
         lines.append(f"  reason: {printable(message.reason)}")
     lines += [f"    {printable(line)}" for line in (message.traceback or "").rstrip().splitlines()]
-    root = next((each for each in trace.tuples if each.edge == message.root), None)
+    root = next((tup for tup in trace.tuples if tup.edge == message.root), None)
     values = message.values if root is None else root.values
     lines.append(f"{message.spout}{_task(message.task_id)} emitted {_shown(values)}")
     below = list(_below(trace, message.root))
@@ -220,7 +220,7 @@ def drawn(trace: Trace) -> str:
     for component, count in sorted(trace.more.items()):
         lines.append(f"{count:,} more at {component}, not recorded")
     if message.verdict != "ACKED":
-        lines += [f"not acked: {_who(each)}" for each in trace.unacked[:20]]
+        lines += [f"not acked: {_who(tup)}" for tup in trace.unacked[:20]]
     return "\n".join(lines)
 
 
@@ -252,16 +252,16 @@ def _html(trace: Trace) -> str:
 
 def _cells(placed: _Placed) -> Sequence[object]:
     """The cells of a tuple; its depth is drawn with points, since HTML drops spaces."""
-    each = placed.folded.first
+    tup = placed.folded.first
     count = f" x {placed.folded.count:,}" if placed.folded.count > 1 else ""
-    together = f" of {each.together:,} together" if each.together > 1 else ""
-    took = None if each.took_ms is None else f"{_ms(each.took_ms)}{together}"
+    together = f" of {tup.together:,} together" if tup.together > 1 else ""
+    took = None if tup.took_ms is None else f"{_ms(tup.took_ms)}{together}"
     again = " (shown above)" if placed.is_again else ""
     depth = placed.depth
     points = "\u00b7 " * (depth + 1) if depth <= _MOST_INDENTED else f"depth {depth}"
     return (
-        points, f"{each.component}{count}{again}", each.task_id, each.stream,
-        _shown(each.values), each.fate, took, each.reason,
+        points, f"{tup.component}{count}{again}", tup.task_id, tup.stream,
+        _shown(tup.values), tup.fate, took, tup.reason,
     )  # fmt: skip
 
 
@@ -323,21 +323,21 @@ def _placed(trace: Trace, root: int) -> Iterator[_Placed]:
             ahead.append((folded(trace, edge), 0, depth + 1, indent + further))
 
 
-def _line(each: TracedTuple) -> str:
-    stream = "" if each.stream == "default" else f" [{each.stream}]"
-    took = "" if each.took_ms is None else f" {_ms(each.took_ms)}"
-    of_n = f" of {each.together:,} together" if each.together > 1 else ""
-    why = f": {printable(each.reason)}" if each.reason else ""
-    return f"{each.component}{_task(each.task_id)}{stream} {_shown(each.values)} {each.fate}{took}{of_n}{why}"
+def _line(tup: TracedTuple) -> str:
+    stream = "" if tup.stream == "default" else f" [{tup.stream}]"
+    took = "" if tup.took_ms is None else f" {_ms(tup.took_ms)}"
+    of_n = f" of {tup.together:,} together" if tup.together > 1 else ""
+    why = f": {printable(tup.reason)}" if tup.reason else ""
+    return f"{tup.component}{_task(tup.task_id)}{stream} {_shown(tup.values)} {tup.fate}{took}{of_n}{why}"
 
 
-def _who(each: TracedTuple) -> str:
+def _who(tup: TracedTuple) -> str:
     how = {
         "held": "holds it",
         "open": "neither acked nor failed it",
         "waiting": "has not executed it",
     }
-    return f"{each.component}{_task(each.task_id)} {how.get(each.fate, each.fate)}: {_shown(each.values)}"
+    return f"{tup.component}{_task(tup.task_id)} {how.get(tup.fate, tup.fate)}: {_shown(tup.values)}"
 
 
 def _task(task: int | None) -> str:

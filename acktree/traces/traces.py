@@ -171,8 +171,8 @@ class Traces:
 
     def get(self, root: int) -> Trace | None:
         """The trace of a root; None if it is not stored."""
-        found = self.find(root=root)
-        if not found or self._store is None:
+        messages = self.find(root=root)
+        if not messages or self._store is None:
             return None
         rows = self._store.select(_PACKS, (root,))
         try:
@@ -183,15 +183,15 @@ class Traces:
                 self._store.place,
                 "delete the file; messages are not in it",
             ) from error
-        return Trace(found[0], in_order(root, [TracedTuple(**each) for each in tuples]), more)
+        return Trace(messages[0], in_order(root, [TracedTuple(**each) for each in tuples]), more)
 
     def attempts(self, message: TracedMessage) -> list[TracedMessage]:
         """All traced attempts of the same message, by number."""
         if message.message_id is None:
             return [message]
-        found = self.find(message_id=message.message_id, limit=_MOST_FOUND)
-        of_spout = (each for each in found if each.spout == message.spout)
-        return sorted(of_spout, key=lambda each: (each.emitted_ms, each.attempt))
+        messages = self.find(message_id=message.message_id, limit=_MOST_FOUND)
+        of_spout = (attempt for attempt in messages if attempt.spout == message.spout)
+        return sorted(of_spout, key=lambda attempt: (attempt.emitted_ms, attempt.attempt))
 
     def close(self) -> None:
         """Close the store. Nothing can be read afterwards."""
@@ -211,32 +211,32 @@ def _tests(
     after: tuple[int, int] | None,
 ) -> tuple[list[str], list[object]]:
     """Conditions in SQL, and the values of their placeholders."""
-    found: list[tuple[str, Sequence[object]]] = []
+    tests: list[tuple[str, Sequence[object]]] = []
     if message_id is not None:
-        found.append(_is_named(message_id))
+        tests.append(_is_named(message_id))
     if root is not None:
         is_one = -(1 << 63) <= root < 1 << 63  # SQLite takes no larger number
-        found.append(("m.root = ?", [root]) if is_one else ("0", []))
+        tests.append(("m.root = ?", [root]) if is_one else ("0", []))
     if verdict is not None:
-        known = {*(each.value for each in Verdict), "OPEN"}
+        known = {*(name.value for name in Verdict), "OPEN"}
         if str(verdict) not in known:
             raise MisuseError(
                 f"there is no verdict {verdict!r:.40}", "traces", f"one of {', '.join(sorted(known))}"
             )
         is_open = str(verdict) == "OPEN"
-        found.append(("verdict IS NULL", []) if is_open else ("verdict = ?", [str(verdict)]))
+        tests.append(("verdict IS NULL", []) if is_open else ("verdict = ?", [str(verdict)]))
     if component is not None:
-        found.append((_IS_ON_THE_WAY, [component] * 4))
+        tests.append((_IS_ON_THE_WAY, [component] * 4))
     simple = {
         "label = ?": None if label is None else kept_label(label),
         "instr(lower(m.reason), lower(?)) > 0": reason,
         "emitted_ms >= ?": since_ms,
         "emitted_ms < ?": before_ms,
     }
-    found += [(test, [value]) for test, value in simple.items() if value is not None]
+    tests += [(test, [value]) for test, value in simple.items() if value is not None]
     if after is not None:
-        found.append(("(emitted_ms, m.root) < (?, ?)", after))
-    return [test for test, _ in found], [value for _, values in found for value in values]
+        tests.append(("(emitted_ms, m.root) < (?, ?)", after))
+    return [test for test, _ in tests], [value for _, values in tests for value in values]
 
 
 def _is_named(message_id: object) -> tuple[str, Sequence[object]]:

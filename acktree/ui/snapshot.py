@@ -379,55 +379,55 @@ def _field_names(kind: type[Any]) -> tuple[str, ...]:
     return names
 
 
-def _known(kind: type[Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: given[name] for name in _field_names(kind) if name in given}
+def _known(kind: type[Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: fields[name] for name in _field_names(kind) if name in fields}
 
 
-def _made(kind: type[_Made], given: Mapping[str, Any]) -> _Made:
-    return kind(**_known(kind, given))
+def _made(kind: type[_Made], fields: Mapping[str, Any]) -> _Made:
+    return kind(**_known(kind, fields))
 
 
-def _stats(given: Mapping[str, Any]) -> Stats:
-    components = {name: _component(component) for name, component in given["components"].items()}
-    traces = _made(TraceNumbers, given.get("traces", {}))
+def _stats(fields: Mapping[str, Any]) -> Stats:
+    components = {name: _component(component) for name, component in fields["components"].items()}
+    traces = _made(TraceNumbers, fields.get("traces", {}))
     return Stats(
-        MappingProxyType(components), traces=traces, acker=_acker(given.get("acker", {})),
-        workers_lost=given.get("workers_lost", 0),
+        MappingProxyType(components), traces=traces, acker=_acker(fields.get("acker", {})),
+        workers_lost=fields.get("workers_lost", 0),
     )  # fmt: skip
 
 
-def _acker(given: Mapping[str, Any]) -> AckerNumbers:
-    spreads = {name: _powers(given.get(name, {})) for name in ("settle_spread", "batch_spread")}
-    return AckerNumbers(**(_known(AckerNumbers, given) | spreads))
+def _acker(fields: Mapping[str, Any]) -> AckerNumbers:
+    spreads = {name: _powers(fields.get(name, {})) for name in ("settle_spread", "batch_spread")}
+    return AckerNumbers(**(_known(AckerNumbers, fields) | spreads))
 
 
-def _powers(given: Mapping[str, int]) -> dict[int, int]:
-    return {int(digits): n for digits, n in given.items()}
+def _powers(counts: Mapping[str, int]) -> dict[int, int]:
+    return {int(digits): n for digits, n in counts.items()}
 
 
-def _component(given: Mapping[str, Any]) -> ComponentStats:
-    known = _known(ComponentStats, given)
-    known |= _numbers_in(given)
-    counts = given.get("complete_ms")
+def _component(fields: Mapping[str, Any]) -> ComponentStats:
+    known = _known(ComponentStats, fields)
+    known |= _numbers_in(fields)
+    counts = fields.get("complete_ms")
     known["complete_ms"] = None if counts is None else Histogram({int(at): n for at, n in counts.items()})
-    known |= {name: _powers(given.get(name, {})) for name in ("execute_spread", "process_spread")}
-    known["outages"] = tuple(_made(Outage, outage) for outage in given.get("outages", ()))
+    known |= {name: _powers(fields.get(name, {})) for name in ("execute_spread", "process_spread")}
+    known["outages"] = tuple(_made(Outage, outage) for outage in fields.get("outages", ()))
     known["tasks"] = {
         int(task): TaskStats(**(_known(TaskStats, numbers) | _numbers_in(numbers)))
-        for task, numbers in given["tasks"].items()
+        for task, numbers in fields["tasks"].items()
     }
     return ComponentStats(**known)
 
 
-def _numbers_in(given: Mapping[str, Any]) -> dict[str, Any]:
-    streams = {stream: _made(Numbers, numbers) for stream, numbers in given["streams"].items()}
-    metrics = {name: _metric(metric) for name, metric in given.get("metrics", {}).items()}
-    return {"total": _made(Numbers, given["total"]), "streams": streams, "metrics": metrics}
+def _numbers_in(fields: Mapping[str, Any]) -> dict[str, Any]:
+    streams = {stream: _made(Numbers, numbers) for stream, numbers in fields["streams"].items()}
+    metrics = {name: _metric(metric) for name, metric in fields.get("metrics", {}).items()}
+    return {"total": _made(Numbers, fields["total"]), "streams": streams, "metrics": metrics}
 
 
-def _metric(given: Mapping[str, Any]) -> UserMetric:
-    known = _known(UserMetric, given)
-    spread = given.get("spread")
+def _metric(fields: Mapping[str, Any]) -> UserMetric:
+    known = _known(UserMetric, fields)
+    spread = fields.get("spread")
     known["spread"] = None if spread is None else Histogram({int(at): n for at, n in spread.items()})
-    known["rates"] = tuple(given.get("rates", ()))
+    known["rates"] = tuple(fields.get("rates", ()))
     return UserMetric(**known)

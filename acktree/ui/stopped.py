@@ -25,24 +25,24 @@ __all__ = [
 ]  # fmt: skip
 
 
-def traces_of(found: Found) -> Traces:
+def traces_of(target: Found) -> Traces:
     """The traces of a topology, read without its driver. Close them.
 
     Raises:
         ConfigError: Its checkpoint is at a URL, where they are kept in the driver's memory.
         CheckpointError: The file cannot be read.
     """
-    if found.folder is None:
+    if target.folder is None:
         raise ConfigError(
             "its checkpoint is at a URL, so its traces were in the memory of its driver",
-            found.checkpoint,
+            target.checkpoint,
             "ask while it runs",
         )
-    return Traces.of_checkpoint(found.folder)
+    return Traces.of_checkpoint(target.folder)
 
 
 @contextmanager
-def history_of(found: Found) -> Iterator[HistoryStore]:
+def history_of(target: Found) -> Iterator[HistoryStore]:
     """The history of a topology, read without its driver; closed at the end of the block.
 
     Empty where there is none: at a URL it was in the driver's memory.
@@ -50,7 +50,7 @@ def history_of(found: Found) -> Iterator[HistoryStore]:
     Raises:
         CheckpointError: The file cannot be read.
     """
-    file = None if found.folder is None else found.folder / FILE
+    file = None if target.folder is None else target.folder / FILE
     try:
         is_there = file is not None and file.exists()
         store = HistoryStore(file if file and is_there else IN_MEMORY, read_only=is_there)
@@ -63,71 +63,71 @@ def history_of(found: Found) -> Iterator[HistoryStore]:
 
 
 @contextmanager
-def letters_of(found: Found, url: str | None = None) -> Iterator[DeadLetters]:
+def letters_of(target: Found, url: str | None = None) -> Iterator[DeadLetters]:
     """The store of a topology's dead letters, opened without its driver; closed at the end of the block.
 
     Args:
-        found: The topology.
+        target: The topology.
         url: The store, where it is not in the checkpoint.
 
     Raises:
         ConfigError: It is not in the checkpoint, and no URL was given.
     """
     if url is not None:
-        with DeadLetters(url, topology=found.topology, create=False) as store:
+        with DeadLetters(url, topology=target.topology, create=False) as store:
             yield store
         return
-    snapshot = found.snapshot()
+    snapshot = target.snapshot()
     elsewhere = snapshot.config.get("acktree.dead.letters.url") if snapshot else None
-    if elsewhere is not None or found.folder is None:
+    if elsewhere is not None or target.folder is None:
         raise ConfigError(
             f"its dead letters are in {elsewhere or 'a database of yours'}",
-            found.checkpoint,
+            target.checkpoint,
             "name it: --store URL",
         )
-    file = found.folder / "dead_letters.sqlite"
+    file = target.folder / "dead_letters.sqlite"
     with DeadLetters(file if file.exists() else LETTERS_IN_MEMORY) as store:
         yield store
 
 
-def order_redrive(found: Found, ids: list[int]) -> dict[str, Any]:
+def order_redrive(target: Found, ids: list[int]) -> dict[str, Any]:
     """Let the next run of a topology send letters again. Durable when this returns.
 
     Raises:
         NobodyRunsError: Its checkpoint is at a URL: only its driver gives such an order.
         CheckpointError: A driver has the checkpoint, or no topology was run on it.
     """
-    if found.folder is None:
-        raise nobody_runs(found.entry)
-    with full_disk.explaining(found.folder), closing(Checkpoint(found.folder)) as held:
+    if target.folder is None:
+        raise nobody_runs(target.entry)
+    with full_disk.explaining(target.folder), closing(Checkpoint(target.folder)) as held:
         held.order_redrive(ids, time.time_ns() // 1_000_000)
     return {"done": True, "redriven": 0, "ordered": len(ids)}
 
 
-def redrives_ordered(found: Found) -> int:
+def redrives_ordered(target: Found) -> int:
     """How many letters the next run sends again; 0 while one runs.
 
     An order is kept until the next run sees that its letter is settled, or is not there any more.
     """
-    ordered = {} if found.is_running or found.folder is None else redrives_ordered_in(found.folder)
+    ordered = {} if target.is_running or target.folder is None else redrives_ordered_in(target.folder)
     if not ordered:
         return 0
     try:
-        with letters_of(found) as store:
+        with letters_of(target) as store:
             known = [(each.settled_ms, ordered[each.id]) for each in store.find(ids=ordered) if each.id]
             return sum(settled_ms is None or settled_ms < at_ms for settled_ms, at_ms in known)
     except AcktreeError:  # they are in a database, which is not asked
         return len(ordered)
 
 
-def _redrive(found: Found, given: Mapping[str, Any]) -> dict[str, Any]:
-    with letters_of(found) as store:
+def _redrive(target: Found, given: Mapping[str, Any]) -> dict[str, Any]:
+    with letters_of(target) as store:
         ids = letters.ordered(store, given)
-    return order_redrive(found, ids)
+    return order_redrive(target, ids)
 
 
-def _purge(found: Found, given: Mapping[str, Any]) -> dict[str, Any]:
-    with letters_of(found) as store:
+def _purge(target: Found, given: Mapping[str, Any]) -> dict[str, Any]:
+    with letters_of(target) as store:
         return letters.purge(store, given)
 
 

@@ -42,7 +42,7 @@ def page(traces: Traces, query: Mapping[str, str]) -> Row:
     """
     asked = read_question("traces", query)
     limit = limit_of(asked, _USUAL_PAGE, MOST_PAGE)
-    found = traces.find(
+    messages = traces.find(
         **{
             name: asked.get(name)
             for name in ("message_id", "label", "root", "verdict", "component", "reason")
@@ -52,11 +52,11 @@ def page(traces: Traces, query: Mapping[str, str]) -> Row:
         limit=limit,
         after=_key(asked.get("after")),
     )
-    last = found[-1] if len(found) == limit else None
+    last = messages[-1] if len(messages) == limit else None
     return {
         "rate": traces.rate,
         "count": len(traces),
-        "messages": [_message(each) for each in found],
+        "messages": [_message(message) for message in messages],
         "after": None if last is None else f"{last.emitted_ms}.{last.root}",
     }
 
@@ -72,8 +72,8 @@ def events(recent: Callable[[int, str | None], Sequence[Event]], query: Mapping[
         ConfigError: The limit is no whole number above 0.
     """
     asked = read_question("events", query)
-    found = recent(limit_of(asked, _USUAL_PAGE, MOST_EVENTS), asked.get("component"))
-    return {"events": [json.loads(each.to_json()) for each in found]}
+    logged = recent(limit_of(asked, _USUAL_PAGE, MOST_EVENTS), asked.get("component"))
+    return {"events": [json.loads(event.to_json()) for event in logged]}
 
 
 def tree_of(traces: Traces, root: int, query: Mapping[str, str]) -> Row | None:
@@ -96,11 +96,11 @@ def whole(traces: Traces, root: int) -> Row | None:
         return None
     return {
         "message": _message(trace.message) | {"traceback": trace.message.traceback},
-        "attempts": [_message(each) for each in traces.attempts(trace.message)],
+        "attempts": [_message(row) for row in traces.attempts(trace.message)],
         "tree": _slice(trace, root, 0),
         "slices": {str(edge): _slice(trace, edge, 0) for edge in opened_at_first(trace)},
-        "failed": [_tuple(each) for each in trace.failed[:_MOST_NAMED]],
-        "unacked": [_tuple(each) for each in trace.unacked[:_MOST_NAMED]],
+        "failed": [_tuple(row) for row in trace.failed[:_MOST_NAMED]],
+        "unacked": [_tuple(row) for row in trace.unacked[:_MOST_NAMED]],
         "unacked_count": len(trace.unacked),
         "more": dict(trace.more),
         "text": str(trace),
@@ -147,12 +147,12 @@ def _slice(trace: Trace, edge: int, first: int, most: int = _SLICE) -> Row:
         "edge": str(edge),
         "first": first,
         "count": len(lines),
-        "lines": [_line(trace, each) for each in lines[first : first + most]],
+        "lines": [_line(trace, row) for row in lines[first : first + most]],
     }
 
 
-def _line(trace: Trace, each: Folded) -> Row:
-    return _tuple(each.first) | {"alike": each.count, "below": len(trace.children[each.first.edge])}
+def _line(trace: Trace, row: Folded) -> Row:
+    return _tuple(row.first) | {"alike": row.count, "below": len(trace.children[row.first.edge])}
 
 
 def _message(message: TracedMessage) -> Row:
@@ -164,8 +164,8 @@ def _message(message: TracedMessage) -> Row:
     return shown
 
 
-def _tuple(each: TracedTuple) -> Row:
-    return asdict(each) | {"edge": str(each.edge), "parents": [str(parent) for parent in each.parents]}
+def _tuple(tup: TracedTuple) -> Row:
+    return asdict(tup) | {"edge": str(tup.edge), "parents": [str(parent) for parent in tup.parents]}
 
 
 def _key(text: str | None) -> tuple[int, int] | None:

@@ -73,11 +73,11 @@ class Windows:
         self._places: dict[Key, int] = {}
         self._samples: dict[int, deque[_Sample]] = {length: deque() for length in lengths_secs}
         end = begun or Earlier(now_ms, now_ms, Counters())
-        known = [*(each for each in earlier if _is_before(each, end)), end]
+        known = [*(sample for sample in earlier if _is_before(sample, end)), end]
         if end.at_ms < now_ms:
             known.append(end._replace(at_ms=now_ms))  # nothing happened since
-        for each in known:
-            made = self._sample(each.counters, each.at_ms, each.ran_ms)
+        for sample in known:
+            made = self._sample(sample.counters, sample.at_ms, sample.ran_ms)
             for samples in self._samples.values():
                 samples.append(made)
         for length, samples in self._samples.items():
@@ -104,8 +104,8 @@ class Windows:
         grown = self._values(counters)
         grown[: len(before.values)] -= before.values
         # A counter of a spout may lag behind its last sample: it is read while its thread runs.
-        found = Counters.of((key, int(grown[at])) for key, at in self._places.items() if grown[at] > 0)
-        return found, max(0, (now_ms if ran_ms is None else ran_ms) - before.ran_ms) / 1000
+        growth = Counters.of((key, int(grown[at])) for key, at in self._places.items() if grown[at] > 0)
+        return growth, max(0, (now_ms if ran_ms is None else ran_ms) - before.ran_ms) / 1000
 
     def _sample(self, counters: Counters, at_ms: int, ran_ms: int) -> _Sample:
         return _Sample(at_ms, ran_ms, self._values(counters))

@@ -46,7 +46,7 @@ _MOST_CHANGES: Final = 256
 """After this number of changes a new whole ledger is written in any case: a restart reads every change."""
 _OURS: Final = re.compile(rf"(?:{UNPUBLISHED})?\d{{12,}}(?:\.\d+)?", re.ASCII)
 _Names = Mapping[str, Mapping[str, Sequence[int]]]
-"""By kind the files of rows that count; of each what :class:`RowFile` has."""
+"""Kind of rows -> file name -> the fields of its :class:`RowFile`, of the files that count."""
 
 
 class DurableAcker(Participant):
@@ -67,7 +67,7 @@ class DurableAcker(Participant):
         self._payloads = _RowFiles(folder / "payloads", files)
         self._ids = _RowFiles(folder / "ids", files) if plan.tells_rows else None
         self._change = b""
-        self._written = self._changes = 0  # since the last whole ledger: bytes, sections
+        self._bytes_since = self._changes_since = 0  # bytes, sections since the last whole ledger
         self.row_ids = RowIds()
         """Message ids of the last micro-batch's rows; to be read before the next micro-batch."""
 
@@ -102,13 +102,13 @@ class DurableAcker(Participant):
             call.
         """
         verdicts = self._acker.judge(deltas, batch.clock_ms, is_first=batch.is_first)
-        left, lost = self._acker.rows_left, _lost(verdicts)
+        left_open, lost = self._acker.rows_left, _lost(verdicts)
         judged = np.concatenate((lost, _rows(verdicts.acked)))
-        failed = self._payloads.update(batch.batch_id, payloads, lost, judged, left.roots)
+        failed = self._payloads.update(batch.batch_id, payloads, lost, judged, left_open.roots)
         if self._ids is not None:
             judged = np.sort(judged)
-            judged_ids = self._ids.update(batch.batch_id, ids, judged, judged, left.roots)
-            self.row_ids = RowIds(judged_ids, list(_by_task(ids(left.roots), left)))
+            judged_ids = self._ids.update(batch.batch_id, ids, judged, judged, left_open.roots)
+            self.row_ids = RowIds(judged_ids, list(_by_task(ids(left_open.roots), left_open)))
         self._change = verdicts.change
         return verdicts, failed
 
@@ -127,8 +127,8 @@ class DurableAcker(Participant):
                 ledger = Ledger(self._plan.timeout_ms, changed, timeout_of=self._plan.timeout_of)
             elif len(changed):
                 ledger.replay(changed)
-                self._written += len(changed)
-                self._changes += 1
+                self._bytes_since += len(changed)
+                self._changes_since += 1
         self._acker = Acker(self._plan, ledger)
         for rows, kind in self._row_files():
             rows.recover(names.get(kind, {}), ledger, next_number)
@@ -139,11 +139,11 @@ class DurableAcker(Participant):
         if not change and not any(has_moved):
             return None
         names = json.dumps({kind: rows.names for rows, kind in self._row_files()}).encode()
-        self._written += len(change)
-        self._changes += 1
+        self._bytes_since += len(change)
+        self._changes_since += 1
         ledger = self._acker.ledger
-        if self._written > max(_SMALL, 2 * ledger.nbytes) or self._changes > _MOST_CHANGES:
-            self._written = self._changes = 0
+        if self._bytes_since > max(_SMALL, 2 * ledger.nbytes) or self._changes_since > _MOST_CHANGES:
+            self._bytes_since = self._changes_since = 0
             return Section(pack(names, ledger.to_bytes()), is_whole=True)
         return Section(pack(names, change))
 
@@ -230,42 +230,42 @@ class _RowFiles:
         return self._in_files(list(self._open.items()))
 
     def update(
-        self, batch_id: int, payloads: TakePayloads, wanted: Int64s, judged: Int64s, left: Int64s
+        self, batch_id: int, payloads: TakePayloads, wanted: Int64s, judged: Int64s, left_open: Int64s
     ) -> Iterator[Payload]:
         """Drop the payloads of judged rows, and add those of rows that a micro-batch left open.
 
         Args:
             payloads: Returns the payloads of rows of this micro-batch.
             wanted: Those of ``judged`` whose payloads are returned, ascending.
-            judged: Roots that have their verdict now, in any order: usually no row is open in a file, and the
-                sort of hundreds of thousands is left out.
-            left: Roots that this micro-batch opened and left open.
+            judged: Roots that have their verdict now, in any order. They are sorted only if there are open
+                files: usually there are none, and the roots are hundreds of thousands.
+            left_open: Roots that this micro-batch opened and left open.
 
         Returns:
             The payloads of ``wanted``, in pieces.
         """
         self._number = batch_id
-        given: list[tuple[Path, Int64s]] = []
+        returned: list[tuple[Path, Int64s]] = []
         moving: list[tuple[Path, Int64s]] = []
-        held = list(self._open.items()) if len(judged) else []
-        ascending = np.sort(judged) if held else judged
-        for file, roots in held:
+        open_files = list(self._open.items()) if len(judged) else []
+        ascending = np.sort(judged) if open_files else judged
+        for file, roots in open_files:
             is_judged = is_among(roots, ascending)
             if not is_judged.any():
                 continue
-            gone, stays = roots[is_judged], roots[~is_judged]
-            given.append((file, gone[is_among(gone, wanted)]))
+            judged_here, stays = roots[is_judged], roots[~is_judged]
+            returned.append((file, judged_here[is_among(judged_here, wanted)]))
             if len(stays) * _SPARSE < self._sizes[file]:
                 moving.append((file, stays))
                 stays = stays[:0]
             self._keep(file, stays)
-        self._write(batch_id, chain(payloads(left), self._in_files(moving)))
-        old = np.sort(np.concatenate([wanted[:0], *(roots for _, roots in given)]))
-        return chain(self._in_files(given), payloads(wanted[~is_among(wanted, old)]))
+        self._write(batch_id, chain(payloads(left_open), self._in_files(moving)))
+        old = np.sort(np.concatenate([wanted[:0], *(roots for _, roots in returned)]))
+        return chain(self._in_files(returned), payloads(wanted[~is_among(wanted, old)]))
 
     def _write(self, batch_id: int, payloads: Iterable[Payload]) -> None:
         """Write payloads, into files of a bounded size."""
-        for number, part in enumerate(in_parts(payloads, lambda each: each[1].nbytes, _FILE_BYTES)):
+        for number, part in enumerate(in_parts(payloads, lambda payload: payload[1].nbytes, _FILE_BYTES)):
             name = f"{batch_id:012d}.{number}" if number else f"{batch_id:012d}"
             file = self._folder / name
             self._written[file] = write_rows(file, part, self._disk)
@@ -287,9 +287,9 @@ class _RowFiles:
         for file, roots in wanted:
             ascending = np.sort(roots)
             for stored, values in self._rows_in(file) if len(roots) else ():
-                which = np.flatnonzero(is_among(stored, ascending))
-                if len(which):
-                    yield stored[which], values.take(pa.array(which))
+                rows = np.flatnonzero(is_among(stored, ascending))
+                if len(rows):
+                    yield stored[rows], values.take(pa.array(rows))
 
     def _rows_in(self, file: Path) -> Iterator[Payload]:
         return rows_in(file, self._written[file], self._disk)

@@ -126,9 +126,9 @@ class Participant(ABC):
         """
 
     def committed(self, number: int) -> None:
-        """Be told that a commit is final. What it superseded may be deleted."""
+        """Called when a commit is final: what it superseded may be deleted."""
 
-    def last_words(self) -> Section | None:
+    def closing_section(self) -> Section | None:
         """The section of the newest commit, written once more at the end of a run; None to leave it."""
         return None
 
@@ -166,8 +166,8 @@ class CommitLog:
         self._before: tuple[int, int] | None = None  # of the one before it
         self._newest: tuple[Commit, dict[str, Section]] | None = None
         self._oldest: dict[str, int] = {}  # by participant: it has forgotten its sections before this one
-        self._there: set[int] = set()
-        self._kept: set[int] = set()
+        self._existing: set[int] = set()  # numbers of the files in the folder
+        self._kept: set[int] = set()  # numbers that the newest file lists
 
     def recover(self, last_committed: int) -> None:
         """Let the participants take up their state as of the last commit.
@@ -197,7 +197,7 @@ class CommitLog:
         for participant in self._participants:
             participant.sweep()
         self._needed = {name: [number for number, _ in sections] for name, sections in counting.items()}
-        self._kept = self._there = set(kept)
+        self._kept = self._existing = set(kept)
         with explaining(self._folder):
             for name in self._names():
                 number = name.removeprefix(UNPUBLISHED)
@@ -210,7 +210,7 @@ class CommitLog:
         Raises:
             OSError: The disk refuses.
         """
-        self._drop()
+        self._delete_unlisted()
         if self._last is not None:
             for participant in self._participants:
                 participant.committed(self._last[0])
@@ -228,11 +228,11 @@ class CommitLog:
         if self._last is not None:
             kept.add(self._last[0])
         self._before, self._kept, self._newest = self._last, kept, (commit, sections)
-        self._there = self._there | {commit.number}
+        self._existing = self._existing | {commit.number}
         self._write_newest()
 
     def close(self) -> None:
-        """The run ends: write the newest file once more, with the last words of the participants.
+        """The run ends: write the newest file once more, with the closing sections of the participants.
 
         Raises:
             OSError: The disk refuses. The file is as it was.
@@ -240,8 +240,8 @@ class CommitLog:
         if self._newest is None:
             return
         commit, sections = self._newest
-        words = {each.name: each.last_words() for each in self._participants}
-        added = {name: section for name, section in words.items() if section is not None}
+        closing = {participant.name: participant.closing_section() for participant in self._participants}
+        added = {name: section for name, section in closing.items() if section is not None}
         if added:
             self._newest = commit, sections | added
             self._write_newest()
@@ -253,11 +253,11 @@ class CommitLog:
         self._files.write(self._file(commit.number), blob)
         self._last = commit.number, checksum_of(blob)
 
-    def _drop(self) -> None:
+    def _delete_unlisted(self) -> None:
         """Delete the files that the last commit does not list."""
-        for number in sorted(self._there - self._kept):
+        for number in sorted(self._existing - self._kept):
             self._files.remove(self._file(number))
-        self._there &= self._kept
+        self._existing &= self._kept
 
     def _packed(self, commit: Commit, sections: Mapping[str, Section]) -> bytes:
         table = {
@@ -280,19 +280,19 @@ class CommitLog:
         A file that is kept for another participant may have sections that its own has forgotten. The files
         are read one after the other: each that is mapped takes a descriptor, and there may be thousands.
         """
-        found: dict[str, list[tuple[int, Section]]] = {}
+        sections_of_names: dict[str, list[tuple[int, Section]]] = {}
         whole: set[str] = set()
         after: _Contents | None = None
         for number in reversed(kept):
-            each = self._read(number)
+            contents = self._read(number)
             if after is not None:
-                self._check_order(number, each, after)
-            for name, (content, is_whole) in each.sections.items():
+                self._check_order(number, contents, after)
+            for name, (content, is_whole) in contents.sections.items():
                 if name not in whole and number >= self._oldest.get(name, 0):
-                    found.setdefault(name, []).append((number, Section(bytes(content), is_whole)))
+                    sections_of_names.setdefault(name, []).append((number, Section(bytes(content), is_whole)))
                     whole |= {name} if is_whole else set()
-            after = each
-        return {name: sections[::-1] for name, sections in found.items()}
+            after = contents
+        return {name: sections[::-1] for name, sections in sections_of_names.items()}
 
     def _check_order(self, number: int, before: _Contents, after: _Contents) -> None:
         if after.before is not None and after.before[0] == number and after.before[1] != before.checksum:
@@ -324,21 +324,21 @@ def sections_of(
 ) -> Sequence[tuple[int, Section]]:
     """The sections of a participant that count as of a commit, as :meth:`Participant.recover` takes them.
 
-    For another room than the log's owner. Files that are missing are left to :meth:`CommitLog.recover`.
+    For callers without a :class:`CommitLog`. A missing file is skipped: :meth:`CommitLog.recover` refuses it.
     """
     folder = checkpoint / FOLDER_NAME
     if not files.disk.exists(folder / file_of(number)):
         return ()
     newest = _contents_of(folder / file_of(number), number, files)
-    found: list[tuple[int, Section]] = []
+    sections: list[tuple[int, Section]] = []
     for kept in sorted(newest.kept, reverse=True):
         if kept >= newest.oldest.get(name, 0) and files.disk.exists(folder / file_of(kept)):
             section = _contents_of(folder / file_of(kept), kept, files).sections.get(name)
             if section is not None:
-                found.append((kept, section))
+                sections.append((kept, section))
                 if section.is_whole:
                     break
-    return found[::-1]
+    return sections[::-1]
 
 
 def _contents_of(file: Path, number: int, files: Files) -> _Contents:

@@ -71,8 +71,8 @@ def gate_log_of(
 
 def waiting_gates(checkpoint: Path, last_committed: int, files: Files) -> frozenset[str]:
     """The gates of the last run with tuples that are staged, or may not be in the inbox yet."""
-    found = _recovered(sections_of(checkpoint, last_committed, GateLog.name, files))
-    return frozenset(name for name, frames in found.items() if not frames.is_empty)
+    by_gate = _recovered(sections_of(checkpoint, last_committed, GateLog.name, files))
+    return frozenset(name for name, frames in by_gate.items() if not frames.is_empty)
 
 
 class GateLog(Participant, Passed):
@@ -153,8 +153,8 @@ class GateLog(Participant, Passed):
     def recover(self, sections: Sequence[tuple[int, Section]]) -> None:
         if not sections:
             return
-        found = _recovered(sections)
-        self._gates |= {name: frames for name, frames in found.items() if name in self._gates}
+        by_gate = _recovered(sections)
+        self._gates |= {name: frames for name, frames in by_gate.items() if name in self._gates}
         self._decided, self._was_empty, self._changes = sections[-1][0], False, _MOST_CHANGES
         self._publish()
 
@@ -173,7 +173,7 @@ class GateLog(Participant, Passed):
             }
             return self._section({name: change for name, change in decided.items() if change})
 
-    def last_words(self) -> Section | None:
+    def closing_section(self) -> Section | None:
         with self._lock:
             return None if self._was_empty else self._whole()
 
@@ -200,15 +200,15 @@ class GateLog(Participant, Passed):
 
     def _look_up(self, names: UInt64s) -> list[Origins]:
         """The origins of each of some roots, none where they are not known."""
-        found: list[Origins] = [self._rows if len(self._rows) == 1 else ()] * len(names)
+        origins_of_names: list[Origins] = [self._rows if len(self._rows) == 1 else ()] * len(names)
         tasks, sequences = tasks_and_sequences(names)
         for task, spout in self._spouts.items():
             places = np.flatnonzero(tasks == task)
             if len(places):
                 origins = self._origins(spout, self._ids_at(task, sequences[places]))
-                for place, each in zip(places.tolist(), origins, strict=True):
-                    found[place] = each
-        return found
+                for place, origins_of_name in zip(places.tolist(), origins, strict=True):
+                    origins_of_names[place] = origins_of_name
+        return origins_of_names
 
     def _origins(self, spout: str, message_ids: Sequence[object]) -> list[Origins]:
         """The origins of messages of one spout; through gates, if it is one."""
@@ -216,7 +216,7 @@ class GateLog(Participant, Passed):
         return [
             ()
             if message_id is None
-            else tuple(Origin(*each) for each in message_id.origins)
+            else tuple(Origin(*origin) for origin in message_id.origins)
             if isinstance(message_id, Redriven) and message_id.origins
             else frames.origins_of(message_id)
             if frames is not None and isinstance(message_id, int)
@@ -234,15 +234,15 @@ class GateLog(Participant, Passed):
 
 
 def _recovered(sections: Sequence[tuple[int, Section]]) -> dict[str, _Frames]:
-    found: dict[str, _Frames] = {}
+    by_gate: dict[str, _Frames] = {}
     for _, section in sections:
         head, *parts = unpack(section.content)
         for name, part in zip(json.loads(bytes(head)), parts, strict=True):
             if section.is_whole:
-                found[name] = _Frames(part)
+                by_gate[name] = _Frames(part)
             else:
-                found.setdefault(name, _Frames()).replay(part)
-    return found
+                by_gate.setdefault(name, _Frames()).replay(part)
+    return by_gate
 
 
 class _Frames:
@@ -261,18 +261,18 @@ class _Frames:
         if whole is not None:
             gate, passages, *frames = unpack(whole)
             self.gate = Gate(gate)
-            self._open = [Passage.from_bytes(each) for each in unpack(passages)]
+            self._open = [Passage.from_bytes(blob) for blob in unpack(passages)]
             self._read(frames)
             self._forget()
 
     def to_bytes(self) -> bytes:
-        passages = pack(*(each.to_bytes() for each in self._open))
+        passages = pack(*(passage.to_bytes() for passage in self._open))
         return pack(self.gate.to_bytes(), passages, *self._packed(self._origins))
 
     def _packed(self, frames: Iterable[int]) -> tuple[bytes, ...]:
         """The numbers of frames, and the values and origins of each."""
         parts = ((self._values.get(frame, b""), self._origins[frame].blob) for frame in frames)
-        return np.array(list(frames), dtype=np.int64).tobytes(), *(pack(*each) for each in parts)
+        return np.array(list(frames), dtype=np.int64).tobytes(), *(pack(*part) for part in parts)
 
     def _read(self, packed: Sequence[Buffer]) -> None:
         """Add what :meth:`_packed` wrote."""
@@ -284,7 +284,7 @@ class _Frames:
     @property
     def size(self) -> int:
         """About the length of :meth:`to_bytes`."""
-        origins = sum(len(each.blob) for each in self._origins.values())
+        origins = sum(len(frame_origins.blob) for frame_origins in self._origins.values())
         return sum(map(len, self._values.values())) + origins + _GROUP_BYTES * self.gate.waiting
 
     @property
@@ -293,7 +293,7 @@ class _Frames:
 
     @property
     def waiting(self) -> int:
-        return self.gate.waiting + sum(each.end - each.first for each in self.gate.passages)
+        return self.gate.waiting + sum(passage.end - passage.first for passage in self.gate.passages)
 
     def decide(
         self,
@@ -322,15 +322,15 @@ class _Frames:
         self._read(frames)
         end = self.gate.end
         self.gate.replay(of_gate)
-        self._opened(*(each for each in self.gate.passages if each.end > end))
+        self._opened(*(passage for passage in self.gate.passages if passage.end > end))
 
     def _opened(self, *passages: Passage) -> None:
-        self._open += (each for each in passages if len(each.frames))
+        self._open += (passage for passage in passages if len(passage.frames))
         self._forget()
 
     def settle(self, end: int) -> None:
         """The messages before this number have their verdicts."""
-        self._open = [each for each in self._open if each.end > end]
+        self._open = [passage for passage in self._open if passage.end > end]
         self._forget()
 
     def origins_of(self, number: int) -> Origins:
@@ -342,7 +342,7 @@ class _Frames:
         return ()
 
     def after(self, start: int) -> Sequence[tuple[int, pa.RecordBatch]]:
-        passages = (each for each in self.gate.passages if start < each.end <= self.visible)
+        passages = (passage for passage in self.gate.passages if start < passage.end <= self.visible)
         batches = (batch for passage in islice(passages, 1) for batch in self._batches(passage))
         return [
             (max(first, start), batch.slice(max(0, start - first)))

@@ -166,7 +166,7 @@ class Journal(Participant):
     def _forget(self, commit: Commit) -> bool:
         """Whether some verdicts are not needed any more: delivered ones that concern deleted chunks only."""
         delivered, oldest = self._delivered_through(), self._oldest_entry()
-        needed = [each for each, end in self._ends.items() if end >= oldest or each > delivered]
+        needed = [batch_id for batch_id, end in self._ends.items() if end >= oldest or batch_id > delivered]
         has_forgotten = len(needed) < len(self._ends)
         if has_forgotten:
             self._oldest = min(needed, default=commit.number)
@@ -175,10 +175,10 @@ class Journal(Participant):
         return has_forgotten
 
     def committed(self, number: int) -> None:  # noqa: ARG002  # what it forgot is what the last one forgot
-        for each in [each for each in self._ends if each < self._oldest]:
-            for file in self._row_files(each):
+        for batch_id in [batch_id for batch_id in self._ends if batch_id < self._oldest]:
+            for file in self._row_files(batch_id):
                 self._files.remove(file)
-            del self._ends[each]
+            del self._ends[batch_id]
 
     @property
     def oldest(self) -> int:

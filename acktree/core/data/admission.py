@@ -47,8 +47,8 @@ def admitted(batch: pa.RecordBatch, where: str) -> pa.RecordBatch:
     if is_plain(schema, where):
         return batch
     wanted = admitted_schema(schema, where)
-    for at, (given, field) in enumerate(zip(schema, wanted, strict=True)):
-        if _needs_look(given.type) or field.metadata != given.metadata:
+    for at, (actual, field) in enumerate(zip(schema, wanted, strict=True)):
+        if _needs_look(actual.type) or field.metadata != actual.metadata:
             batch = batch.set_column(at, field, _as(_column(batch, at, where), field, where))
     batch = batch.replace_schema_metadata(wanted.metadata)
     few = batch.slice(0, 2)
@@ -111,14 +111,14 @@ def _fitted(column: pa.Array, field: pa.Field, where: str) -> pa.Array:
         ) from cause
 
 
-def _is_rewriting(given: pa.DataType, wanted: pa.DataType) -> bool:
+def _is_rewriting(actual: pa.DataType, wanted: pa.DataType) -> bool:
     """Whether a cast between these types keeps all values or raises."""
     types = pa.types
-    if types.is_integer(given):
+    if types.is_integer(actual):
         return bool(types.is_integer(wanted))
-    if types.is_timestamp(given):
-        return bool(types.is_timestamp(wanted) and given.tz == wanted.tz)
-    return any(is_one(given) and is_one(wanted) for is_one in (_is_text, _is_bytes))
+    if types.is_timestamp(actual):
+        return bool(types.is_timestamp(wanted) and actual.tz == wanted.tz)
+    return any(is_one(actual) and is_one(wanted) for is_one in (_is_text, _is_bytes))
 
 
 def _is_text(kind: pa.DataType) -> bool:

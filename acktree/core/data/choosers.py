@@ -243,14 +243,14 @@ class _ByTwoHashes(Chooser):
         self._used = [0] * len(tasks)
 
     def choose(self, batch: pa.RecordBatch, mixes: UInt64s) -> Choice:  # noqa: ARG002  # the key alone decides
-        found = self._key.hashes(batch)
-        hashes, n = found.of_rows, len(self._tasks)
+        keys = self._key.hashes(batch)
+        hashes, n = keys.of_rows, len(self._tasks)
         firsts = _modulo(hashes, n)
         # One to n - 1 steps after the first, so it is another task, unless there is only one.
         steps = mix64(hashes ^ _SECOND) % np.uint64(max(n - 1, 1)) + np.uint64(1)
         seconds = (firsts + steps) % np.uint64(n)
         chosen = list(map(self._less_used, firsts.tolist(), seconds.tolist()))
-        return Choice(found.rows, self._tasks[chosen], found.refused)
+        return Choice(keys.rows, self._tasks[chosen], keys.refused)
 
     def _less_used(self, first: int, second: int) -> int:
         chosen = first if self._used[first] <= self._used[second] else second

@@ -57,7 +57,7 @@ def forget_cached(checkpoint_id: str, topology: str) -> None:
 
 def is_cached(value: object) -> bool:
     """Whether a value is one that ``cached`` returned: it stays as it is changed."""
-    return any(value is each for each in tuple(_cached.values()))
+    return any(value is cached for cached in tuple(_cached.values()))
 
 
 @dataclass(slots=True)

@@ -28,7 +28,7 @@ __all__ = [
 Places = npt.NDArray[np.integer[Any]]
 """The place of each row's value, shape (n,), of any type of integers."""
 
-_Found = TypeVar("_Found", bound=npt.NDArray[Any])
+_Values = TypeVar("_Values", bound=npt.NDArray[Any])
 
 _SAMPLED: Final = 1024
 """At least this number of rows is sampled."""
@@ -118,14 +118,14 @@ def _is_text(kind: pa.DataType) -> bool:
     return is_text(kind.value_type if pa.types.is_dictionary(kind) else kind)
 
 
-def of_each_row(found: _Found, places: Places | None) -> _Found:
-    """What was found for each row, shape (n,), of what was found for each different value.
+def of_each_row(of_distinct: _Values, places: Places | None) -> _Values:
+    """The results for all rows, shape (n,), from the results for the distinct values.
 
     Args:
-        found: By value.
+        of_distinct: The result for each distinct value.
         places: The place of each row's value, shape (n,); None if each row has its own.
     """
-    return found if places is None else found.take(places)  # type: ignore[return-value]
+    return of_distinct if places is None else of_distinct.take(places)  # type: ignore[return-value]
 
 
 def used(values: pa.Array, indices: pa.Array) -> tuple[pa.Array, Places]:

@@ -163,11 +163,11 @@ class Frame:
         for task, rows in _grouped(self.tasks):
             yield task, replace(self.rows(rows), tasks=task)
 
-    def rows(self, which: Int64s) -> Frame:
+    def rows(self, row_numbers: Int64s) -> Frame:
         """Some of the tuples, in this order."""
-        tasks = self.tasks if isinstance(self.tasks, int) else self.tasks[which]
-        sources = self.source_tasks if isinstance(self.source_tasks, int) else self.source_tasks[which]
-        values, lineage = self.values.take(pa.array(which)), self.lineage.take(which)
+        tasks = self.tasks if isinstance(self.tasks, int) else self.tasks[row_numbers]
+        sources = self.source_tasks if isinstance(self.source_tasks, int) else self.source_tasks[row_numbers]
+        values, lineage = self.values.take(pa.array(row_numbers)), self.lineage.take(row_numbers)
         return replace(self, source_tasks=sources, tasks=tasks, values=values, lineage=lineage)
 
 
@@ -236,8 +236,8 @@ def _together(tasks: Sequence[Int32s | int], frames: Sequence[Frame]) -> Int32s 
     """One task if all frames have the same, else the task of each tuple."""
     if all(isinstance(task, int) and task == tasks[0] for task in tasks):
         return tasks[0]
-    each = [np.broadcast_to(np.int32(task), len(frame)) for task, frame in zip(tasks, frames, strict=True)]
-    return np.concatenate(each)
+    columns = [np.broadcast_to(np.int32(task), len(frame)) for task, frame in zip(tasks, frames, strict=True)]
+    return np.concatenate(columns)
 
 
 @lru_cache(maxsize=1024)

@@ -323,8 +323,8 @@ def with_one_nan(value: Any) -> Any:  # noqa: ANN401
 
 def _fields_with_one_nan(value: Any) -> Any:  # noqa: ANN401
     names = [field.name for field in fields(value) if field.compare]
-    found = {name: with_one_nan(getattr(value, name)) for name in names}
-    changed = {name: one for name, one in found.items() if one is not getattr(value, name)}
+    replaced = {name: with_one_nan(getattr(value, name)) for name in names}
+    changed = {name: one for name, one in replaced.items() if one is not getattr(value, name)}
     if changed:
         value = copy(value)
         for name, one in changed.items():

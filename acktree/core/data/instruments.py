@@ -72,16 +72,16 @@ class _Instrument:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r:.60})"
 
-    def _whole(self, given: object, what: str) -> int:
-        if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given <= _MOST:
-            is_huge = isinstance(given, int) and given > _MOST
-            shown = "a number above 2**63" if is_huge else f"{given!r:.60}"
+    def _whole(self, number: object, description: str) -> int:
+        if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= _MOST:
+            is_huge = isinstance(number, int) and number > _MOST
+            shown = "a number above 2**63" if is_huge else f"{number!r:.60}"
             raise MisuseError(
-                f"{what} of {shown}, which is no whole number from 0 to 2**63 - 1",
+                f"{description} of {shown}, which is no whole number from 0 to 2**63 - 1",
                 f"metric {self.name!r}",
                 "give a whole number; a gauge takes any number, and may fall",
             )
-        return given
+        return number
 
     def _add(self, value: int) -> None:
         bucket = bucket_of(value)
@@ -137,10 +137,10 @@ class GaugeMetric(_Instrument):
 
     def set(self, value: float) -> None:
         """Set the value. MisuseError if it is no number."""
-        given: object = value
-        is_number = isinstance(given, int | float) and not isinstance(given, bool)
-        if not is_number or (isinstance(given, int) and abs(given) > _MOST):
-            shown = "a number above 2**63" if is_number else f"{given!r:.60}"
+        number: object = value
+        is_number = isinstance(number, int | float) and not isinstance(number, bool)
+        if not is_number or (isinstance(number, int) and abs(number) > _MOST):
+            shown = "a number above 2**63" if is_number else f"{number!r:.60}"
             raise MisuseError(
                 f"a gauge was set to {shown}, which is no number of 64 bits",
                 f"metric {self.name!r}",
@@ -178,8 +178,12 @@ class TimerMetric(_Instrument):
 
     def update(self, ms: float) -> None:
         """Add a duration in milliseconds; it is rounded to a microsecond, and a negative one counts as 0."""
-        given: object = ms
-        if isinstance(given, bool) or not isinstance(given, int | float) or not given <= _MOST // 1000:
+        duration: object = ms
+        if (
+            isinstance(duration, bool)
+            or not isinstance(duration, int | float)
+            or not duration <= _MOST // 1000
+        ):
             raise MisuseError(
                 f"a timer was given {type(ms).__name__}, or more than it holds",
                 f"metric {self.name!r}",
@@ -240,20 +244,24 @@ class Instruments:
 
     def gauges(self) -> list[GaugeMetric]:
         """The gauges."""
-        return [each for each in list(self._by_name.values()) if isinstance(each, GaugeMetric)]
+        return [metric for metric in list(self._by_name.values()) if isinstance(metric, GaugeMetric)]
 
     def taken(self) -> dict[str, Increment]:
         """What each grew by since this was asked last; one that did not is there the first time alone."""
-        grown = {name: each.taken() for name, each in list(self._by_name.items())}
+        grown = {name: metric.taken() for name, metric in list(self._by_name.items())}
         known, self._known = self._known, frozenset(grown)
-        return {name: each for name, each in grown.items() if name not in known or not each.is_empty}
+        return {
+            name: increment
+            for name, increment in grown.items()
+            if name not in known or not increment.is_empty
+        }
 
     def _registered(self, name: object, kind: type[_Kind], make: Callable[[], _Kind]) -> _Kind:
-        found = self._by_name.get(name) if isinstance(name, str) else None
-        if isinstance(found, kind):
-            return found
-        if found is not None:
-            what = f"metric {name!r} is a {found.kind}, and was registered as a {kind.kind}"
+        registered = self._by_name.get(name) if isinstance(name, str) else None
+        if isinstance(registered, kind):
+            return registered
+        if registered is not None:
+            what = f"metric {name!r} is a {registered.kind}, and was registered as a {kind.kind}"
             raise MisuseError(
                 what, "context.register_...", "give each metric of a component a name of its own"
             )

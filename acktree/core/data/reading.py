@@ -56,7 +56,7 @@ class PartlyReadable(Sequence[Any]):
 
     def __getitem__(self, row: Any) -> Any:  # noqa: ANN401  # as a list: an index or a slice
         if isinstance(row, slice):
-            return [self[each] for each in range(*row.indices(len(self)))]
+            return [self[position] for position in range(*row.indices(len(self)))]
         cell = self.cells[row]
         if type(cell) is Unreadable:
             raise cell.error(self._where)

@@ -102,8 +102,8 @@ def _hash_block(words: npt.NDArray[np.uint64], starts: Int64s, lengths: Int64s, 
     shortest = int(lengths.min(initial=SHORT))
     for at in range(0, min(int(lengths.max(initial=0)), SHORT), 8):
         rows = slice(None) if shortest > at else np.flatnonzero(lengths > at)
-        left = np.minimum(lengths[rows] - at, 8)
-        word = words[starts[rows] + at] & _MASKS[left]
+        byte_counts = np.minimum(lengths[rows] - at, 8)
+        word = words[starts[rows] + at] & _MASKS[byte_counts]
         hashes[rows] = mix64((hashes[rows] + np.uint64(_STEP)) ^ word)
     return mix64(hashes)
 

@@ -411,7 +411,7 @@ def _whole(name: str, column: Sequence[object], kind: pa.DataType) -> pa.Array:
 def _pickled(name: str, column: Sequence[object]) -> list[bytes | None]:
     """The values as ``durable.dumps_by_value`` writes them. Nearly all are plain pickles."""
     if Frozen in {*map(type, column)}:
-        return [each.to_bytes() if type(each) is Frozen else _pickled(name, [each])[0] for each in column]
+        return [value.to_bytes() if type(value) is Frozen else _pickled(name, [value])[0] for value in column]
     with suppress(Exception):  # a user's __reduce__ raises what it likes: cloudpickle is tried
         dumps = pickle.dumps
         plain = [None if value is None else dumps(value, protocol=5) for value in column]

@@ -120,8 +120,8 @@ class KeptPart:
     def among(self, digests: Digests) -> npt.NDArray[np.bool_]:
         """Which of some digests it has, shape (n,)."""
         places = np.minimum(np.searchsorted(self.digests, digests), len(self.digests) - 1)
-        found: npt.NDArray[np.bool_] = self.digests[places] == digests
-        return found
+        is_known: npt.NDArray[np.bool_] = self.digests[places] == digests
+        return is_known
 
 
 class KeptKeys:
@@ -164,7 +164,7 @@ class KeptKeys:
 
     def among(self, digests: Digests) -> npt.NDArray[np.bool_]:
         """Which of some digests are kept, shape (n,)."""
-        found = np.zeros(len(digests), dtype=np.bool_)
+        is_known = np.zeros(len(digests), dtype=np.bool_)
         for part in self.parts:
-            found |= part.among(digests)
-        return found
+            is_known |= part.among(digests)
+        return is_known

@@ -320,18 +320,18 @@ class Pending:
 
         Looks at each segment, and at the messages of as many as it takes.
         """
-        found: list[tuple[int, int, object, int]] = []
+        messages: list[tuple[int, int, object, int]] = []
         for segment in nsmallest(most, tuple(self._segments), key=_Segment.oldest_ms):
-            found += segment.oldest(most)
-        return nsmallest(most, found, key=itemgetter(0, 1))
+            messages += segment.oldest(most)
+        return nsmallest(most, messages, key=itemgetter(0, 1))
 
     def ids_at(self, sequences: Int64s) -> list[object]:
         """The message id of each sequence, None where no segment has it. Any thread may call it."""
         segments = tuple(self._segments)
         ids: list[object] = []
         if segments:
-            found = np.searchsorted([segment.start for segment in segments], sequences, side="right") - 1
-            for number, sequence in zip(found.tolist(), sequences.tolist(), strict=True):
+            places = np.searchsorted([segment.start for segment in segments], sequences, side="right") - 1
+            for number, sequence in zip(places.tolist(), sequences.tolist(), strict=True):
                 segment = segments[number]
                 is_there = segment.start <= sequence < segment.end
                 ids.append(segment.id_at(sequence - segment.start) if is_there else None)

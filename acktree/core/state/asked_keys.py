@@ -12,7 +12,7 @@ from acktree.core.data.distinct import Places, of_each_row
 
 __all__ = ["AskedKeys"]
 
-_Found = TypeVar("_Found", bound=npt.NDArray[Any])
+_Values = TypeVar("_Values", bound=npt.NDArray[Any])
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,6 @@ class AskedKeys:
         """How many keys were given."""
         return len(self.keys if self.places is None else self.places)
 
-    def of_each(self, found: _Found) -> _Found:
-        """What was found for each given key, shape (n,), of what was found for ``keys``."""
-        return of_each_row(found, self.places)
+    def of_each(self, of_keys: _Values) -> _Values:
+        """The results for all given keys, shape (n,), from the results for ``keys``."""
+        return of_each_row(of_keys, self.places)

@@ -89,11 +89,11 @@ def _key_column(kind: type, keys: Any) -> pa.Array:  # noqa: ANN401
     return column
 
 
-def numbers(given: Any, kind: type, count: int, name: str) -> Numbers:  # noqa: ANN401
+def numbers(values: Any, kind: type, count: int, name: str) -> Numbers:  # noqa: ANN401
     """Numbers for a field as a column, shape (count,), of int64 or float64.
 
     Args:
-        given: A column of them, or one for all.
+        values: A column of them, or one for all.
         kind: ``int`` or ``float``.
         count: How many.
         name: The field's name, for errors.
@@ -101,10 +101,10 @@ def numbers(given: Any, kind: type, count: int, name: str) -> Numbers:  # noqa: 
     Raises:
         MisuseError: They are of another type or number, or one of them is null.
     """
-    if isinstance(given, int | float | np.number):
-        return np.full(count, number(given, kind), dtype=NUMBERS[kind])
+    if isinstance(values, int | float | np.number):
+        return np.full(count, number(values, kind), dtype=NUMBERS[kind])
     try:
-        column = _column(given)
+        column = _column(values)
         if column.null_count or len(column) != count or (count and not _is_number(column.type, kind)):
             raise refused(
                 f"{len(column)} values of type {column.type}, {column.null_count} of them null, "

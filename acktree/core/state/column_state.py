@@ -160,8 +160,8 @@ class ColumnState(StoredState[K, Any]):
         looked through.
         """
         for keys, columns in self._merged().batches():
-            given = {"key": keys.cast(_GIVEN[self._key])}
-            yield pa.record_batch(given | dict(zip(self._fields, map(pa.array, columns), strict=True)))
+            key_column = {"key": keys.cast(_GIVEN[self._key])}
+            yield pa.record_batch(key_column | dict(zip(self._fields, map(pa.array, columns), strict=True)))
 
     def put_batch(self, batch: pa.RecordBatch) -> None:
         """Set the keys and numbers of a record batch as :meth:`batches` gives them."""
@@ -170,17 +170,17 @@ class ColumnState(StoredState[K, Any]):
     # ---- key by key ---------------------------------------------------------------------------------------
 
     def __getitem__(self, key: K) -> Any:  # noqa: ANN401
-        found = self._look_up(key)
-        if found is None:
+        stored = self._look_up(key)
+        if stored is None:
             raise KeyError(key)
-        return found[0] if self._single else dict(zip(self._fields, found, strict=True))
+        return stored[0] if self._single else dict(zip(self._fields, stored, strict=True))
 
     def get(self, key: K, default: Any = None) -> Any:  # noqa: ANN401
         # Not inherited: Mapping.get raises and catches a KeyError for each missing key.
-        found = self._look_up(key)
-        if found is None:
+        stored = self._look_up(key)
+        if stored is None:
             return default
-        return found[0] if self._single else dict(zip(self._fields, found, strict=True))
+        return stored[0] if self._single else dict(zip(self._fields, stored, strict=True))
 
     def __setitem__(self, key: K, value: Any) -> None:  # noqa: ANN401
         key = plain_key(self._key, key)
@@ -267,8 +267,8 @@ class ColumnState(StoredState[K, Any]):
     def _merged(self) -> ColumnTable:
         """The table, with what was set key by key."""
         if self._set:
-            given = self._set
-            kept = {key: numbers for key, numbers in given.items() if numbers is not None}
+            changed = self._set
+            kept = {key: numbers for key, numbers in changed.items() if numbers is not None}
             if kept:
                 columns = zip(*kept.values(), strict=True)
                 numbers = {
@@ -276,8 +276,8 @@ class ColumnState(StoredState[K, Any]):
                     for (name, kind), column in zip(self._fields.items(), columns, strict=True)
                 }
                 self._table.put(asked_keys(self._key, kept), numbers)
-            if len(kept) < len(given):
-                gone = [key for key, found in given.items() if found is None]
+            if len(kept) < len(changed):
+                gone = [key for key, row in changed.items() if row is None]
                 self._table.remove(asked_keys(self._key, gone))
             self._set = {}  # last: an exception from outside before this repeats the same values
         return self._table
@@ -292,10 +292,10 @@ class ColumnState(StoredState[K, Any]):
 
     def _columns_of(self, values: Any, count: int) -> dict[str, Numbers]:  # noqa: ANN401
         """Numbers by field, each of shape (count,)."""
-        given: dict[str, Any] = {_ONLY: values} if self._single else by_name(values)
-        if not given or not given.keys() <= self._fields.keys():
+        columns: dict[str, Any] = {_ONLY: values} if self._single else by_name(values)
+        if not columns or not columns.keys() <= self._fields.keys():
             raise refused(
-                f"numbers for {[*given]}, of a state with the fields {[*self._fields]}",
+                f"numbers for {[*columns]}, of a state with the fields {[*self._fields]}",
                 "give a mapping from names of fields to columns",
             )
-        return {name: numbers(column, self._fields[name], count, name) for name, column in given.items()}
+        return {name: numbers(column, self._fields[name], count, name) for name, column in columns.items()}

@@ -124,25 +124,25 @@ class ColumnTable:
 
     # ---- change -------------------------------------------------------------------------------------------
 
-    def put(self, asked: AskedKeys, given: Mapping[str, Numbers]) -> None:
+    def put(self, asked: AskedKeys, columns: Mapping[str, Numbers]) -> None:
         """Set fields of the rows of some keys; of equal keys the last one counts. Others of new keys are 0.
 
         Args:
             asked: n keys.
-            given: Some fields, each of shape (n,).
+            columns: Some fields, each of shape (n,).
         """
         rows = self._rows_for(asked.keys)
         zeros = [(name, rows.fresh, 0) for name in self._fields] if len(rows.fresh) else []
         slots = asked.of_each(rows.slots)
-        values = [(name, slots, numbers) for name, numbers in given.items()]
+        values = [(name, slots, numbers) for name, numbers in columns.items()]
         self._make(rows.slots, ColumnChange(rows.extent, [*zeros, *values], [(rows.fresh, True)]))
 
-    def add(self, asked: AskedKeys, given: Mapping[str, Numbers]) -> dict[str, Numbers]:
+    def add(self, asked: AskedKeys, columns: Mapping[str, Numbers]) -> dict[str, Numbers]:
         """Add to fields of the rows of some keys; a new key begins with 0.
 
         Args:
             asked: n keys.
-            given: Some fields, each of shape (n,).
+            columns: Some fields, each of shape (n,).
 
         Returns:
             These fields afterwards, each of shape (n,).
@@ -157,9 +157,9 @@ class ColumnTable:
             where, places = np.unique(rows.slots, return_inverse=True)
             fresh = np.searchsorted(where, fresh)
         places = asked.of_each(places)
-        zeros = [(name, rows.fresh, 0) for name in self._fields if name not in given]
+        zeros = [(name, rows.fresh, 0) for name in self._fields if name not in columns]
         values: list[tuple[str, Where, Numbers]] = []
-        for name, numbers in given.items():
+        for name, numbers in columns.items():
             sums = self._values[name][where].copy()
             sums[fresh] = 0
             _refuse_overflow(name, sums, numbers)
@@ -286,8 +286,8 @@ class ColumnTable:
             self._read_buckets = {}
             self._marks.reshaped[:] = True
         else:
-            found = json.loads(meta)
-            self._begin(np.zeros(found["buckets"], dtype=np.bool_), found["count"])
+            description = json.loads(meta)
+            self._begin(np.zeros(description["buckets"], dtype=np.bool_), description["count"])
         self._store, self._stored_meta = store, meta
 
     def save(self) -> None:

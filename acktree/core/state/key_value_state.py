@@ -138,8 +138,8 @@ class KeyValueState(StoredState[K, V]):
         Raises:
             MisuseError: A key has no stable hash, or ``ttl_secs`` is not a positive number.
         """
-        given: object = ttl_secs
-        is_number = isinstance(given, int | float) and not isinstance(given, bool)
+        lifetime: object = ttl_secs
+        is_number = isinstance(lifetime, int | float) and not isinstance(lifetime, bool)
         if ttl_secs is not None and not (is_number and 0 < ttl_secs < math.inf):
             what = f"ttl_secs={ttl_secs!r} is not a positive number of seconds"
             raise MisuseError(what, "KeyValueState", "give seconds, such as 86_400 for a day, or None")

@@ -266,10 +266,10 @@ def outages_together(outages: Iterable[Outage | None]) -> tuple[Outage, ...]:
     >>> [each.since_ms for each in outages_together([slow, None, database, Outage("no", "", 6, 1, "prices")])]
     [5, 6]
     """
-    found: dict[str, Outage] = {}
-    for each in sorted(filter(None, outages), key=lambda outage: outage.since_ms):
-        found.setdefault(each.dependency or f"fix: {each.fix}", each)
-    return tuple(found.values())
+    by_cause: dict[str, Outage] = {}
+    for outage in sorted(filter(None, outages), key=lambda outage: outage.since_ms):
+        by_cause.setdefault(outage.dependency or f"fix: {outage.fix}", outage)
+    return tuple(by_cause.values())
 
 
 @dataclass(frozen=True, slots=True)

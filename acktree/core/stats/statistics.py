@@ -277,19 +277,19 @@ def _secs_of(tally: Mapping[str, int], begin: str) -> dict[str, float]:
 
 def _failed_by(by_stream: Mapping[str, Iterable[_Tally]]) -> dict[str, dict[str, int]]:
     """By stream how many messages failed of which cause; without streams on which none did."""
-    found: dict[str, dict[str, int]] = {}
+    failed_by: dict[str, dict[str, int]] = {}
     for stream, tallies in sorted(by_stream.items()):
         for key, n in sorted(_added(tallies).items()):
             if key.startswith(FAILED_BY):
-                found.setdefault(stream, {})[key.removeprefix(FAILED_BY)] = n
-    return found
+                failed_by.setdefault(stream, {})[key.removeprefix(FAILED_BY)] = n
+    return failed_by
 
 
 def _spread_of(tally: Mapping[str, int], name: str) -> dict[int, int]:
     """How a latency is spread: the number of binary digits of its microseconds -> how often."""
     begin = f"{name}_b"
-    found = ((key, n) for key, n in tally.items() if key.startswith(begin))
-    return dict(sorted((int(key.removeprefix(begin)), n) for key, n in found))
+    buckets = ((key, n) for key, n in tally.items() if key.startswith(begin))
+    return dict(sorted((int(key.removeprefix(begin)), n) for key, n in buckets))
 
 
 def _streams(numbers: dict[str, Numbers]) -> Mapping[str, Numbers]:

@@ -70,8 +70,8 @@ def table_of(stats: _Shown) -> str:
         lines.append(
             f"{stats.open_at_start:,} messages were open when this run began; their verdicts are here too"
         )
-    for head, rows_of, found in _tables(stats):
-        lines += _fitting(head, rows_of, found)
+    for head, rows_of, components in _tables(stats):
+        lines += _fitting(head, rows_of, components)
     lines += _metric_lines(stats)
     lines += _lost_lines(stats)
     lines += key_lines(stats.keys)
@@ -82,9 +82,11 @@ def table_of(stats: _Shown) -> str:
 def html_of(stats: _Shown) -> str:
     """The numbers as static HTML, for notebooks: exact, in the same columns."""
     parts = [
-        markup.table(head, [row for name, each in found.items() for row in rows_of(name, each, _exact)])
-        for head, rows_of, found in _tables(stats)
-        if found
+        markup.table(
+            head, [row for name, component in components.items() for row in rows_of(name, component, _exact)]
+        )
+        for head, rows_of, components in _tables(stats)
+        if components
     ]
     metrics = _metric_rows(stats, MOST_REASON)
     if metrics:
@@ -102,10 +104,10 @@ def html_of(stats: _Shown) -> str:
 
 def _tables(stats: _Shown) -> Iterator[tuple[_Row, _Rows, Mapping[str, ComponentStats]]]:
     """The headings, rows and components of each table; that of the spouts is there also where it is empty."""
-    spouts = {name: each for name, each in stats.components.items() if each.open is not None}
-    gates = {name: each for name, each in spouts.items() if name.startswith(GATE)}
-    bolts = {name: each for name, each in stats.components.items() if each.open is None}
-    yield _SPOUT, _spout_row, {name: each for name, each in spouts.items() if name not in gates}
+    spouts = {name: component for name, component in stats.components.items() if component.open is not None}
+    gates = {name: component for name, component in spouts.items() if name.startswith(GATE)}
+    bolts = {name: component for name, component in stats.components.items() if component.open is None}
+    yield _SPOUT, _spout_row, {name: component for name, component in spouts.items() if name not in gates}
     if gates:
         yield _GATE, _gate_row, gates
     if bolts:
@@ -128,10 +130,10 @@ def key_lines(keys: KeyNumbers) -> list[str]:
 def _outage_lines(stats: _Shown) -> list[str]:
     """A line for each call of a spout that is made again, and each dependency that its messages wait for."""
     return [
-        f"outage component={name}{each.dependency and f' dependency={each.dependency}'} "
-        f"since={_utc(each.since_ms)} tries={each.tries:,} reason={each.reason!r}"
+        f"outage component={name}{outage.dependency and f' dependency={outage.dependency}'} "
+        f"since={_utc(outage.since_ms)} tries={outage.tries:,} reason={outage.reason!r}"
         for name, component in stats.components.items()
-        for each in component.outages
+        for outage in component.outages
     ]
 
 
@@ -144,8 +146,8 @@ def _metric_lines(stats: _Shown) -> list[str]:
 def _metric_rows(stats: _Shown, most_name: int) -> list[_Row]:
     return [
         (_cut(f"{component} {name}", most_name), *_metric_cells(metric))
-        for component, each in stats.components.items()
-        for name, metric in each.metrics.items()
+        for component, component_stats in stats.components.items()
+        for name, metric in component_stats.metrics.items()
     ]
 
 
@@ -154,7 +156,7 @@ def _metric_cells(metric: UserMetric) -> _Row:
     value = _number(metric.value) if metric.kind == "gauge" else short(metric.count)
     spread = (metric.mean, metric.percentile(50), metric.percentile(99))
     rates = f"{metric.rates[0]:.3g}/s" if metric.rates else ""
-    cells = ("" if each is None else f"{_number(each)}{unit}" for each in spread)
+    cells = ("" if percentile is None else f"{_number(percentile)}{unit}" for percentile in spread)
     return (metric.kind, value, *cells, rates)
 
 
@@ -199,9 +201,9 @@ def _cut(name: str, most: int) -> str:
 
 
 def _spout_row(name: str, spout: ComponentStats, count: _Count) -> Iterator[_Row]:
-    percentiles = [None if spout.complete_ms is None else spout.complete_ms.percentile(at) for at in (50, 99)]
+    spread = [None if spout.complete_ms is None else spout.complete_ms.percentile(at) for at in (50, 99)]
     yield (
-        name, *_of_spout(spout.total, count), *("" if each is None else count(each) for each in percentiles),
+        name, *_of_spout(spout.total, count), *("" if ms is None else count(ms) for ms in spread),
         count(spout.open or 0), _decimal(spout.oldest_open_secs, 1),
     )  # fmt: skip
     for stream, numbers in spout.streams.items():

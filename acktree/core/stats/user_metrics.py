@@ -55,23 +55,23 @@ class UserMetric:
 
     def percentile(self, percent: float) -> float | None:
         """The value that this share of values does not exceed, at most 3 % too large; of a timer in ms."""
-        found = None if self.spread is None else self.spread.percentile(percent)
-        return found / 1000 if found is not None and self.kind == "timer" else found
+        value = None if self.spread is None else self.spread.percentile(percent)
+        return value / 1000 if value is not None and self.kind == "timer" else value
 
 
 def summed(metrics: Iterable[UserMetric]) -> UserMetric:
     """Metrics of one name and kind in several tasks, as one of their component."""
     several = list(metrics)
-    values = [each.value for each in several if each.value is not None]
+    values = [metric.value for metric in several if metric.value is not None]
     spread = None
     if several[0].spread is not None:
         spread = Histogram()
-        for each in several:
-            spread.merge(each.spread or {})
+        for metric in several:
+            spread.merge(metric.spread or {})
     return UserMetric(
-        several[0].kind, sum(each.count for each in several), value=sum(values) if values else None,
-        sum=sum(each.sum for each in several),
-        rates=tuple(map(sum, zip(*(each.rates for each in several if each.rates), strict=True))),
+        several[0].kind, sum(metric.count for metric in several), value=sum(values) if values else None,
+        sum=sum(metric.sum for metric in several),
+        rates=tuple(map(sum, zip(*(metric.rates for metric in several if metric.rates), strict=True))),
         spread=spread,
     )  # fmt: skip
 
@@ -122,7 +122,7 @@ class MetricTable:
 
         Of others as many as the limit are kept, those that grew last.
         """
-        others = sorted((each.at_ms, key) for key, each in self._series.items() if key[:2] not in tasks)
+        others = sorted((series.at_ms, key) for key, series in self._series.items() if key[:2] not in tasks)
         for _, key in others[: max(0, len(others) - MOST_SERIES)]:
             del self._series[key]
         self._of_removed = min(len(others), MOST_SERIES)
@@ -134,8 +134,8 @@ class MetricTable:
     def to_bytes(self) -> bytes:
         """Encode, for :meth:`from_bytes`."""
         rows = [
-            [*key, *_packed(each.grown), each.since_ms, each.at_ms, each.weights]
-            for key, each in sorted(self._series.items())
+            [*key, *_packed(series.grown), series.since_ms, series.at_ms, series.weights]
+            for key, series in sorted(self._series.items())
         ]
         return json.dumps(rows, separators=(",", ":")).encode()
 
@@ -150,7 +150,7 @@ class MetricTable:
 
 def increments_to_bytes(component: str, task: int, grown: Mapping[str, Increment]) -> bytes:
     """What the metrics of one task grew by, as JSON."""
-    rows = [[component, task, name, *_packed(each)] for name, each in sorted(grown.items())]
+    rows = [[component, task, name, *_packed(increment)] for name, increment in sorted(grown.items())]
     return json.dumps(rows, separators=(",", ":")).encode()
 
 

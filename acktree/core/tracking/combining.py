@@ -127,8 +127,8 @@ class Combined:
         places, sums, rows, rest = parts[:count], parts[count : 2 * count], parts[2 * count : -1], parts[-1]
         return cls(
             tuple(
-                CombinedRun(Opened(*run), int32s(place), int64s(each))
-                for run, place, each in zip(heads, places, sums, strict=True)
+                CombinedRun(Opened(*run), int32s(place), int64s(sums_of_run))
+                for run, place, sums_of_run in zip(heads, places, sums, strict=True)
             ),
             tuple(
                 (owner, from_ascending(part, length))
@@ -208,9 +208,9 @@ def _by_combiner(run_salt: int, roots: Int64s, combiners: int) -> dict[int, Int6
     if not len(roots):
         return {}
     tasks, sequences = sequences_of(run_salt, roots)
-    which = ((tasks + (sequences >> BLOCK_BITS)) % combiners).astype(np.int32)
-    order = np.argsort(which, kind="stable")
-    ranked = which[order]
+    combiner_of = ((tasks + (sequences >> BLOCK_BITS)) % combiners).astype(np.int32)
+    order = np.argsort(combiner_of, kind="stable")
+    ranked = combiner_of[order]
     starts = starts_of_runs(ranked).tolist()
     return {int(ranked[start]): order[start:end] for start, end in pairwise(starts)}
 
@@ -233,21 +233,21 @@ def combine(run_salt: int, parts: Sequence[Deltas]) -> Combined:
     )  # fmt: skip
     rows = Roots.of(deltas.init_roots, deltas.init_sums, deltas.init_owners)
     old_roots, old_sums = xor_by_key(closing.old_roots, closing.old_sums)
-    at, which = rows.find(old_roots)
+    at, old_places = rows.find(old_roots)
     owed = rows.sums.copy()
-    owed[at] ^= old_sums[which]
+    owed[at] ^= old_sums[old_places]
     is_old = old_sums != 0
-    is_old[which] = False
+    is_old[old_places] = False
     is_done = owed == 0
-    left = Roots(rows.roots, owed, rows.owners).keep(~is_done)
+    still_open = Roots(rows.roots, owed, rows.owners).keep(~is_done)
     return Combined(
         tuple(_runs_of(run_salt, joined(deltas.opened), closing.open_roots, closing.open_sums)),
         tuple(_by_owner(rows.keep(is_done))),
         replace(
             as_sequence_sums(run_salt, [(old_roots[is_old], old_sums[is_old])]),
-            init_roots=left.roots,
-            init_sums=left.sums,
-            init_owners=left.owners,
+            init_roots=still_open.roots,
+            init_sums=still_open.sums,
+            init_owners=still_open.owners,
         ),
     )
 
@@ -321,8 +321,8 @@ def settle(run_salt: int, combined: Sequence[Combined], fail_roots: Int64s) -> S
     return Settled(
         [
             (task, sequences)
-            for task, each in done.items()
-            for sequences in (np.concatenate(each),)
+            for task, pieces in done.items()
+            for sequences in (np.concatenate(pieces),)
             if len(sequences)
         ],
         np.concatenate([lost_rows, *(roots for roots, _, _ in opened)]),

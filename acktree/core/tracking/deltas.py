@@ -127,8 +127,8 @@ def as_sequence_sums(run_salt: int, acks: Sequence[tuple[Int64s, Int64s]]) -> De
     sequence_sums: list[SequenceSums] = []
     alone: list[tuple[Int64s, Int64s]] = []
     for roots, sums in acks:
-        found, left_roots, left_sums = sequence_sums_of(run_salt, roots, sums)
-        sequence_sums += found
+        new_sums, left_roots, left_sums = sequence_sums_of(run_salt, roots, sums)
+        sequence_sums += new_sums
         alone.append((left_roots, left_sums))
     sparse_sums, left_roots, left_sums = sparse_sums_of(
         run_salt,

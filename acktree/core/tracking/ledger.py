@@ -68,7 +68,7 @@ class _LedgerChange:
         summed: Roots that stay open and have a delta.
         sums: The delta of each of them.
         reset: Roots whose age begins again.
-        left: Roots that this micro-batch opened and did not judge.
+        left_open: Roots that this micro-batch opened and did not judge.
     """
 
     number: int
@@ -79,26 +79,26 @@ class _LedgerChange:
     summed: Int64s
     sums: Int64s
     reset: Int64s
-    left: Roots
+    left_open: Roots
 
     def __bool__(self) -> bool:
-        return bool(self.away_ms) or any(map(len, (self.gone, self.summed, self.reset, self.left.roots)))
+        return bool(self.away_ms) or any(map(len, (self.gone, self.summed, self.reset, self.left_open.roots)))
 
     def to_bytes(self) -> bytes:
         head = np.array([self.number, self.clock_ms, self.away_ms, self.since_ms])
         return pack(
             head, self.gone, self.summed, self.sums, self.reset,
-            self.left.roots, self.left.sums, self.left.owners,
+            self.left_open.roots, self.left_open.sums, self.left_open.owners,
         )  # fmt: skip
 
     @classmethod
     def from_bytes(cls, blob: Buffer) -> _LedgerChange:
         head, gone, summed, sums, reset, roots, owed, owners = unpack(blob)
         number, clock, away, since = int64s(head).tolist()
-        left = Roots.of(int64s(roots), int64s(owed), int32s(owners))
+        left_open = Roots.of(int64s(roots), int64s(owed), int32s(owners))
         return cls(
             number, clock, away_ms=away, since_ms=since, gone=int64s(gone), summed=int64s(summed),
-            sums=int64s(sums), reset=int64s(reset), left=left,
+            sums=int64s(sums), reset=int64s(reset), left_open=left_open,
         )  # fmt: skip
 
 
@@ -154,9 +154,9 @@ class Ledger:
 
     def open_rows(self) -> Judged:
         """The open roots that are rows of DataFrames: those whose owner is below 0."""
-        found = [run.keep(run.owners < 0) for run in self._open.runs()]
-        roots = np.concatenate([np.zeros(0, dtype=np.int64), *(run.roots for run in found)])
-        return Judged(roots, np.concatenate([np.zeros(0, dtype=np.int32), *(run.owners for run in found)]))
+        rows = [run.keep(run.owners < 0) for run in self._open.runs()]
+        roots = np.concatenate([np.zeros(0, dtype=np.int64), *(run.roots for run in rows)])
+        return Judged(roots, np.concatenate([np.zeros(0, dtype=np.int32), *(run.owners for run in rows)]))
 
     def refuse(self, roots: Int64s, owner: int) -> None:
         """Check that none of the roots that this micro-batch opened and :meth:`judge` is not given is open.
@@ -200,20 +200,20 @@ class Ledger:
         self._ages.shift(away_ms)
         fail_roots, firsts, repeats = np.unique(deltas.fail_roots, return_index=True, return_counts=True)
         ack_roots, ack_sums = xor_by_key(deltas.ack_roots, deltas.ack_sums)
-        closed, failed, left, is_other = _judged_at_once(init, ack_roots, ack_sums, fail_roots)
+        closed, failed, left_open, is_other = _judged_at_once(init, ack_roots, ack_sums, fail_roots)
 
         ack_roots, ack_sums = ack_roots[is_other], ack_sums[is_other]
         asked = _of_others(init, ack_roots, fail_roots, deltas.reset_roots)
         added = np.zeros(len(asked), dtype=np.int64)
         is_acked = np.isin(asked, ack_roots, assume_unique=True)
         added[is_acked] = ack_sums[np.searchsorted(ack_roots, asked[is_acked])]
-        found, sums, owners = self._open.look_up(asked)
-        late_count = _late_count(asked[~found], added[~found], fail_roots)
-        asked, added, sums = asked[found], added[found], sums[found] ^ added[found]
+        is_open, sums, owners = self._open.look_up(asked)
+        late_count = _late_count(asked[~is_open], added[~is_open], fail_roots)
+        asked, added, sums = asked[is_open], added[is_open], sums[is_open] ^ added[is_open]
         has_failed = np.isin(asked, fail_roots, assume_unique=True)
         is_done = (sums == 0) & ~has_failed
-        failed = failed.and_also(Roots(asked[has_failed], sums[has_failed], owners[found][has_failed]))
-        closed = closed.and_also(Roots(asked[is_done], sums[is_done], owners[found][is_done]))
+        failed = failed.and_also(Roots(asked[has_failed], sums[has_failed], owners[is_open][has_failed]))
+        closed = closed.and_also(Roots(asked[is_done], sums[is_done], owners[is_open][is_done]))
         stays = ~(has_failed | is_done)
         is_summed = stays & (added != 0)
 
@@ -223,7 +223,7 @@ class Ledger:
         change = _LedgerChange(
             self._last_change + 1, now_ms, away_ms, since_ms=self._since(now_ms),
             gone=np.concatenate((*self._forgotten, asked[~stays], timed_out.roots)), summed=asked[is_summed],
-            sums=added[is_summed], reset=reset, left=left,
+            sums=added[is_summed], reset=reset, left_open=left_open,
         )  # fmt: skip
         is_recorded = ages_count or ages_begin or bool(change)
         self._last_change += is_recorded
@@ -235,7 +235,8 @@ class Ledger:
             failures=deltas.failures[firsts[positions]], others=repeats[positions] - 1,
             timed_out=Judged(timed_out.roots, timed_out.owners), reasons=deltas.reasons,
             open_count=self._open.count, next_deadline_ms=self._next_deadline_ms(now_ms),
-            late_count=late_count, left=Judged(left.roots, left.owners), oldest_ms=self._ages.oldest_ms(),
+            late_count=late_count, left_open=Judged(left_open.roots, left_open.owners),
+            oldest_ms=self._ages.oldest_ms(),
             change=change.to_bytes() if is_recorded else b"",
         )  # fmt: skip
 
@@ -280,7 +281,7 @@ class Ledger:
         self._open.add(change.summed, change.sums)
         renewed = self._open.take(change.reset)
         self._open.begin_ages(change.since_ms, self._since_of(change.clock_ms))
-        self._open.put(change.left.and_also(renewed))
+        self._open.put(change.left_open.and_also(renewed))
 
     def _since(self, now_ms: int) -> int:
         """The time from which ages that begin now count; rounded up."""
@@ -331,11 +332,11 @@ def _judged_at_once(
 
     And which of ``ack_roots`` are not among them.
     """
-    at, which = init.find(ack_roots)
+    at, ack_places = init.find(ack_roots)
     is_other = np.ones(len(ack_roots), dtype=np.bool_)
-    is_other[which] = False
+    is_other[ack_places] = False
     sums = init.sums.copy()
-    sums[at] ^= ack_sums[which]
+    sums[at] ^= ack_sums[ack_places]
     init = Roots(init.roots, sums, init.owners)
     has_failed = np.isin(init.roots, fail_roots, assume_unique=True)
     is_done = (sums == 0) & ~has_failed

@@ -71,11 +71,11 @@ def _one_after_the_other(offsets: Sequence[Int64s]) -> Int64s:
 
 
 def _concat_attempts(attempts: Sequence[Int32s | None], lengths: Sequence[int]) -> Int32s | None:
-    if all(each is None for each in attempts):
+    if all(numbers is None for numbers in attempts):
         return None
     return np.concatenate(
         [
-            np.ones(length, dtype=np.int32) if each is None else each
-            for each, length in zip(attempts, lengths, strict=True)
+            np.ones(length, dtype=np.int32) if numbers is None else numbers
+            for numbers, length in zip(attempts, lengths, strict=True)
         ]
     )

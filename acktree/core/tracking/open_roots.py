@@ -76,8 +76,8 @@ class Roots:
         """Find ascending roots: (positions here, positions in ``roots``) of those found."""
         at = np.searchsorted(self.roots, roots)
         at[at == len(self.roots)] = 0
-        found = np.flatnonzero(self.roots[at] == roots) if len(self.roots) else at[:0]
-        return at[found], found
+        hits = np.flatnonzero(self.roots[at] == roots) if len(self.roots) else at[:0]
+        return at[hits], hits
 
     def keep(self, kept: _Mask) -> Roots:
         """The roots selected by a mask, shape (n,)."""
@@ -158,10 +158,10 @@ class _RootRun:
         self.gone = 0
 
     @classmethod
-    def fresh(cls, given: Roots) -> _RootRun:
+    def fresh(cls, opened: Roots) -> _RootRun:
         # Copies: sums change in place, and the given arrays may be views of a received blob.
-        ages = np.full(len(given.roots), _FRESH, dtype=np.uint8)
-        return cls(given.roots.copy(), given.sums.copy(), given.owners.copy(), ages)
+        ages = np.full(len(opened.roots), _FRESH, dtype=np.uint8)
+        return cls(opened.roots.copy(), opened.sums.copy(), opened.owners.copy(), ages)
 
     @property
     def count(self) -> int:
@@ -175,8 +175,8 @@ class _RootRun:
         """Find ascending roots: (positions here, positions in ``roots``) of those found."""
         at = np.searchsorted(self.roots, roots)
         at[at == len(self.roots)] = 0
-        found = np.flatnonzero((self.roots[at] == roots) & (self.ages[at] != _GONE))
-        return at[found], found
+        hits = np.flatnonzero((self.roots[at] == roots) & (self.ages[at] != _GONE))
+        return at[hits], hits
 
     def without_gone(self) -> _RootRun:
         return self if not self.gone else self.those(self.ages != _GONE)
@@ -184,8 +184,8 @@ class _RootRun:
     def tidied(self) -> _RootRun:
         return self.without_gone() if _MOST_GONE * self.gone > len(self.roots) else self
 
-    def those(self, which: _Mask | Int64s) -> _RootRun:
-        return _RootRun(self.roots[which], self.sums[which], self.owners[which], self.ages[which])
+    def those(self, rows: _Mask | Int64s) -> _RootRun:
+        return _RootRun(self.roots[rows], self.sums[rows], self.owners[rows], self.ages[rows])
 
     def and_also(self, other: _RootRun) -> _RootRun:
         roots = np.concatenate((self.roots, other.roots))
@@ -234,16 +234,16 @@ class OpenRoots:
         """Look up ascending roots: whether each is open, its sum and its spout task; each shape (n,)."""
         is_open = np.zeros(len(roots), dtype=np.bool_)
         sums, owners = np.zeros(len(roots), dtype=np.int64), np.zeros(len(roots), dtype=np.int32)
-        for run, at, which in self._find(roots):
-            is_open[which] = True
-            sums[which], owners[which] = run.sums[at], run.owners[at]
+        for run, at, places in self._find(roots):
+            is_open[places] = True
+            sums[places], owners[places] = run.sums[at], run.owners[at]
         return is_open, sums, owners
 
-    def refuse(self, given: Roots) -> None:
+    def refuse(self, opened: Roots) -> None:
         """Raise ProtocolError when one of these roots is already open."""
-        is_open, sums, owners = self.look_up(given.roots)
+        is_open, sums, owners = self.look_up(opened.roots)
         if is_open.any():
-            given.and_also(Roots(given.roots, sums, owners).keep(is_open))  # raises, and names the root
+            opened.and_also(Roots(opened.roots, sums, owners).keep(is_open))  # raises, and names the root
 
     def drop(self, roots: Int64s) -> None:
         """Remove roots; roots that are not open are ignored."""
@@ -253,8 +253,8 @@ class OpenRoots:
 
     def add(self, roots: Int64s, sums: Int64s) -> None:
         """XOR deltas into the sums of ascending, distinct roots; roots that are not open are ignored."""
-        for run, at, which in self._find(roots):
-            run.sums[at] ^= sums[which]
+        for run, at, places in self._find(roots):
+            run.sums[at] ^= sums[places]
 
     def take(self, roots: Int64s) -> Roots:
         """Remove ascending roots and return them."""
@@ -264,12 +264,12 @@ class OpenRoots:
             self._mark_gone(run, at)
         return taken
 
-    def put(self, given: Roots) -> None:
+    def put(self, added: Roots) -> None:
         """Add roots whose age has not begun."""
-        if not len(given.roots):
+        if not len(added.roots):
             return
-        self._ages.counts[_FRESH] += len(given.roots)
-        self._fresh = self._fresh.without_gone().and_also(_RootRun.fresh(given))
+        self._ages.counts[_FRESH] += len(added.roots)
+        self._fresh = self._fresh.without_gone().and_also(_RootRun.fresh(added))
 
     def begin_ages(self, since_ms: int, since_of: Mapping[int, int] = MappingProxyType({})) -> None:
         """Let the ages of the fresh roots count from ``since_ms``; with UNTIMED no age counts.
@@ -297,10 +297,10 @@ class OpenRoots:
             younger, older = self._runs.pop().without_gone(), self._runs.pop().without_gone()
             self._runs.append(older.and_also(younger))
 
-    def _begin(self, begun: _RootRun, since_ms: int, which: _Mask | slice) -> None:
+    def _begin(self, begun: _RootRun, since_ms: int, rows: _Mask | slice) -> None:
         age = self._ages.age_of(since_ms)
-        begun.ages[which] = age
-        self._ages.counts[age] += len(begun.ages[which])
+        begun.ages[rows] = age
+        self._ages.counts[age] += len(begun.ages[rows])
 
     def fresh_owners(self) -> list[int]:
         """Who owns the roots whose age has not begun, each once."""
@@ -334,9 +334,9 @@ class OpenRoots:
     def _find(self, roots: Int64s) -> Iterator[tuple[_RootRun, Int64s, Int64s]]:
         for run in self._all():
             if len(run.roots) and len(roots):
-                at, which = run.find(roots)
+                at, places = run.find(roots)
                 if len(at):
-                    yield run, at, which
+                    yield run, at, places
 
     def _mark_gone(self, run: _RootRun, at: Int64s) -> None:
         self._ages.counts -= np.bincount(run.ages[at], minlength=256)

@@ -55,14 +55,14 @@ class FrameOrigins:
             look_up: The origins of each of some roots.
         """
         names, places = np.unique(names, return_inverse=True)
-        found = look_up(names)
+        origins = look_up(names)
         if (degrees != 1).any():
             ends = np.r_[0, np.cumsum(degrees)].tolist()
             rows = [tuple(sorted(places[start:end].tolist())) for start, end in pairwise(ends)]
             numbers = {row: number for number, row in enumerate(dict.fromkeys(rows))}
             places = np.array([numbers[row] for row in rows])
-            found = [joined_origins([found[name] for name in row]) for row in numbers]
-        return cls(pack(places.astype(np.int32), json.dumps(found).encode()))
+            origins = [joined_origins([origins[name] for name in row]) for row in numbers]
+        return cls(pack(places.astype(np.int32), json.dumps(origins).encode()))
 
     @cached_property
     def _parts(self) -> tuple[Any, list[Origins]]:
@@ -71,6 +71,6 @@ class FrameOrigins:
 
     def of_row(self, row: int) -> Origins:
         """The origins of one row."""
-        places, found = self._parts
-        origins: Origins = found[places[row]]
+        places, by_place = self._parts
+        origins: Origins = by_place[places[row]]
         return origins

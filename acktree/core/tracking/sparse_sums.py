@@ -64,16 +64,16 @@ def sparse_sums_of(run_salt: int, roots: Int64s, sums: Int64s) -> tuple[list[Spa
     if len(roots) < SHORTEST:
         return [], roots, sums
     names, sums = xor_by_key(sequence_names(run_salt, roots), sums)
-    found: list[SparseSums] = []
+    sparse_sums: list[SparseSums] = []
     is_other = np.ones(len(names), dtype=np.bool_)
     for names_of_task in by_task(names):
         first, last = int(names[names_of_task.start]), int(names[names_of_task.stop - 1])
         if last - first < WIDEST:
             places = (names[names_of_task] - np.uint64(first)).astype(np.int32)
             task, sequence = divmod(first, 1 << SEQUENCE_BITS)
-            found.append(SparseSums(task, sequence, places, sums[names_of_task]))
+            sparse_sums.append(SparseSums(task, sequence, places, sums[names_of_task]))
             is_other[names_of_task] = False
-    return found, roots_named(run_salt, names[is_other]), sums[is_other]
+    return sparse_sums, roots_named(run_salt, names[is_other]), sums[is_other]
 
 
 def spread(run_salt: int, sparse_sums: Iterable[SparseSums]) -> tuple[list[SequenceSums], Int64s, Int64s]:

@@ -93,10 +93,10 @@ class TraceFacts:
     @cached_property
     def shown(self) -> list[list[Any]]:
         """The values of each link."""
-        found: list[list[Any]] = []
+        values: list[list[Any]] = []
         for count, *columns in json.loads(self.shown_json):
-            found += map(list, zip(*columns, strict=True)) if columns else [[] for _ in range(count)]
-        return found
+            values += map(list, zip(*columns, strict=True)) if columns else [[] for _ in range(count)]
+        return values
 
     @property
     def roots(self) -> Int64s:
@@ -127,9 +127,9 @@ class TraceFacts:
             head, links, parents, executions = (body[a:b] for a, b in pairwise(ends))
             tables = json.loads(head)
             return cls(
-                [Place(*each) for each in tables["places"]], np.frombuffer(links, LINK),
+                [Place(*row) for row in tables["places"]], np.frombuffer(links, LINK),
                 parents=np.frombuffer(parents, "<i8").astype(np.int64),
-                bolts=[Bolt(*each) for each in tables["bolts"]],
+                bolts=[Bolt(*row) for row in tables["bolts"]],
                 executions=np.frombuffer(executions, EXECUTION),
                 reasons={int(at): reason for at, reason in tables["reasons"].items()},
                 more=[(root, component, count) for root, component, count in tables["more"]],
@@ -147,7 +147,7 @@ class TraceFacts:
     def only(self, roots: Int64s) -> TraceFacts:
         """The facts of some messages."""
         wanted = set(roots.tolist())
-        more = [each for each in self.more if each[0] in wanted]
+        more = [row for row in self.more if row[0] in wanted]
         return self.taken(np.isin(self.links["root"], roots), np.isin(self.executions["root"], roots), more)
 
     def taken(self, links: Bools, executions: Bools, more: Sequence[tuple[int, str, int]]) -> TraceFacts:

@@ -36,10 +36,10 @@ class TraceParent(NamedTuple):
         >>> TraceParent.of("00-00000000000000000000000000000000-00f067aa0ba902b7-01") is None
         True
         """
-        found = _HEADER.fullmatch(header)
-        if found is None or (header.startswith("00") and len(header) > _LENGTH):
+        match = _HEADER.fullmatch(header)
+        if match is None or (header.startswith("00") and len(header) > _LENGTH):
             return None
-        trace_id, span_id, flags = (int(part, 16) for part in found.groups())
+        trace_id, span_id, flags = (int(part, 16) for part in match.groups())
         return cls(trace_id, span_id, bool(flags & _SAMPLED)) if trace_id and span_id else None
 
     def __str__(self) -> str:

@@ -225,7 +225,7 @@ class Verdicts:
         open_count: Roots still open.
         next_deadline_ms: When the acker needs a micro-batch for a timeout; None for never.
         late_count: The number of roots with an ack or fail that were judged before, or never opened.
-        left: Roots that this micro-batch opened and did not judge.
+        left_open: Roots that this micro-batch opened and did not judge.
         oldest_ms: The time from which the oldest age counts; None when no age counts.
         change: For ``Ledger.replay``; empty when the ledger did not change.
 
@@ -242,7 +242,7 @@ class Verdicts:
     open_count: int
     next_deadline_ms: int | None
     late_count: int = 0
-    left: Judged = field(default_factory=lambda: Judged(_NO_ROOTS, _NO_ROOTS.astype(np.int32)))
+    left_open: Judged = field(default_factory=lambda: Judged(_NO_ROOTS, _NO_ROOTS.astype(np.int32)))
     oldest_ms: int | None = None
     change: bytes = b""
 
@@ -262,7 +262,7 @@ class Verdicts:
 
     def __bool__(self) -> bool:
         judged = (self.acked, self.failed, self.timed_out)
-        return bool(self.done) or any(len(which.roots) for which in judged)
+        return bool(self.done) or any(len(part.roots) for part in judged)
 
     def to_bytes(self) -> bytes:
         """For the journal; :meth:`from_bytes` reads it."""
@@ -297,5 +297,5 @@ def _runs_of(sequences: Int64s) -> Int64s:
 
 
 def _sequences_in(runs: Int64s) -> Int64s:
-    each = [np.arange(first, end) for first, end in runs.reshape(-1, 2).tolist()]
-    return np.concatenate([np.zeros(0, dtype=np.int64), *each])
+    ranges = [np.arange(first, end) for first, end in runs.reshape(-1, 2).tolist()]
+    return np.concatenate([np.zeros(0, dtype=np.int64), *ranges])

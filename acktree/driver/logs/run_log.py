@@ -57,8 +57,8 @@ class Account:
     ) -> Account:
         """Add up the counters of spout tasks."""
         total = Counters()
-        for each in counters:
-            total.merge(each)
+        for part in counters:
+            total.merge(part)
         emitted, acked, failed, timed_out = (
             sum(total.total(what, component=spout) for spout in spouts)
             for what in ("emitted", "acked", "failed", "timed_out")

@@ -68,8 +68,10 @@ class Consumers:
             errors: Where what a consumer raises is reported.
         """
         self._interval_secs = config.metrics_interval_secs
-        given = replace(config.without_secrets(), metrics_consumers=())
-        self._feeds = [_Feed(consumer, given, topology, errors) for consumer in config.metrics_consumers]
+        config_of_consumers = replace(config.without_secrets(), metrics_consumers=())
+        self._feeds = [
+            _Feed(consumer, config_of_consumers, topology, errors) for consumer in config.metrics_consumers
+        ]
         self._thread = Thread(target=self._read, name=f"metrics {topology}", daemon=True)
         self._is_closing = Event()
         self._host = socket.gethostname()
@@ -197,9 +199,9 @@ class _Feed:
             return False
         return True
 
-    def _say(self, what: str, error: HookError) -> None:
+    def _say(self, call: str, error: HookError) -> None:
         now = time.monotonic()
-        if now - self._said.get(what, -_AGAIN_SECS) >= _AGAIN_SECS:
-            self._said[what] = now
+        if now - self._said.get(call, -_AGAIN_SECS) >= _AGAIN_SECS:
+            self._said[call] = now
             component = f"__metrics_{type(self._consumer).__name__}"
             self._errors.add(ReportedError(component, None, str(error), time.time_ns() // 1_000_000))

@@ -61,24 +61,24 @@ def data_points(
         secs: The time since the last report.
         at_once: By bolt how many tuples of a task are executed at once; 1 where it is not named.
     """
-    found: defaultdict[Task, list[DataPoint]] = defaultdict(list)
+    points: defaultdict[Task, list[DataPoint]] = defaultdict(list)
     for (component, task, stream, what), n in sorted(_with_storms_fails(now).items()):
         if what == "errors":
-            found[component, task].append(DataPoint("__reported-error-count", n))
+            points[component, task].append(DataPoint("__reported-error-count", n))
         elif what in _SKIPPED:
-            found[component, task].append(DataPoint(_SKIPPED[what], n // 1000))
+            points[component, task].append(DataPoint(_SKIPPED[what], n // 1000))
         elif what in _COUNTS:
-            found[component, task].append(DataPoint(f"{_COUNTS[what]}-{stream}", n, _dimensions(stream)))
+            points[component, task].append(DataPoint(f"{_COUNTS[what]}-{stream}", n, _dimensions(stream)))
     for latency, name in _LATENCIES.items():
         for (component, task, stream), (total_us, samples) in _grown(now, before, latency).items():
             point = DataPoint(f"{name}-{stream}", total_us / samples / 1000, _dimensions(stream))
-            found[component, task].append(point)
+            points[component, task].append(point)
     for (component, task), busy_us in _busy(now, before).items():
         load = busy_us / 1e6 / at_once.get(component, 1)
-        found[component, task].append(DataPoint("__capacity", load / secs if secs > 0 else 0.0))
+        points[component, task].append(DataPoint("__capacity", load / secs if secs > 0 else 0.0))
     for (component, task, name), metric in metrics.items():
-        found[component, task] += _of_user(name, metric)
-    return dict(found)
+        points[component, task] += _of_user(name, metric)
+    return dict(points)
 
 
 def _with_storms_fails(counters: Counters) -> Counters:

@@ -85,7 +85,7 @@ class MetricsBook(Participant):
         for (component, task), source in list(self._sources.items()):
             grown = source()
             if grown:
-                self._add([((component, task, name), each) for name, each in grown.items()], now_ms)
+                self._add([((component, task, name), increment) for name, increment in grown.items()], now_ms)
 
     def _add(self, grown: list[tuple[Key, Increment]], now_ms: int) -> None:
         with self._lock:

@@ -115,26 +115,26 @@ class Totals:
     @classmethod
     def _from_bytes(cls, packed: bytes) -> Totals:
         reader = zlib.decompressobj()
-        given: dict[str, Any] = json.loads(reader.decompress(packed))
-        if given["version"] != _VERSION:
+        table: dict[str, Any] = json.loads(reader.decompress(packed))
+        if table["version"] != _VERSION:
             raise CheckpointError(
-                f"the counts of all runs have version {given['version']}, and this acktree reads {_VERSION}",
+                f"the counts of all runs have version {table['version']}, and this acktree reads {_VERSION}",
                 "the commit log of the checkpoint",
                 "use the acktree that wrote them",
             )
-        counters = _table_in(reader.unused_data, given)
-        spread = {str(name): _histogram(each) for name, each in given["spread"].items()}
-        ran_ms = int(given["ran_ms"])
+        counters = _table_in(reader.unused_data, table)
+        spread = {str(name): _histogram(buckets) for name, buckets in table["spread"].items()}
+        ran_ms = int(table["ran_ms"])
         if not 0 <= max(ran_ms, *counters.values(), 0) < _MOST:
             raise ValueError("a number is too large")
         return cls(-1, counters, ran_ms, spread)
 
 
-def _histogram(given: Iterable[tuple[int, int]]) -> Histogram:
-    found = {int(bucket): int(n) for bucket, n in given}
-    if not all(0 <= bucket < _BUCKETS and 0 <= n < _MOST for bucket, n in found.items()):
+def _histogram(pairs: Iterable[tuple[int, int]]) -> Histogram:
+    counts = {int(bucket): int(n) for bucket, n in pairs}
+    if not all(0 <= bucket < _BUCKETS and 0 <= n < _MOST for bucket, n in counts.items()):
         raise ValueError("a histogram has a bucket or a count that there is not")
-    return Histogram(found)
+    return Histogram(counts)
 
 
 class TotalCounts(Participant):
@@ -209,7 +209,7 @@ class TotalCounts(Participant):
         self._now = Counters()
         return self._section() if has_grown and self._is_stored else None
 
-    def last_words(self) -> Section | None:
+    def closing_section(self) -> Section | None:
         """What was counted since the last micro-batch, too."""
         return self._section() if self._is_stored else None
 
@@ -236,7 +236,10 @@ class TotalCounts(Participant):
 
     def _spouts_now(self) -> tuple[Counters, dict[str, Histogram]]:
         """What spouts of this run counted themselves, and the complete latencies of all runs."""
-        counters, spread = Counters(), {name: Histogram(each) for name, each in self.begun.spread.items()}
+        counters, spread = (
+            Counters(),
+            {name: Histogram(histogram) for name, histogram in self.begun.spread.items()},
+        )
         for component, spout in self._spouts.values():
             own, complete_ms = _read(spout)
             counters.merge(own)
@@ -251,7 +254,7 @@ def _to_bytes(table: PackedTable, ran_ms: int, spread: Mapping[str, Histogram]) 
     head = {
         "version": _VERSION,
         "ran_ms": ran_ms,
-        "spread": {name: list(each.items()) for name, each in spread.items()},
+        "spread": {name: list(histogram.items()) for name, histogram in spread.items()},
         "bytes": [len(part) for part in parts],
     }
     return b"".join((zlib.compress(json.dumps(head, separators=(",", ":")).encode(), 1), *parts))

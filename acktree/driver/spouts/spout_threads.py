@@ -352,7 +352,7 @@ class Threads:
         Verdicts for a task that this run does not have are dropped.
         """
         with self._lock:
-            for batch_id in sorted(held for held in self._held if held <= committed):
+            for batch_id in sorted(number for number in self._held if number <= committed):
                 verdict_batch = self._held.pop(batch_id)
                 for task, thread in self.by_task.items():
                     thread.dispatch(verdict_batch.get(task), batch_id)
@@ -365,18 +365,18 @@ class Threads:
         """The number and greatest age of the open messages of tasks; ``rows_open`` counts DataFrame rows."""
         threads = [self.by_task[task] for task in tasks if task in self.by_task]
         numbers = [thread.numbers() for thread in threads]
-        ages = [each.oldest_ms for each in numbers if each.oldest_ms is not None]
+        ages = [task_numbers.oldest_ms for task_numbers in numbers if task_numbers.oldest_ms is not None]
         rows = rows_open() if any(thread.task.component.is_dataframe for thread in threads) else 0
         oldest_secs = (now_ms() - min(ages)) / 1000 if ages else None
-        count = sum(each.open_count for each in numbers) + rows
+        count = sum(task_numbers.open_count for task_numbers in numbers) + rows
         complete_ms = Histogram()
-        for each in numbers:
-            complete_ms.merge(each.complete_ms)
+        for task_numbers in numbers:
+            complete_ms.merge(task_numbers.complete_ms)
         outages = outages_together(
-            each for thread in threads for each in (*thread.task.outages, thread.blocked)
+            outage for thread in threads for outage in (*thread.task.outages, thread.blocked)
         )
         awaiting = sum(thread.task.awaiting_count for thread in threads)
-        lag, by_partition = added_lags(each.lag for each in numbers)
+        lag, by_partition = added_lags(task_numbers.lag for task_numbers in numbers)
         return SpoutNumbers(
             count, oldest_secs, lag, complete_ms, outages, awaiting_retry=awaiting,
             lag_by_partition=by_partition,

@@ -31,8 +31,8 @@ def spark_hash(key: int) -> int:
     return mixed - (1 << 32) if mixed >> 31 else mixed
 
 
-def _rotated(word: int, left: int) -> int:
-    return (word << left | word >> (32 - left)) & _MASK
+def _rotated(word: int, bits: int) -> int:
+    return (word << bits | word >> (32 - bits)) & _MASK
 
 
 @lru_cache(maxsize=8)
@@ -41,9 +41,9 @@ def partition_keys(partitions: int) -> tuple[int, ...]:
 
     A stateful operator places its keys by murmur3: keys 0 and 1 of two would share one partition.
     """
-    found: dict[int, int] = {}
+    key_of: dict[int, int] = {}
     for key in count():
-        found.setdefault(spark_hash(key) % partitions, key)
-        if len(found) == partitions:
-            return tuple(found[partition] for partition in range(partitions))
+        key_of.setdefault(spark_hash(key) % partitions, key)
+        if len(key_of) == partitions:
+            return tuple(key_of[partition] for partition in range(partitions))
     raise AssertionError("count() does not end")

@@ -41,6 +41,9 @@ def ladder(
     """Source and levels as one streaming DataFrame of rows for the driver.
 
     Args:
+        plan: What the levels are.
+        shared: The plan as workers get it.
+        places: Where workers find the inbox and what bolts remember.
         spouts: The DataFrames whose rows are messages, by component.
         after: The inbox number after which a new checkpoint of Spark begins.
     """
@@ -80,7 +83,7 @@ def ladder(
         rows = rows.repartitionById(plan.partitions, F.col("partition"))
     for level in plan.levels:
         if level.stateful and places.state is None:
-            rows = _remembering(rows, plan, shared, level.index, places)
+            rows = _stateful_level(rows, plan, shared, level.index, places)
             continue
         if level.index > 0:
             rows = rows.repartitionById(plan.partitions, F.col("partition"))
@@ -91,7 +94,8 @@ def ladder(
     return rows
 
 
-def _remembering(rows: DataFrame, plan: Plan, shared: SharedPlan, level: int, places: Places) -> DataFrame:
+def _stateful_level(rows: DataFrame, plan: Plan, shared: SharedPlan, level: int, places: Places) -> DataFrame:
+    """A level that remembers in Spark's state, with one key for each partition."""
     keys = F.array(*(F.lit(key).cast("long") for key in partition_keys(plan.partitions)))
     keyed = rows.withColumn("key", F.element_at(keys, F.col("partition") + 1))
     operator: Any = RememberingOperator(shared, level, places)

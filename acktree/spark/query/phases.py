@@ -51,13 +51,13 @@ class Phases:
 
 def last_phases(progress: Any) -> tuple[int, Mapping[str, int]]:  # noqa: ANN401  # a Java object
     """Spark's number of a micro-batch and its phases by Spark's names, of what Spark tells of it."""
-    told = _told(progress)
-    return int(told["batchId"]), {str(phase): int(ms) for phase, ms in told["durationMs"].items()}
+    parsed = _told(progress)
+    return int(parsed["batchId"]), {str(phase): int(ms) for phase, ms in parsed["durationMs"].items()}
 
 
 def _told(progress: Any) -> Mapping[str, Any]:  # noqa: ANN401
-    found: Mapping[str, Any] = json.loads(progress.json())
-    return found
+    parsed: Mapping[str, Any] = json.loads(progress.json())
+    return parsed
 
 
 def _is_of(progress: Mapping[str, Any], spark_batch_id: int) -> bool:

@@ -109,9 +109,9 @@ def payloads_in_rows(
         ascending = np.sort(wanted)
         for row in rows if len(wanted) else ():
             opened = scratch.look(folder, row)
-            found = payload_among(opened.head, opened.body, ascending)
-            if found is not None:
-                yield found
+            payload = payload_among(opened.head, opened.body, ascending)
+            if payload is not None:
+                yield payload
 
     return among
 
@@ -121,16 +121,16 @@ def _kept(frame: DataFrame) -> Results:
 
     def among(wanted: Int64s) -> Iterator[Payload]:
         if len(wanted):
-            found = frame.where(f"kind = {_PAYLOADS}").mapInArrow(_rows_among(np.sort(wanted)), WIRE_DDL)
-            for row in _collected(found):
+            selected = frame.where(f"kind = {_PAYLOADS}").mapInArrow(_rows_among(np.sort(wanted)), WIRE_DDL)
+            for row in _collected(selected):
                 yield payload_of_wire(row.head, row.body)
 
     def ids_among(wanted: Int64s) -> Iterator[Payload]:
         ascending = np.sort(wanted)  # nearly all are wanted, so all are collected and filtered here
         for row in _collected(frame.where(f"kind = {_IDS}")) if len(wanted) else ():
-            found = payload_among(row.head, row.body, ascending)
-            if found is not None:
-                yield found
+            payload = payload_among(row.head, row.body, ascending)
+            if payload is not None:
+                yield payload
 
     rows = _collected(frame.where(f"kind not in ({_PAYLOADS}, {_IDS})"))
     return Results(rows, among, ids_among)
@@ -141,9 +141,9 @@ def _rows_among(wanted: Int64s) -> Callable[[Iterable[pa.RecordBatch]], Iterator
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for row in (row for batch in batches for row in rows_of(batch)):
-            found = payload_among(row.head, row.body, wanted)
-            if found is not None:
-                roots, values = found
+            payload = payload_among(row.head, row.body, wanted)
+            if payload is not None:
+                roots, values = payload
                 yield batch_of([row._replace(head=pack(roots), body=batch_to_bytes(values))])
 
     return run
@@ -161,5 +161,5 @@ def _collected(frame: DataFrame) -> Iterator[WireRow]:
     # the rows: some would be lost or come twice where times and names of files differ.
     divided = frame.select(*WIRE_SCHEMA.names).repartition(parts, "partition", "kind", "source", "sequence")
     for row in divided.toLocalIterator():
-        values: Any = tuple(bytes(each) if isinstance(each, bytearray) else each for each in row)
+        values: Any = tuple(bytes(value) if isinstance(value, bytearray) else value for value in row)
         yield WireRow(*values)

@@ -53,12 +53,13 @@ FORMAT: Final = "acktree"
 PATIENCE_SECS: Final = 4.0
 """How long the source waits for new entries before it returns the old offset."""
 PATIENCE_BESIDE_ROWS_SECS: Final = 1.0
-"""... if rows of DataFrames are messages too: Spark asks one source after the other, and they wait."""
+"""The same if rows of DataFrames are messages too. Spark asks one source after the other, so their rows wait
+while this one does."""
 _REST_CALLS: Final = 60
 """After this many calls without a micro-batch the source waits twice as long, but not over four seconds."""
 _LOOK_SECS: Final = 2.0
-"""A waiting source looks for entries this often without being woken: the reader of a stopped query may have
-taken the wake."""
+"""A waiting source looks for entries this often, even if no byte came: the reader of a stopped query may have
+taken the byte from the pipe."""
 CARRIED_BYTES: Final = 32 << 20
 """If rows carry their messages, the most bytes of a micro-batch; a single chunk may be larger. Spark sends
 each executor its part in one message, of at most ``spark.rpc.message.maxSize``, and the driver holds all of
@@ -111,13 +112,13 @@ class InboxReader(DataSourceStreamReader):
         self._java = os.getppid()
         self._pace = Pace(float(options["interval_secs"]))
         self._running: tuple[Sequence[Entry], float] | None = None  # the last micro-batch, when it began
-        self._rest_calls = 0  # since the last micro-batch, of whichever source
+        self._rest_calls = 0  # calls since the last micro-batch, also one with rows of other sources only
 
     def initialOffset(self) -> dict[str, int]:
         """The offset at which a new checkpoint of Spark begins; it may be newer than acktree's checkpoint."""
         return {"chunk": self._after}
 
-    def latestOffset(self, start: dict[str, int], limit: object) -> dict[str, int]:  # noqa: ARG002  # ours
+    def latestOffset(self, start: dict[str, int], limit: object) -> dict[str, int]:  # noqa: ARG002  # see Pace
         """The end of the next micro-batch; waits up to ``patience_secs`` for an entry after ``start``."""
         if self._running is not None:
             entries, began = self._running
@@ -185,7 +186,8 @@ class InboxReader(DataSourceStreamReader):
         entries = self._between(start["chunk"], end["chunk"])
         rows: list[list[WireRow]] = [[] for _ in range(self._partitions)]
         is_first, ticks = False, dict[int, dict[str, float]]()
-        void: dict[int, int] = {}  # spout task -> its queue redelivers messages before this number
+        # spout task -> entries before this number do not count: its queue redelivers their messages
+        void: dict[int, int] = {}
         for entry in entries:
             if entry.kind is ChunkKind.RUN:
                 run = self._orders(entry)
@@ -198,7 +200,11 @@ class InboxReader(DataSourceStreamReader):
         for level, partition in product(sorted({*ticks, *range(levels)}), range(self._partitions)):
             broadcast = Broadcast(ticks.get(level, {}), order if level < levels else None)
             rows[partition].append(broadcast.row(partition, level))
-        data = [e for e in entries if e.kind is ChunkKind.DATA and e.number > void.get(e.task, -1)]
+        data = [
+            entry
+            for entry in entries
+            if entry.kind is ChunkKind.DATA and entry.number > void.get(entry.task, -1)
+        ]
         chunk: tuple[Entry, Chunk] | None = None
         for entry, partition, first, end_row in _slices(data, self._partitions, self._work()):
             body = b""
@@ -223,12 +229,12 @@ class InboxReader(DataSourceStreamReader):
         entry = self._watch(end)
         if entry is None:
             return None, 0
-        given = self._orders(entry)
-        return OperatorOrder.from_bytes(given["order"].encode()), given["levels"]
+        stored = self._orders(entry)
+        return OperatorOrder.from_bytes(stored["order"].encode()), stored["levels"]
 
     def _between(self, start: int, end: int) -> list[Entry]:
-        found = map(Entry.of_name, self._disk.names(self._folder))
-        entries = [entry for entry in found if entry is not None and start < entry.number <= end]
+        named = map(Entry.of_name, self._disk.names(self._folder))
+        entries = [entry for entry in named if entry is not None and start < entry.number <= end]
         if len(entries) != end - start:
             # Without this error their messages would never reach the acker and never time out.
             raise CheckpointError(
@@ -239,6 +245,7 @@ class InboxReader(DataSourceStreamReader):
         return sorted(entries, key=lambda entry: entry.number)
 
     def _orders(self, entry: Entry) -> dict[str, Any]:
+        """What an entry of the driver says: a run, ticks, or an operator's order."""
         return read_orders(self._folder, entry, self._disk)
 
     def _chunk(self, entry: Entry) -> Chunk:
@@ -249,6 +256,7 @@ class InboxReader(DataSourceStreamReader):
         return None
 
     def _watch(self, end: int) -> Entry | None:
+        """The entry with the newest operator's order, up to ``end``."""
         return newest_watch(self._disk.names(self._folder), end)
 
     def _work(self) -> Work | None:
@@ -266,7 +274,7 @@ def _slices(
     """(chunk, partition, first row, end row) of each slice: all rows in order, in equal parts.
 
     Each partition gets consecutive whole chunks and parts of at most two others. Few rows that are known to
-    be little work are not divided. ``work``: what was measured; None before anything was.
+    be little work are not divided. ``work`` is how long messages took so far; None before the first.
     """
     total = sum(entry.rows for entry in data)
     cuts = [total * at // partitions for at in range(partitions + 1)]

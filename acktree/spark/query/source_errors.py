@@ -38,13 +38,13 @@ def explained(error: BaseException) -> BaseException:
 
 
 def _of_a_file(text: str) -> ConnectorError | None:
-    found = _FILE.search(text)
-    if found is None:
+    match = _FILE.search(text)
+    if match is None:
         return None
-    causes = _CAUSE.findall(text, found.end())
+    causes = _CAUSE.findall(text, match.end())
     return ConnectorError(
         "a file cannot be read" + (f": {causes[-1]:.300}" if causes else ""),
-        f"the file {found['file']}, read by a DataFrameSpout",
+        f"the file {match['file']}, read by a DataFrameSpout",
         "put a whole copy of it in its place, and submit again on the same checkpoint; or leave out what "
         'cannot be read: .option("ignoreCorruptFiles", "true") of the reader, '
         '"ignoreMissingFiles" of a file that is gone, mode="PERMISSIVE" of malformed records. '
@@ -53,9 +53,9 @@ def _of_a_file(text: str) -> ConnectorError | None:
 
 
 def _of_records(text: str) -> ConnectorError | None:
-    found = _LOSS.search(text)
-    reason = "" if found is None else " ".join(found["reason"].split())[:300]
-    if found is None and _UNKNOWN not in text:
+    match = _LOSS.search(text)
+    reason = "" if match is None else " ".join(match["reason"].split())[:300]
+    if match is None and _UNKNOWN not in text:
         return None
     if not reason or _DELETED in reason:
         what = "there is no such topic, or a partition of it is gone" + (f": {reason}" if reason else "")

@@ -38,8 +38,8 @@ class MapStateStore(StateStore):
     def get(self, name: str) -> bytes | None:
         if name not in self._seen:
             with self.channel.question():
-                found = self._read(name)
-                self._seen[name] = self._joined(name) if found == _IN_PARTS else found
+                blob = self._read(name)
+                self._seen[name] = self._joined(name) if blob == _IN_PARTS else blob
         return self._seen[name]
 
     def put(self, name: str, blob: bytes) -> None:
@@ -67,8 +67,8 @@ class MapStateStore(StateStore):
             self._forget_parts(name, 0)
 
     def _read(self, name: str) -> bytes | None:
-        found = self._blobs.getValue((name,))
-        return None if found is None else bytes(found[0])
+        row = self._blobs.getValue((name,))
+        return None if row is None else bytes(row[0])
 
     def _joined(self, name: str) -> bytes:
         parts: list[bytes] = []

@@ -78,10 +78,10 @@ def archive_options(home: Path, java: Path | None, cache: Path, variant: str) ->
         return ""
     try:
         archive = ClassArchive(cache, _key(home, java, variant))
-        found = archive.found()
-        if found is not None:
+        file = archive.found()
+        if file is not None:
             # With the sums of its content checked: 0.1 s.
-            return f"-XX:SharedArchiveFile={found} -XX:+VerifySharedSpaces {_QUIET}"
+            return f"-XX:SharedArchiveFile={file} -XX:+VerifySharedSpaces {_QUIET}"
         ordered = None if os.environ.get(_SWITCH) == "use" else archive.ordered()
     except OSError as error:
         log.debug("no archive of classes in %s: %s", cache, error)
@@ -181,8 +181,8 @@ class ClassArchive:
 
 def _is_ours_alone(path: Path) -> bool:
     """Whether no other user could have written it: a file, or a file in a folder."""
-    held = path.stat()
-    return held.st_uid == os.getuid() and not held.st_mode & 0o022
+    status = path.stat()
+    return status.st_uid == os.getuid() and not status.st_mode & 0o022
 
 
 def _is_whole(file: Path) -> bool:
@@ -206,5 +206,5 @@ def _may_share(java: Path, cache: Path, environment: Mapping[str, str]) -> bool:
 def _key(home: Path, java: Path, variant: str) -> str:
     """The digest of everything that the JVM compares before it uses an archive."""
     used = [java / "lib" / "server" / "libjvm.so", *sorted((home / "jars").glob("*.jar"))]
-    stats = [(str(file), (held := file.stat()).st_size, held.st_mtime_ns) for file in used]
+    stats = [(str(file), (status := file.stat()).st_size, status.st_mtime_ns) for file in used]
     return hashlib.sha256(repr((stats, variant)).encode()).hexdigest()[:16]

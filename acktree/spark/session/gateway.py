@@ -133,12 +133,12 @@ def _with_archive_or_without(conf: SparkConf, home: Path | None) -> Any:  # noqa
     from pyspark import SparkConf as Conf  # noqa: PLC0415
     from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415
 
-    given = conf.get(_JAVA_OPTIONS, "") or ""
-    options = "" if home is None else archive_options(home, java_folder(), cache_folder(), given)
+    own_options = conf.get(_JAVA_OPTIONS, "") or ""
+    options = "" if home is None else archive_options(home, java_folder(), cache_folder(), own_options)
     if not options:
         return _started(conf)
     with_options = (
-        Conf(loadDefaults=False).setAll(conf.getAll()).set(_JAVA_OPTIONS, f"{given} {options}".strip())
+        Conf(loadDefaults=False).setAll(conf.getAll()).set(_JAVA_OPTIONS, f"{own_options} {options}".strip())
     )
     try:
         return _started(with_options)
@@ -177,11 +177,11 @@ def _started(conf: SparkConf) -> Any:  # noqa: ANN401  # py4j has no types
 def _held(pipe: int) -> list[str]:
     """The lines in a pipe. Does not wait: the process at its other end may still run."""
     os.set_blocking(pipe, False)
-    found = b""
+    output = b""
     with suppress(BlockingIOError):
         while piece := os.read(pipe, 1 << 16):
-            found += piece
-    return found.decode(errors="replace").splitlines(keepends=True)
+            output += piece
+    return output.decode(errors="replace").splitlines(keepends=True)
 
 
 def mute_stderr() -> None:
@@ -225,25 +225,25 @@ def _is_of_closed_pipe(traceback: list[str]) -> bool:
 
 def worth_reading(lines: Iterable[str]) -> Iterator[str]:
     """The lines without Spark's routine messages and the tracebacks of its own code whose pipe was closed."""
-    held: list[str] = []
+    block: list[str] = []
     left_out_too: re.Pattern[str] = _NOTHING  # what may follow upon the last thing that was left out
     for line in lines:
-        if len(held) == 1 and not line.startswith(" "):
-            held = []  # only the first line: the process was ended while it wrote
-        if held:
-            held.append(line)
+        if len(block) == 1 and not line.startswith(" "):
+            block = []  # only the first line: the process was ended while it wrote
+        if block:
+            block.append(line)
             if not line.startswith(" "):
-                is_hidden = _is_of_closed_pipe(held)
+                is_hidden = _is_of_closed_pipe(block)
                 left_out_too = _CHAINED if is_hidden else _NOTHING
                 if not is_hidden:
-                    yield from held
-                held = []
+                    yield from block
+                block = []
         elif line.startswith(_TRACEBACK):
-            held = [line]
+            block = [line]
         elif _ROUTINE.match(line):
             left_out_too = _BLANK
         elif not left_out_too.match(line):
             left_out_too = _NOTHING
             yield line
-    if len(held) > 1:
-        yield from held
+    if len(block) > 1:
+        yield from block

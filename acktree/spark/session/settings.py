@@ -291,25 +291,25 @@ def lent_settings(session: SparkSession, partitions: int) -> Iterator[None]:
 def no_retries_hint(session: SparkSession) -> str | None:
     """A hint for a local session in which a single dead worker stops the query; None for other sessions."""
     master = session.sparkContext.master or ""
-    found = re.fullmatch(r"local(?:\[([^,\]]+)(?:,\s*(\d+)\s*)?\])?", master)
-    if found is None or int(found[2] or 1) > 1:
+    match = re.fullmatch(r"local(?:\[([^,\]]+)(?:,\s*(\d+)\s*)?\])?", master)
+    if match is None or int(match[2] or 1) > 1:
         return None
     return (
         f"master {master!r} tries a task once, so the first Python worker that dies stops the topology. fix: "
-        f"build the session with master('local[{found[1] or 1},4]'), or let submit() make it"
+        f"build the session with master('local[{match[1] or 1},4]'), or let submit() make it"
     )
 
 
 def other_python_hint(session: SparkSession) -> str | None:
     """What to say of a local session whose workers run another Python than this program; None: nothing."""
     named = str(session.sparkContext.pythonExec)
-    found = shutil.which(named)
-    if not (session.sparkContext.master or "").startswith("local") or found is None:
+    program = shutil.which(named)
+    if not (session.sparkContext.master or "").startswith("local") or program is None:
         return None
-    if Path(found).parent.resolve() == Path(sys.executable).parent.resolve():
+    if Path(program).parent.resolve() == Path(sys.executable).parent.resolve():
         return None
     return (
-        f"Spark runs bolts with {found}, which may miss packages: this program runs with {sys.executable}. "
+        f"Spark runs bolts with {program}, which may miss packages: this program runs with {sys.executable}. "
         f"fix: set PYSPARK_PYTHON={sys.executable} before the session is made, or activate its environment"
     )
 

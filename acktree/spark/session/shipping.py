@@ -38,11 +38,12 @@ if TYPE_CHECKING:
 
 log = logger("acktree")
 
-_OURS: Final = frozenset({"acktree", "cloudpickle"})
-_SPARKS: Final = frozenset({"pyspark", "py4j"})
+_ALWAYS_SENT: Final = frozenset({"acktree", "cloudpickle"})
+_SPARK_PACKAGES: Final = frozenset({"pyspark", "py4j"})
 _BY_VALUE: Final = frozenset({"__main__", "__mp_main__"})
 _INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
-_LONG_AGO: Final = (1980, 1, 1, 0, 0, 0)
+_FIXED_DATE: Final = (1980, 1, 1, 0, 0, 0)
+"""The date of all entries of the zip, so that equal sources make equal zips."""
 
 _shipped: set[tuple[str, str]] = set()
 """(application id, name) of each zip that was sent."""
@@ -66,8 +67,9 @@ def ship_code(session: SparkSession) -> None:
     before = list(sys.path)
     context.addPyFile(str(folder / name))
     sys.path[:] = before  # the driver keeps using its own files
-    # Spark starts two processes beside the driver that get no Python files (a stateful operator's first
-    # unpickling) or look for them in the wrong folder (the source). On executors this path has no effect.
+    # Spark starts two processes beside the driver. The one that unpickles a stateful operator first gets no
+    # Python files; the one that runs the source looks for them in the wrong folder. Both read this path. On
+    # executors it has no effect.
     paths = [context.environment.get("PYTHONPATH"), str(folder / name)]
     context.environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     _shipped.add((context.applicationId, name))
@@ -82,26 +84,27 @@ def packed_code(modules: Mapping[str, object]) -> bytes:
     """
     files: dict[str, Path] = {}
     for name, module in sorted(modules.items()):
-        inside = name.replace(".", "/")
-        is_packed = f"{inside}.py" in files or f"{inside}/__init__.py" in files  # with its package
-        if not is_packed and _travels(name, module):
+        stem = name.replace(".", "/")
+        is_packed = f"{stem}.py" in files or f"{stem}/__init__.py" in files  # with its package
+        if not is_packed and _is_sent(name, module):
             files |= _sources(name, modules)
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as code:
         for folder in sorted(_folders(files)):
             # Python finds a namespace package in a zip only if its folder has an entry.
-            code.writestr(zipfile.ZipInfo(f"{folder}/", _LONG_AGO), b"")
+            code.writestr(zipfile.ZipInfo(f"{folder}/", _FIXED_DATE), b"")
         for name, file in sorted(files.items()):
-            code.writestr(zipfile.ZipInfo(name, _LONG_AGO), file.read_bytes(), zipfile.ZIP_DEFLATED)
+            code.writestr(zipfile.ZipInfo(name, _FIXED_DATE), file.read_bytes(), zipfile.ZIP_DEFLATED)
     return packed.getvalue()
 
 
-def _travels(name: str, module: object) -> bool:
+def _is_sent(name: str, module: object) -> bool:
+    """Whether executors may lack a module, so that its source is sent."""
     file = _file_of(module)
     top = name.partition(".")[0]
-    if file is None or top in _SPARKS or name in _BY_VALUE or not file.is_file():
+    if file is None or top in _SPARK_PACKAGES or name in _BY_VALUE or not file.is_file():
         return False  # built in, Spark's, pickled with the plan, or in a zip that was sent otherwise
-    return top in _OURS or not _is_installed(file)
+    return top in _ALWAYS_SENT or not _is_installed(file)
 
 
 def _file_of(module: object) -> Path | None:
@@ -129,13 +132,13 @@ def _sources(name: str, modules: Mapping[str, object]) -> dict[str, Path]:
         package = modules.get(".".join(parts[:depth]))
         init = _file_of(package)
         if init is not None and init.name == "__init__.py":
-            inside = PurePosixPath(*parts[:depth])
+            folder = PurePosixPath(*parts[:depth])
             return {
-                str(inside / file.relative_to(init.parent).as_posix()): file
+                str(folder / file.relative_to(init.parent).as_posix()): file
                 for file in init.parent.rglob("*.py")
             }
     file = _file_of(modules[name])
-    assert file is not None, "_travels() has checked it"
+    assert file is not None, "_is_sent() has checked it"
     return {str(PurePosixPath(*parts).with_suffix(".py")): file}
 
 

@@ -24,8 +24,8 @@ def follow_log_levels(file: str | None) -> None:
     if file is None:
         return
     try:
-        found = Path(file).stat()
-        now = (file, found.st_mtime_ns, found.st_ino)  # two of one tick of the clock differ
+        status = Path(file).stat()
+        now = (file, status.st_mtime_ns, status.st_ino)  # two of one tick of the clock differ
     except OSError:  # no operator has set any
         now = (file, 0, 0)
     if now == _seen:

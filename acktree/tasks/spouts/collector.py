@@ -248,8 +248,8 @@ class SpoutCollector(SpoutOutputCollector):
         name = "" if label is None else checked_label(label, f"{self._where}, emit(label=...)")
         digest = b"" if key is None else self._checked_key(key, f"{self._where}, emit(key=...)")
         if (name or digest) and message_id is None:
-            given = f"label={name!r:.60}" if name else f"key={shown_id(key):.60}"
-            raise MisuseError(f"emit() with {given} and no message id", self._where, "give a message id")
+            argument = f"label={name!r:.60}" if name else f"key={shown_id(key):.60}"
+            raise MisuseError(f"emit() with {argument} and no message id", self._where, "give a message id")
         return name, digest
 
     def _checked_key(self, key: object, where: str) -> bytes:
@@ -402,20 +402,22 @@ class SpoutCollector(SpoutOutputCollector):
             return ids
         plain = ids.tolist() if isinstance(ids, np.ndarray) else ids
         named = zip(plain, names, digests, strict=True)
-        return [Labelled(each, name, key) if name or key else each for each, name, key in named]
+        return [
+            Labelled(message_id, name, key) if name or key else message_id for message_id, name, key in named
+        ]
 
-    def _by_row(self, what: str, ids: MessageIds | None, given: ByRow | None, count: int) -> list[Any]:
+    def _by_row(self, noun: str, ids: MessageIds | None, column: ByRow | None, count: int) -> list[Any]:
         """The digest of the key of each row, or its label, checked; empty for none."""
-        where = f"{self._where}, emit_batch({what}s=...)"
-        checked, none = (self._checked_key, b"") if what == "key" else (checked_label, "")
-        if given is None:
+        where = f"{self._where}, emit_batch({noun}s=...)"
+        checked, none = (self._checked_key, b"") if noun == "key" else (checked_label, "")
+        if column is None:
             return [none] * count
-        listed = given.to_pylist() if isinstance(given, pa.Array | pa.ChunkedArray) else list(given)
+        listed = column.to_pylist() if isinstance(column, pa.Array | pa.ChunkedArray) else list(column)
         if ids is None or len(listed) != count:
-            said = f"emit_batch() of {count} rows with {len(listed)} {what}s"
-            how = f"give one {what} for each row, None where it has none, and message ids"
+            said = f"emit_batch() of {count} rows with {len(listed)} {noun}s"
+            how = f"give one {noun} for each row, None where it has none, and message ids"
             raise MisuseError(said if ids is not None else f"{said} and no message ids", where, how)
-        return [none if each is None else checked(each, where) for each in listed]
+        return [none if value is None else checked(value, where) for value in listed]
 
     def emit_encoded(self, batch: pa.RecordBatch, message_ids: list[int], stream: str) -> None:
         """Emit tracked rows of a gate as a chunk has them: no value is unpickled."""
@@ -462,9 +464,12 @@ class SpoutCollector(SpoutOutputCollector):
             self._untracked_count = sum(len(run) for run in kept if not run.is_tracked)
             ids = self.take_unacked().items()
             self._unacked[:0] = [
-                (stream, each) for stream, several in ids for each in several if is_kept(each)
+                (stream, message_id)
+                for stream, of_stream in ids
+                for message_id in of_stream
+                if is_kept(message_id)
             ]
-            self.unfit = [each for each in self.unfit if is_kept(each.message_id)]
+            self.unfit = [message for message in self.unfit if is_kept(message.message_id)]
         self._lose(lost)
 
     def wake(self) -> None:
@@ -477,9 +482,9 @@ class SpoutCollector(SpoutOutputCollector):
             self._run = self._no_run
             self._buffers.clear()
             self._direct.clear()
-            for each in self._waiting:
-                if isinstance(each, RunBuffer):
-                    each.end()
+            for buffer in self._waiting:
+                if isinstance(buffer, RunBuffer):
+                    buffer.end()
 
     def _refuse_if_closed(self) -> None:
         if self._is_closed:
@@ -492,9 +497,9 @@ class SpoutCollector(SpoutOutputCollector):
 
     def waiting_ids(self) -> Iterator[object]:
         """The ids of the tracked messages that wait here. Any thread may ask."""
-        for each in self._waiting[:]:
-            if each.is_tracked:
-                yield from each.message_ids()[:] if isinstance(each, RunBuffer) else each.message_ids
+        for part in self._waiting[:]:
+            if part.is_tracked:
+                yield from part.message_ids()[:] if isinstance(part, RunBuffer) else part.message_ids
 
     def take_runs(self) -> list[MessageRun]:
         """All that was emitted since last taken; within a stream in the order of the emits of each thread."""
@@ -510,8 +515,8 @@ class SpoutCollector(SpoutOutputCollector):
         self._buffers.clear()
         self._direct.clear()
         runs: list[MessageRun] = []
-        for each in self._waiting:
-            runs += each.runs(self.unfit) if isinstance(each, RunBuffer) else [each]
+        for part in self._waiting:
+            runs += part.runs(self.unfit) if isinstance(part, RunBuffer) else [part]
         return runs
 
     def take_unacked(self) -> dict[str, list[object]]:

@@ -133,15 +133,15 @@ class DataFrameTask(SpoutTask):
     def _deliver_to_acknowledger(self, verdict_batch: VerdictBatch) -> None:
         """Deliver verdicts; a row that fails with a retry policy follows when it is parked or given up."""
         assert self._acknowledger is not None
-        for message_ids in verdict_batch.left:
+        for message_ids in verdict_batch.left_open:
             self._hooks.call(self._acknowledger.open_batch, _ids_in(message_ids))
         acked = np.sort(verdict_batch.acked_roots)
         for roots, message_ids in verdict_batch.ids if len(acked) else ():
-            which = is_among(roots, acked)
-            if which.all():
+            is_acked = is_among(roots, acked)
+            if is_acked.all():
                 self._hooks.ack(_ids_in(message_ids))
-            elif which.any():
-                self._hooks.ack(_ids_in(message_ids.filter(pa.array(which))))
+            elif is_acked.any():
+                self._hooks.ack(_ids_in(message_ids.filter(pa.array(is_acked))))
         if self.component.retry is None and verdict_batch.failed_rows:
             failed = _failed_rows(verdict_batch, verdict_batch.ids)
             failures = [(_ids_in(one)[0], failure) for _, one, failure in failed]
@@ -276,7 +276,7 @@ def _failed_rows(
     )
     order = np.argsort(roots)
     roots, failures = roots[order], failures[order]
-    for held, values in pieces:
-        for row in np.flatnonzero(is_among(held, roots)).tolist():
-            at = int(np.searchsorted(roots, held[row]))
-            yield int(held[row]), alone(values, row), verdict_batch.failed_rows[failures[at]][1]
+    for stored_roots, values in pieces:
+        for row in np.flatnonzero(is_among(stored_roots, roots)).tolist():
+            at = int(np.searchsorted(roots, stored_roots[row]))
+            yield int(stored_roots[row]), alone(values, row), verdict_batch.failed_rows[failures[at]][1]

@@ -62,7 +62,9 @@ class Delivery:
         reporter.note_acked(count, now_ms)
         message_ids = closed.message_sequence()
         if isinstance(closed.message_ids, list) and not _OURS.isdisjoint(map(type, message_ids)):
-            message_ids = [id_of(each) for each in message_ids if not isinstance(each, Redriven)]
+            message_ids = [
+                id_of(message_id) for message_id in message_ids if not isinstance(message_id, Redriven)
+            ]
             if len(message_ids) < count:
                 self._given_up.mark_settled(closed.message_ids, now_ms)
         if message_ids:
@@ -100,8 +102,10 @@ class Delivery:
         self._reporter.count(stream, "superseded", count)
         self._reporter.note_acked(count, now_ms)
         self._reporter.note_superseded(count)
-        self._given_up.mark_settled((each.message_id for each in attempts), now_ms)
-        ids = [id_of(each.message_id) for each in attempts if not isinstance(each.message_id, Redriven)]
+        self._given_up.mark_settled((attempt.message_id for attempt in attempts), now_ms)
+        ids = [
+            id_of(attempt.message_id) for attempt in attempts if not isinstance(attempt.message_id, Redriven)
+        ]
         if ids:
             self._hooks.ack(ids)
         self._task_hooks.acked_untracked(ids)

@@ -136,7 +136,9 @@ class _Dependency(Generic[Message]):
         fresh = fresh[fresh >= self.mark]
         missed_again = len(self.sent.intersection(fresh.tolist()))
         passed_again = self.sent.intersection(passed.tolist()) if self.sent else set()
-        new_passed = np.count_nonzero(passed >= self.mark) - sum(each >= self.mark for each in passed_again)
+        new_passed = np.count_nonzero(passed >= self.mark) - sum(
+            sequence >= self.mark for sequence in passed_again
+        )
         return _Counts(len(passed_again), len(fresh), int(new_passed), len(fresh) - missed_again)
 
     def judge(
@@ -224,22 +226,24 @@ class Dependencies(Generic[Message]):
         self._waited_ms: dict[int, int] = {}  # by the sequence of a message that was sent again
 
     def __len__(self) -> int:
-        return sum(len(each.waiting) + len(each.blocked) for each in tuple(self._by_name.values()))
+        return sum(
+            len(dependency.waiting) + len(dependency.blocked) for dependency in tuple(self._by_name.values())
+        )
 
     def __iter__(self) -> Iterator[Message]:
-        for each in tuple(self._by_name.values()):
-            yield from (one.message for one in (*each.blocked, *each.waiting))
+        for dependency in tuple(self._by_name.values()):
+            yield from (one.message for one in (*dependency.blocked, *dependency.waiting))
 
     @property
     def outages(self) -> list[Outage]:
         """What is away. Any thread may ask."""
-        found = [each.outage for each in tuple(self._by_name.values())]
-        return [outage for outage in found if outage is not None]
+        outages = [dependency.outage for dependency in tuple(self._by_name.values())]
+        return [outage for outage in outages if outage is not None]
 
     @property
     def holds(self) -> bool:
         """Whether the spout is held back."""
-        return bool(self._by_name) and any(each.holds for each in self._by_name.values())
+        return bool(self._by_name) and any(dependency.holds for dependency in self._by_name.values())
 
     def room(self, next_sequence: int) -> int:
         """How many new messages may be emitted.
@@ -250,20 +254,24 @@ class Dependencies(Generic[Message]):
         if not self._by_name:  # asked before each round of calls
             return maxsize
         news = next_sequence - self._sent_again
-        rooms = [each.allowed - (news - each.news) for each in self._by_name.values() if each.holds]
+        rooms = [
+            dependency.allowed - (news - dependency.news)
+            for dependency in self._by_name.values()
+            if dependency.holds
+        ]
         return max(0, min(rooms, default=maxsize))
 
     def due_ms(self) -> int | None:
         """When a pause ends, or a message that waits may be sent; None where nothing waits."""
         dues = []
         pausing = dict(self._pausing())
-        for name, each in self._by_name.items():
+        for name, dependency in self._by_name.items():
             is_blocked = bool(pausing.keys() - {name})
-            if (each.waiting or each.holds) and not is_blocked:
-                dues.append(each.again_ms)
-            if each.waiting and each.allowed > len(each.sent) and not is_blocked:
-                dues.append(each.waiting[0].due_ms)
-        dues += [min(each.again_ms for each in pausing.values())] if pausing else []
+            if (dependency.waiting or dependency.holds) and not is_blocked:
+                dues.append(dependency.again_ms)
+            if dependency.waiting and dependency.allowed > len(dependency.sent) and not is_blocked:
+                dues.append(dependency.waiting[0].due_ms)
+        dues += [min(dependency.again_ms for dependency in pausing.values())] if pausing else []
         return min(dues, default=None)
 
     def judge(
@@ -295,20 +303,20 @@ class Dependencies(Generic[Message]):
         ended = {*acked.tolist()}.union(*(sequences.tolist() for sequences, _ in failed))
         changes = []
         for name in self._by_name.keys() | missed.keys():
-            each = self._by_name.get(name) or self._by_name.setdefault(name, _Dependency())
+            dependency = self._by_name.get(name) or self._by_name.setdefault(name, _Dependency())
             groups = missed.get(name, ())
-            counts = each.counts(passed, [sequences for sequences, _ in groups])
-            change = each.judge(counts, [why for _, why in groups], next_sequence, news, now_ms)
-            each.mark = each.mark or next_sequence
-            each.sent -= ended
+            counts = dependency.counts(passed, [sequences for sequences, _ in groups])
+            change = dependency.judge(counts, [why for _, why in groups], next_sequence, news, now_ms)
+            dependency.mark = dependency.mark or next_sequence
+            dependency.sent -= ended
             changes.append(change)
         return [change for change in changes if change is not None]
 
     def hold(self, name: str, message: Message, now_ms: int) -> None:
         """Let a message wait for what it could not reach."""
         if name not in self._by_name:  # an earlier run's: nothing is known of it now
-            self._by_name[name] = each = _Dependency[Message]()
-            each.wait(now_ms, FIRST_PAUSE_MS)
+            self._by_name[name] = dependency = _Dependency[Message]()
+            dependency.wait(now_ms, FIRST_PAUSE_MS)
         self._by_name[name].hold(message, now_ms)
 
     def take_waited_ms(self, sequence: int) -> int:
@@ -325,21 +333,25 @@ class Dependencies(Generic[Message]):
         """
         if not self._by_name:
             return []
-        pausing = {name for name, each in self._pausing() if not each.is_over(now_ms)}
+        pausing = {name for name, dependency in self._pausing() if not dependency.is_over(now_ms)}
         due: list[tuple[Message, int]] = []
-        for name, each in self._by_name.items():
+        for name, dependency in self._by_name.items():
             if not pausing - {name}:
-                each.begin_if_over(now_ms)
-                due += each.take_due(now_ms, is_blocked)
+                dependency.begin_if_over(now_ms)
+                due += dependency.take_due(now_ms, is_blocked)
         return due
 
     def unblock(self) -> None:
         """Verdicts came: look again at what was blocked."""
-        for each in self._by_name.values():
-            each.unblock()
+        for dependency in self._by_name.values():
+            dependency.unblock()
 
     def _pausing(self) -> list[tuple[str, _Dependency[Message]]]:
-        return [(name, each) for name, each in self._by_name.items() if each.holds and each.is_pausing]
+        return [
+            (name, dependency)
+            for name, dependency in self._by_name.items()
+            if dependency.holds and dependency.is_pausing
+        ]
 
     def note_sent(self, name: str, sequence: int, waited_ms: int) -> None:
         """A message that waited for so long, for one thing after the other, was sent again."""
@@ -353,10 +365,10 @@ class Dependencies(Generic[Message]):
         """Take out the messages that a function names, and forget those that were sent again."""
         gone = []
         self.unblock()
-        for each in self._by_name.values():
-            gone += [one.message for one in each.waiting if is_gone(one.message)]
-            each.waiting = deque(one for one in each.waiting if not is_gone(one.message))
-            each.sent.difference_update(sequences)
+        for dependency in self._by_name.values():
+            gone += [one.message for one in dependency.waiting if is_gone(one.message)]
+            dependency.waiting = deque(one for one in dependency.waiting if not is_gone(one.message))
+            dependency.sent.difference_update(sequences)
         for sequence in sequences:
             self._waited_ms.pop(sequence, None)
         return gone
@@ -365,7 +377,11 @@ class Dependencies(Generic[Message]):
         """Called after messages were sent: forget what nobody waits for."""
         if not self._by_name:
             return []
-        waits = {name for name, each in self._by_name.items() if each.waiting or each.blocked or each.sent}
+        waits = {
+            name
+            for name, dependency in self._by_name.items()
+            if dependency.waiting or dependency.blocked or dependency.sent
+        }
         over = [name for name in self._by_name if name not in waits]
         changes = [self._by_name.pop(name).works() for name in over]
         return [change for change in changes if change is not None]

@@ -78,7 +78,7 @@ class GivenUp:
         reporter = self._reporter
         letters = self._retries.records_with_payloads(now_ms, self._host.inbox.read)
         if self._only_redriven:  # except messages that are letters of ours already
-            letters = [each for each in letters if isinstance(each.attempt.message_id, Redriven)]
+            letters = [letter for letter in letters if isinstance(letter.attempt.message_id, Redriven)]
         try:
             if letters:
                 self._host.record(letters)

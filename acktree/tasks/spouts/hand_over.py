@@ -134,8 +134,8 @@ class HandOver:
     def due_attempts(self, now_ms: int) -> bool:
         """Emit again what is due, as new attempts with roots of their own. True if anything was."""
         due = self._retries.take_due(now_ms, self._latest.blocks())
-        for stream, found in due.items():
-            attempts = self._latest.in_order(found)
+        for stream, unordered in due.items():
+            attempts = self._latest.in_order(unordered)
             parts = list(self._retries.payloads_of(attempts, self._host.inbox.read))
             chunks = [self._next_attempts(stream, part, now_ms) for part in parts]
             self._announce([(chunk, part.message_ids) for chunk, part in zip(chunks, parts, strict=True)])

@@ -367,8 +367,8 @@ class Retries:
 
     def unblock(self) -> None:
         """Verdicts came: look again at what was blocked."""
-        for each in self._blocked:
-            heapq.heappush(self._waiting, each)
+        for entry in self._blocked:
+            heapq.heappush(self._waiting, entry)
         self._blocked = []
         self.dependencies.unblock()
 
@@ -376,7 +376,7 @@ class Retries:
         """What these attempts of one stream carry, in order, in parts of about ``CHUNK_BYTES``."""
         chunks = {attempt.chunk: read(attempt.chunk) for attempt in attempts if attempt.letter is None}
         carried = (_carried(attempt, chunks.get(attempt.chunk)) for attempt in attempts)
-        for part in in_parts(carried, lambda each: each.row.nbytes):
+        for part in in_parts(carried, lambda message: message.row.nbytes):
             yield from _in_few(part)
 
     def lose(self, is_lost: Callable[[object], bool], sequences: Sequence[int]) -> set[int]:
@@ -389,7 +389,7 @@ class Retries:
         for attempt in keyed:
             if attempt.letter is None:
                 self._forget(attempt.chunk)
-        self._with_open_key = [each for each in self._with_open_key if not is_lost(each.message_id)]
+        self._with_open_key = [attempt for attempt in self._with_open_key if not is_lost(attempt.message_id)]
         gone = self.take_out(lambda attempt: is_lost(attempt.message_id), sequences)
         return chunks_of([*keyed, *gone])
 
@@ -399,10 +399,10 @@ class Retries:
         gone = [attempt for _, _, attempt in self._waiting if is_gone(attempt)]
         gone += self.dependencies.discard(is_gone, sequences)
         given_up = [attempt for attempt in self._given_up() if is_gone(attempt)]
-        self._waiting = [each for each in self._waiting if not is_gone(each[2])]
+        self._waiting = [entry for entry in self._waiting if not is_gone(entry[2])]
         heapq.heapify(self._waiting)
         self.records = [record for record in self.records if not is_gone(record.attempt)]
-        for attempt in (*(each for each in gone if each.letter is None), *given_up):
+        for attempt in (*(attempt for attempt in gone if attempt.letter is None), *given_up):
             self._forget(attempt.chunk)
         return gone + given_up
 
@@ -441,8 +441,8 @@ class Retries:
 def attempts_in(closed: Closed, stream: str) -> Iterator[Attempt]:
     """The finished attempt of each closed message, with where its payload lies."""
     columns = (closed.rows, closed.sequences, closed.attempts, closed.first_emitted_ms)
-    each = zip(closed.message_list(), *(column.tolist() for column in columns), strict=True)
-    for message_id, row, sequence, attempt, first_ms in each:
+    messages = zip(closed.message_list(), *(column.tolist() for column in columns), strict=True)
+    for message_id, row, sequence, attempt, first_ms in messages:
         yield Attempt(
             message_id, closed.chunk, row, sequence, attempt, first_emitted_ms=first_ms, stream=stream
         )
@@ -492,12 +492,12 @@ def _in_few(part: Sequence[_Carried]) -> list[Payloads]:
 
 def _put_together(part: Sequence[_Carried]) -> Payloads:
     # A stream that is read directly takes nothing else: all of them have a target, or none has.
-    targets = [each.target for each in part if each.target is not None]
+    targets = [message.target for message in part if message.target is not None]
     return Payloads(
-        [each.attempt for each in part],
-        concat_rows([each.row for each in part]),
+        [message.attempt for message in part],
+        concat_rows([message.row for message in part]),
         np.array(targets, dtype=np.int32) if targets else None,
-        np.array([each.mark for each in part], dtype=np.int32),
+        np.array([message.mark for message in part], dtype=np.int32),
     )
 
 

@@ -88,21 +88,21 @@ class MessageRun:
                 parents=_cut(self.parents, first, end),
             )  # fmt: skip
 
-    def those(self, which: Bools) -> MessageRun:
+    def those(self, is_kept: Bools) -> MessageRun:
         """The messages of a mask, shape (n,)."""
-        rows = np.cumsum(which) - 1
+        rows = np.cumsum(is_kept) - 1
         ids = self.message_ids
         if isinstance(ids, np.ndarray):
-            ids = ids[which]
+            ids = ids[is_kept]
         elif len(ids):
-            ids = [ids[row] for row in np.flatnonzero(which).tolist()]
+            ids = [ids[row] for row in np.flatnonzero(is_kept).tolist()]
         return replace(
             self,
-            values=self.values.filter(pa.array(which)),
+            values=self.values.filter(pa.array(is_kept)),
             message_ids=ids,
-            tasks=None if self.tasks is None else self.tasks[which],
-            attempts=None if self.attempts is None else self.attempts[which],
-            parents={int(rows[row]): parent for row, parent in self.parents.items() if which[row]},
+            tasks=None if self.tasks is None else self.tasks[is_kept],
+            attempts=None if self.attempts is None else self.attempts[is_kept],
+            parents={int(rows[row]): parent for row, parent in self.parents.items() if is_kept[row]},
         )
 
 
@@ -251,7 +251,7 @@ class RunBuffer(TupleBuffer):
         """The message id of each; not to be changed."""
         if not self.has_noted:
             return self.ids
-        return [each.message_id if type(each) is Noted else each for each in self.ids]
+        return [message_id.message_id if type(message_id) is Noted else message_id for message_id in self.ids]
 
     def runs(self, unfit: list[UnfitMessage]) -> Iterator[MessageRun]:
         """End it, and return all of it as runs, nearly always one; none if an interrupted emit left it empty.
@@ -275,8 +275,8 @@ class RunBuffer(TupleBuffer):
             return
         tasks, message_ids = self.named_tasks(), self.message_ids()
         rows = enumerate(self.ids) if self.has_noted else ()
-        noted = {row: each for row, each in rows if type(each) is Noted}
-        parents = {row: each.parent for row, each in noted.items() if each.parent is not None}
+        noted = {row: message for row, message in rows if type(message) is Noted}
+        parents = {row: message.parent for row, message in noted.items() if message.parent is not None}
         attempts = _numbers(count, noted)
         for first, end, batch in self.batches(self._written, count):
             if isinstance(batch, MisuseError):
@@ -293,8 +293,8 @@ class RunBuffer(TupleBuffer):
 
 def _numbers(count: int, noted: Mapping[int, Noted]) -> Int32s | None:
     """The number of each delivery, shape (count,), of which these are noted; None when all are the first."""
-    if all(each.attempt == 1 for each in noted.values()):
+    if all(message.attempt == 1 for message in noted.values()):
         return None
     numbers = np.ones(count, dtype=np.int32)
-    numbers[list(noted)] = [each.attempt for each in noted.values()]
+    numbers[list(noted)] = [message.attempt for message in noted.values()]
     return numbers

@@ -90,7 +90,7 @@ class Hooks:
     @property
     def has_undelivered(self) -> bool:
         """Whether verdicts wait for a call that raised."""
-        return any(isinstance(each, _VerdictCall) for each in self._waiting)
+        return any(isinstance(call, _VerdictCall) for call in self._waiting)
 
     @property
     def may_ask(self) -> bool:
@@ -128,22 +128,22 @@ class Hooks:
     def ack(self, message_ids: Sequence[object]) -> None:
         """Deliver acks to the spout."""
         spout = self._spout
-        each = spout.ack if _is_ours(spout.ack_batch, Spout.ack_batch) else None
-        self._deliver(_VerdictCall(spout.ack_batch, each, message_ids, is_ack=True))
+        ack_one = spout.ack if _is_ours(spout.ack_batch, Spout.ack_batch) else None
+        self._deliver(_VerdictCall(spout.ack_batch, ack_one, message_ids, is_ack=True))
 
     def fail(self, failures: Sequence[tuple[Any, Failure]]) -> None:
         """Deliver failures to the spout."""
         spout = self._spout
-        each = (lambda pair: spout.fail(*pair)) if _is_ours(spout.fail_batch, Spout.fail_batch) else None
-        self._deliver(_VerdictCall(spout.fail_batch, each, failures, is_ack=False))
+        fail_one = (lambda pair: spout.fail(*pair)) if _is_ours(spout.fail_batch, Spout.fail_batch) else None
+        self._deliver(_VerdictCall(spout.fail_batch, fail_one, failures, is_ack=False))
 
     def lose(self, is_lost: IsLost) -> None:
         """Deliver no verdict for what was lost."""
         self._losses.append(is_lost)
         without_lost = (
-            each.without(is_lost) if isinstance(each, _VerdictCall) else each for each in self._waiting
+            call.without(is_lost) if isinstance(call, _VerdictCall) else call for call in self._waiting
         )
-        self._waiting = deque(each for each in without_lost if isinstance(each, _Call) or each.items)
+        self._waiting = deque(call for call in without_lost if isinstance(call, _Call) or call.items)
 
     def failed(self, error: ConnectorError) -> None:
         """``next_tuple`` or ``open`` raised what may pass, or ``keep_alive`` did: pause."""

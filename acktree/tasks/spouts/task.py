@@ -215,7 +215,7 @@ class SpoutTask:
     def outages(self) -> list[Outage]:
         """What the task waits for: its queue, the store of dead letters, and what bolts need. Any thread."""
         calls = (self._hooks.outage, self._given_up.outage)
-        return [each for each in calls if each is not None] + self._retries.dependencies.outages
+        return [outage for outage in calls if outage is not None] + self._retries.dependencies.outages
 
     @property
     def open_count(self) -> int:
@@ -376,7 +376,7 @@ class SpoutTask:
             return not isinstance(message_id, Redriven) and (lost is None or id_of(message_id) in lost)
 
         with self._gate:
-            lost_now = [each for each in self._pending.items() if is_lost(each[1])]
+            lost_now = [item for item in self._pending.items() if is_lost(item[1])]
             self._keyed.lose(is_lost, lost_now)
             gone = [sequence for sequence, _ in lost_now]
             self._pending.close(np.array(gone, dtype=np.int64))

@@ -93,7 +93,7 @@ class _TokenBucket:
         return taken
 
 
-def _choose(chosen: Bools, which: Bools, tokens: _TokenBucket | None, now_ms: int) -> None:
+def _choose(chosen: Bools, candidates: Bools, tokens: _TokenBucket | None, now_ms: int) -> None:
     """Add to those that are chosen, in their order, as far as there are tokens."""
-    rows = np.flatnonzero(which & ~chosen)
+    rows = np.flatnonzero(candidates & ~chosen)
     chosen[rows if tokens is None else rows[: tokens.take(len(rows), now_ms)]] = True

@@ -140,8 +140,8 @@ def checked_lag(lag: object, where: str) -> Lag | None:
         return None
     if isinstance(lag, Mapping):
         by_partition: Counter[str] = Counter()
-        for name, each in lag.items():
-            by_partition[bounded(printable(str(name)), _MOST_NAME)] += _checked(each, where)
+        for name, value in lag.items():
+            by_partition[bounded(printable(str(name)), _MOST_NAME)] += _checked(value, where)
         is_shown = len(by_partition) <= _MOST_PARTITIONS
         return Lag(sum(by_partition.values()), dict(by_partition) if is_shown else {})
     return Lag(_checked(lag, where))

@@ -33,7 +33,7 @@ class VerdictBatch:
         payloads: Values of failed rows; empty without a retry policy.
         acked_roots: Roots of acked rows of a DataFrame.
         ids: Message ids of rows with a verdict, of this task and others; empty without an acknowledger.
-        left: Message ids of rows that the micro-batch opened and left open.
+        left_open: Message ids of rows that the micro-batch opened and left open.
         is_journalled: Whether an earlier run made it.
     """
 
@@ -44,7 +44,7 @@ class VerdictBatch:
     payloads: Iterable[Payload] = ()
     acked_roots: Int64s = field(default_factory=_none)
     ids: Iterable[Payload] = ()
-    left: Sequence[pa.RecordBatch] = ()
+    left_open: Sequence[pa.RecordBatch] = ()
     is_journalled: bool = False
 
 
@@ -100,15 +100,15 @@ def verdict_batches_of(
     failed: dict[int, list[tuple[Int64s, Failure]]] = {}
     for task, sequences in verdicts.done:
         acked.setdefault(task, []).append(sequences)
-    for owner, which in _runs(verdicts.acked.owners):
-        acked.setdefault(owner, []).append(_named(verdicts.acked.roots[which], owner, run_salt))
-    for owner, which in _runs(verdicts.timed_out.owners):
+    for owner, rows in _runs(verdicts.acked.owners):
+        acked.setdefault(owner, []).append(_named(verdicts.acked.roots[rows], owner, run_salt))
+    for owner, rows in _runs(verdicts.timed_out.owners):
         timeout = timed_out(timeout_of[owner]) if owner in timeout_of else late
-        for roots, failure in _by_bolt(verdicts.timed_out.roots[which], timeout, forgotten):
+        for roots, failure in _by_bolt(verdicts.timed_out.roots[rows], timeout, forgotten):
             failed.setdefault(owner, []).append((_named(roots, owner, run_salt), failure))
-    for owner, index, others, which in _runs(verdicts.failed.owners, verdicts.failures, verdicts.others):
+    for owner, index, others, rows in _runs(verdicts.failed.owners, verdicts.failures, verdicts.others):
         failure = replace(Failure.from_bytes(verdicts.reasons[index]), others=others)
-        failed.setdefault(owner, []).append((_named(verdicts.failed.roots[which], owner, run_salt), failure))
+        failed.setdefault(owner, []).append((_named(verdicts.failed.roots[rows], owner, run_salt), failure))
     return {
         task: VerdictBatch(
             np.concatenate(acked.get(task, [_none()])),
@@ -127,12 +127,12 @@ def _by_bolt(roots: Int64s, late: Failure, forgotten: Mapping[int, str]) -> Iter
     """Roots that timed out, grouped by the bolt that forgot a tuple of them; each group with its failure."""
     bolts = [forgotten.get(root) for root in roots.tolist()] if forgotten else [None] * len(roots)
     for bolt in sorted(set(bolts), key=str):
-        which = np.array([each == bolt for each in bolts])
+        is_of_bolt = np.array([name == bolt for name in bolts])
         if bolt is None:
-            yield roots[which], late
+            yield roots[is_of_bolt], late
         else:
             reason = f"{late.reason}: bolt {bolt!r} neither acked, failed nor kept a tuple"
-            yield roots[which], replace(late, reason=reason, component=bolt)
+            yield roots[is_of_bolt], replace(late, reason=reason, component=bolt)
 
 
 def _named(roots: Int64s, owner: int, run_salt: int) -> Int64s:

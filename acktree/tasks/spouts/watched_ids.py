@@ -61,9 +61,9 @@ class WatchedNames:
         self._values: set[object] = set()
         self._texts: set[str] = set()
         self._is_inexact = False
-        self.until_ms = min(each.until_ms for each in watched)
-        for each in watched:
-            self._add(each.message_id)
+        self.until_ms = min(watch.until_ms for watch in watched)
+        for watch in watched:
+            self._add(watch.message_id)
         self._starts = frozenset(text.rpartition(" ")[0] for text in self._texts if "..." in text)
 
     def _add(self, message_id: object) -> None:
@@ -80,7 +80,7 @@ class WatchedNames:
     def among(self, message_ids: MessageIds) -> npt.NDArray[np.bool_]:
         """Which of some message ids are watched, shape (n,)."""
         ids = message_ids.tolist() if isinstance(message_ids, np.ndarray) else message_ids
-        return np.fromiter((self._has(each) for each in ids), np.bool_, len(ids))
+        return np.fromiter((self._has(message_id) for message_id in ids), np.bool_, len(ids))
 
     def _has(self, message_id: object) -> bool:
         if isinstance(message_id, HasLabel):
@@ -117,7 +117,7 @@ class WatchedIds:
         if isinstance(message_ids, (str, bytes)) or not isinstance(message_ids, Iterable):
             raise MisuseError(f"{message_ids!r:.60} is no list of message ids", _WHERE, "give a list")
         ids = [*message_ids]
-        if not ids or any(each is None for each in ids):
+        if not ids or any(message_id is None for message_id in ids):
             raise MisuseError(
                 "a message without an id cannot be watched" if ids else "there is no message id",
                 _WHERE, "give ids as the spout emits them, or as `acktree open` shows them",
@@ -131,8 +131,10 @@ class WatchedIds:
         with self._lock:
             watches = self._still(now_ms)
             watches |= {
-                (type(each), searched_id(each)): _Watch(each, now_ms + max(1, round(secs * 1000)))
-                for each in ids
+                (type(message_id), searched_id(message_id)): _Watch(
+                    message_id, now_ms + max(1, round(secs * 1000))
+                )
+                for message_id in ids
             }
             if len(watches) > MOST_WATCHED:
                 raise MisuseError(
@@ -161,14 +163,14 @@ class WatchedIds:
         now_ms = self._clock_ms()
         with self._lock:
             watches = self._still(now_ms).values()
-        found: dict[str, float] = {}
-        for each in sorted(watches, key=lambda each: isinstance(each.message_id, str)):
-            text = next(text for text in _texts_of(each.message_id) if text not in found)
-            found[text] = (each.until_ms - now_ms) / 1000
-        return found
+        secs_by_id: dict[str, float] = {}
+        for watch in sorted(watches, key=lambda watch: isinstance(watch.message_id, str)):
+            text = next(text for text in _texts_of(watch.message_id) if text not in secs_by_id)
+            secs_by_id[text] = (watch.until_ms - now_ms) / 1000
+        return secs_by_id
 
     def _still(self, now_ms: int) -> dict[tuple[type, str], _Watch]:
-        return {key: each for key, each in self._watches.items() if now_ms < each.until_ms}
+        return {key: watch for key, watch in self._watches.items() if now_ms < watch.until_ms}
 
     def _set(self, watches: dict[tuple[type, str], _Watch]) -> None:
         self._watches = watches

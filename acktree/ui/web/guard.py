@@ -122,12 +122,12 @@ class Guard:
 
     def _has_token(self, headers: Headers) -> bool | None:
         """True for the token as Bearer, False for it as a password, None for neither."""
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and _equal(given.strip(), self._token):
+        scheme, _, credentials = headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and _equal(credentials.strip(), self._token):
             return True
         if scheme.lower() == "basic":
             try:
-                password = base64.b64decode(given, validate=True).decode().partition(":")[2]
+                password = base64.b64decode(credentials, validate=True).decode().partition(":")[2]
             except (binascii.Error, ValueError):
                 return None
             if _equal(password, self._token):
@@ -139,8 +139,8 @@ class Guard:
         if method not in ("GET", "HEAD"):
             return False
         if path == _SHELL[0] or path.startswith(_SHELL[1]):
-            given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
-            return _equal(given, self._token) or _equal(_cookie(headers), self._page_secret)
+            token = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
+            return _equal(token, self._token) or _equal(_cookie(headers), self._page_secret)
         if self._has_open_numbers and path.startswith(_NUMBERS):
             scope[NUMBERS_ALONE] = True
             return not any(part in _NO_NUMBERS for part in path.split("/"))
@@ -155,14 +155,14 @@ class Guard:
 
 def _cookie(headers: Headers) -> str:
     try:
-        found = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+        cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
     except CookieError:
         return ""
-    return "" if found is None else found.value
+    return "" if cookie is None else cookie.value
 
 
-def _equal(given: str, wanted: str) -> bool:
-    return secrets.compare_digest(given.encode("utf-8", "replace"), wanted.encode())
+def _equal(token: str, wanted: str) -> bool:
+    return secrets.compare_digest(token.encode("utf-8", "replace"), wanted.encode())
 
 
 def _refused(status: int, what: str) -> JSONResponse:

@@ -78,8 +78,8 @@ class _Snapshots(Collector):
             about.add_metric(
                 [snapshot.topology], {"topology_id": snapshot.id, "checkpoint": snapshot.checkpoint}
             )
-            for each in _STATUSES:
-                status.add_metric([snapshot.topology, each], float(snapshot.status == each))
+            for known_status in _STATUSES:
+                status.add_metric([snapshot.topology, known_status], float(snapshot.status == known_status))
         yield about
         yield status
 
@@ -243,9 +243,9 @@ class _Snapshots(Collector):
         ):
             gauge = GaugeMetricFamily(name, text, labels=["topology"])
             for snapshot in self._snapshots:
-                found = value(snapshot)
-                if found is not None:
-                    gauge.add_metric([snapshot.topology], found)
+                number = value(snapshot)
+                if number is not None:
+                    gauge.add_metric([snapshot.topology], number)
             yield gauge
 
 

@@ -239,11 +239,14 @@ def _held(known: TaskStats) -> Row:
 def _latencies(numbers: ComponentStats) -> Row:
     """How latencies are spread, in milliseconds; of a spout the histogram is of whole runs alone."""
     complete = numbers.complete_ms
-    found = {"execute": _percentiles(numbers.execute_spread), "process": _percentiles(numbers.process_spread)}
+    latencies = {
+        "execute": _percentiles(numbers.execute_spread),
+        "process": _percentiles(numbers.process_spread),
+    }
     if complete:
         at = {str(percent): complete.percentile(percent) for percent in _PERCENTS}
-        found["complete"] = {"count": complete.count, "is_below": False, "ms": at}
-    return {name: each for name, each in found.items() if each is not None}
+        latencies["complete"] = {"count": complete.count, "is_below": False, "ms": at}
+    return {name: each for name, each in latencies.items() if each is not None}
 
 
 def _percentiles(spread: Mapping[int, int]) -> Row | None:

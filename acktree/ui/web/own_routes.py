@@ -175,8 +175,8 @@ class OwnRoutes(Handlers):
         if seen.is_running:
             return Json(seen.found.door.get("dead-letters", query))
         with letters_of(seen.found) as store:
-            found = letters.page(store, query)
-        return Json(found | {"ordered": redrives_ordered(seen.found)})
+            page = letters.page(store, query)
+        return Json(page | {"ordered": redrives_ordered(seen.found)})
 
     def _letter(self, request: Request) -> Response:
         seen, number = self.one(request), request.path_params["letter"]
@@ -205,10 +205,10 @@ class OwnRoutes(Handlers):
         if seen.is_running:
             return Json(seen.found.door.get(f"traces/{root}", query))
         with closing(traces_of(seen.found)) as traces:
-            found = tracing.tree_of(traces, root, query)
-        if found is None:
+            tree = tracing.tree_of(traces, root, query)
+        if tree is None:
             raise UnknownTopologyError(f"there is no trace of root {root}")
-        return Json(found)
+        return Json(tree)
 
     def _order(self, order: str) -> Callable[[Request], Any]:
         async def answer(request: Request) -> Response:

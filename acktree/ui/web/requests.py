@@ -116,11 +116,11 @@ def error_answer(status: int, name: str, message: str, **more: object) -> Json:
     return Json({"error": f"{status} {name}", "errorMessage": message} | more, status)
 
 
-def _carried_out(found: Found, order: str, given: Mapping[str, object]) -> dict[str, Any]:
+def _carried_out(target: Found, order: str, given: Mapping[str, object]) -> dict[str, Any]:
     given = read_order(order, given)
-    if not found.is_running and order in LETTER_ORDERS:
-        return LETTER_ORDERS[order](found, given)
-    return replace(found.door, by=PAGE).order(order, given)
+    if not target.is_running and order in LETTER_ORDERS:
+        return LETTER_ORDERS[order](target, given)
+    return replace(target.door, by=PAGE).order(order, given)
 
 
 def _numbers_of(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -208,8 +208,8 @@ def _read_token(file: Path) -> str:
         token = secrets.token_urlsafe(32)
         write_private(file, f"{token}\n".encode())
         return token
-    found = file.stat()
-    if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
+    status = file.stat()
+    if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
         raise ConfigError("other users can read the token", str(file), f"make it yours: chmod 600 {file}")
     token = file.read_text().strip()
     if len(token) < _LEAST_TOKEN:

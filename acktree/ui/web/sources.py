@@ -150,35 +150,35 @@ class Sources:
         return [*seen, *stopped.values()]
 
     def _found(self) -> list[Found]:
-        known = {found.checkpoint: found for found in found_topologies()}
+        known = {target.checkpoint: target for target in found_topologies()}
         for named in self._checkpoints:
             try:
-                found = find(named)
+                target = find(named)
             except AcktreeError as error:  # it is shown as soon as it is there; all others are shown now
                 if named not in self._not_found:
                     log.warning("page: %s", error)
                 self._not_found.add(named)
                 continue
-            known.setdefault(found.checkpoint, found)
+            known.setdefault(target.checkpoint, target)
         return list(known.values())
 
 
-def door_of(found: Found) -> DoorClient:
+def door_of(target: Found) -> DoorClient:
     """A driver's socket, for a question that holds up others. NobodyRunsError where no driver answers."""
-    return replace(found.door, timeout_secs=_DOOR_SECS)
+    return replace(target.door, timeout_secs=_DOOR_SECS)
 
 
-def _asked(found: Found) -> Seen | None:
+def _asked(target: Found) -> Seen | None:
     """What a driver answers; None where nobody runs the topology any more."""
     try:
-        return Seen(found, door_of(found).snapshot(), is_running=True)
+        return Seen(target, door_of(target).snapshot(), is_running=True)
     except (DoorError, TimeoutError):
-        last = found.last_snapshot()
-        return None if last is None else Seen(found, last, is_running=False, is_silent=True)
+        last = target.last_snapshot()
+        return None if last is None else Seen(target, last, is_running=False, is_silent=True)
     except NobodyRunsError:
         return None
 
 
-def _read(found: Found) -> Seen | None:
-    last = found.last_snapshot()
-    return None if last is None else Seen(found, last, is_running=False)
+def _read(target: Found) -> Seen | None:
+    last = target.last_snapshot()
+    return None if last is None else Seen(target, last, is_running=False)

@@ -164,7 +164,7 @@ def _window_of(snapshot: Snapshot, window: str) -> Row:
     stats = snapshot.windows[window].stats
     spouts = [stats[name].total for name in snapshot.spouts]
     acked = sum(numbers.acked for numbers in spouts)
-    senders = [each.total for name, each in stats.components.items() if name not in snapshot.gates]
+    senders = [component.total for name, component in stats.components.items() if name not in snapshot.gates]
     waited_ms = sum(numbers.acked * (numbers.complete_ms or 0.0) for numbers in spouts)
     return {
         "window": window,
@@ -190,7 +190,7 @@ def topology_page(seen: Seen, window: str, *, with_acker: bool = False) -> Row:
         "configuration": dict(snapshot.config),
         **debugged(snapshot),
         "schedulerDisplayResource": SCHEDULER,
-        "topologyStats": [_window_of(snapshot, each) for each in STORM_WINDOWS],
+        "topologyStats": [_window_of(snapshot, length) for length in STORM_WINDOWS],
         "spouts": [_spout_row(snapshot, name, window) for name in snapshot.sources],
         "bolts": [*bolts, *([_acker_row(snapshot, window)] if with_acker else [])],
         "workers": [_worker(snapshot, number) for number in range(partitions_of(snapshot))],

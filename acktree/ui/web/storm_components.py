@@ -168,8 +168,8 @@ def _acker_page(snapshot: Snapshot, _: str, window: str) -> Row:
         inputs.append(where | said | {"acked": count, "failed": 0})
     return own_acker_numbers(acker, snapshot.acker) | {
         "boltStats": [
-            {"window": each, "windowPretty": pretty(each)} | acker_numbers(snapshot, each)
-            for each in STORM_WINDOWS
+            {"window": length, "windowPretty": pretty(length)} | acker_numbers(snapshot, length)
+            for length in STORM_WINDOWS
         ],
         "inputStats": inputs,
         "outputStats": [
@@ -222,9 +222,9 @@ def _spout_page(snapshot: Snapshot, name: str, window: str) -> Row:
     component = snapshot.windows[window].stats[name]
     return {
         "spoutSummary": [
-            {"window": each, "windowPretty": pretty(each)}
-            | _spout_numbers(snapshot.windows[each].stats[name].total, text=False)
-            for each in STORM_WINDOWS
+            {"window": length, "windowPretty": pretty(length)}
+            | _spout_numbers(snapshot.windows[length].stats[name].total, text=False)
+            for length in STORM_WINDOWS
         ],
         "outputStats": [
             {"stream": stream} | _spout_numbers(numbers) for stream, numbers in component.streams.items()
@@ -260,11 +260,11 @@ def _bolt_page(snapshot: Snapshot, name: str, window: str) -> Row:
             outputs.append({"stream": stream} | sent)
     return {
         "boltStats": [
-            {"window": each, "windowPretty": pretty(each)}
+            {"window": length, "windowPretty": pretty(length)}
             | _bolt_numbers(
-                snapshot.windows[each].stats[name].total, snapshot.capacity(snapshot.windows[each], name)
+                snapshot.windows[length].stats[name].total, snapshot.capacity(snapshot.windows[length], name)
             )
-            for each in STORM_WINDOWS
+            for length in STORM_WINDOWS
         ],
         "inputStats": inputs,
         "outputStats": outputs,

@@ -99,7 +99,7 @@ class StormRoutes(Handlers):
     def _summary(self, request: Request) -> Response:
         wants_all = request.query_params.get("all") == "true"
         seen = self.sources.all() if wants_all else self.sources.running()
-        rows = [storm.topology_summary(each) for each in seen]
+        rows = [storm.topology_summary(topology) for topology in seen]
         return Json({"topologies": rows, "schedulerDisplayResource": False})
 
     def _storm(self, make: Callable[[Seen, str], Mapping[str, Any]]) -> Callable[[Request], Response]:
@@ -128,10 +128,10 @@ class StormRoutes(Handlers):
     def _storm_order(self, order: str) -> Callable[[Request], Response]:
         def answer(request: Request) -> Response:
             seen = self.one(request)
-            given: dict[str, object] = {}
+            arguments: dict[str, object] = {}
             if order == "kill":
-                given["wait_secs"] = secs_of(request.path_params["secs"])
-            self.ordered(seen, order, given)
+                arguments["wait_secs"] = secs_of(request.path_params["secs"])
+            self.ordered(seen, order, arguments)
             done = {"topologyOperation": order, "topologyId": seen.snapshot.id, "status": "success"}
             return Json(done)
 
@@ -177,19 +177,19 @@ class StormRoutes(Handlers):
         seen = await run_in_threadpool(self.one, request)
         body = await self.given(request, seen, "log-levels")
         refuse_unknown(body, ("namedLoggerLevels",), "the body of logconfig")
-        given = body.get("namedLoggerLevels")
-        if not isinstance(given, dict) or not all(isinstance(each, dict) for each in given.values()):
+        wanted = body.get("namedLoggerLevels")
+        if not isinstance(wanted, dict) or not all(isinstance(level, dict) for level in wanted.values()):
             raise DoorError(
                 "the body has no namedLoggerLevels", "logconfig",
                 'send {"namedLoggerLevels": {"NAME": {"target_level": "DEBUG", "timeout": 60}}}',
             )  # fmt: skip
-        for name, each in given.items():
-            refuse_unknown(each, _LEVEL, f"the level of {name!r:.60}")
-        reset = [name for name, each in given.items() if each.get("target_level") in (None, "")]
+        for name, level in wanted.items():
+            refuse_unknown(level, _LEVEL, f"the level of {name!r:.60}")
+        reset = [name for name, level in wanted.items() if level.get("target_level") in (None, "")]
         order = {
             "set": {
-                name: {"level": each["target_level"], "secs": _timeout(each.get("timeout"))}
-                for name, each in given.items()
+                name: {"level": level["target_level"], "secs": _timeout(level.get("timeout"))}
+                for name, level in wanted.items()
                 if name not in reset
             },
             "reset": reset,
@@ -204,9 +204,9 @@ class StormRoutes(Handlers):
         return int(time.monotonic() - self._began)
 
 
-def _timeout(given: object) -> object:
+def _timeout(secs: object) -> object:
     """Storm's 0 is none."""
-    return None if type(given) is int and not given else given
+    return None if type(secs) is int and not secs else secs
 
 
 def _order(path: str, carry_out: Callable[[Request], Response]) -> Path:

@@ -46,7 +46,7 @@ def visualization(seen: Seen, window: str, *, with_acker: bool = False) -> Row:
 def _component(snapshot: Snapshot, name: str, window: str, *, with_acker: bool) -> Row:
     is_spout = name in snapshot.sources
     total = snapshot.windows[window].stats[name].total
-    sent = {each: _sent(snapshot, name, each, with_acker=with_acker) for each in STORM_WINDOWS}
+    sent = {length: _sent(snapshot, name, length, with_acker=with_acker) for length in STORM_WINDOWS}
     inputs = [
         _input(edge["source"], edge["stream"], edge["grouping"].partition(" ")[0])
         for edge in snapshot.graph["subscriptions"]
@@ -68,7 +68,7 @@ def _component(snapshot: Snapshot, name: str, window: str, *, with_acker: bool) 
 
 def _acker(snapshot: Snapshot, window: str) -> Row:
     numbers = acker_numbers(snapshot, window)
-    sent = {each: sent_by_acker(snapshot.windows[each].stats.acker) for each in STORM_WINDOWS}
+    sent = {length: sent_by_acker(snapshot.windows[length].stats.acker) for length in STORM_WINDOWS}
     inputs = [_input(spout, ACKER_INIT, "fields") for spout in snapshot.sources]
     inputs += [_input(bolt, stream, "fields") for bolt in snapshot.bolts for stream in _FROM_BOLTS]
     return {

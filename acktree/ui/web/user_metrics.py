@@ -29,15 +29,15 @@ _Sample = tuple[Snapshot, str, int, UserMetric]
 
 def user_families(snapshots: Iterable[Snapshot]) -> Iterator[Metric]:
     """A family for each name and kind."""
-    found: defaultdict[str, dict[MetricKind, dict[tuple[str, str, int], _Sample]]] = defaultdict(dict)
+    by_name: defaultdict[str, dict[MetricKind, dict[tuple[str, str, int], _Sample]]] = defaultdict(dict)
     for snapshot in snapshots:
         for component, stats in snapshot.stats.components.items():
             for task, numbers in stats.tasks.items():
                 for name, metric in numbers.metrics.items():
-                    of_kind = found[_plain(name)].setdefault(metric.kind, {})
+                    of_kind = by_name[_plain(name)].setdefault(metric.kind, {})
                     place = (snapshot.topology, component, task)
                     of_kind.setdefault(place, (snapshot, component, task, metric))
-    for name, kinds in sorted(found.items()):
+    for name, kinds in sorted(by_name.items()):
         for kind, samples in sorted(kinds.items()):
             full = f"acktree_user_{name}" if len(kinds) == 1 else f"acktree_user_{name}_{kind}"
             yield from _families(full, kind, list(samples.values()))

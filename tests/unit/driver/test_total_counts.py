@@ -148,7 +148,7 @@ def test_counts_of_another_acktree_are_said_once_stop_nothing_and_are_kept(caplo
     (said,) = caplog.messages
     assert "`:all-time` begins at 0 and is not stored" in said
     assert totals.now().counters.total("executed") == 5
-    assert totals.last_words() is None
+    assert totals.closing_section() is None
 
 
 COUNTED = st.dictionaries(

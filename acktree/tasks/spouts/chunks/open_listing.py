@@ -64,9 +64,11 @@ class OpenListing:
 
     def ids(self, moment_ms: int, now_ms: int) -> Iterator[object]:
         """The ids of those that were first emitted at a moment or before it, without redriven letters."""
-        given = (self._pending.emitted_by(moment_ms), self._retries.emitted_by(moment_ms))
+        earlier = (self._pending.emitted_by(moment_ms), self._retries.emitted_by(moment_ms))
         young = self._collector.waiting_ids() if moment_ms >= now_ms else ()
-        return (id_of(each) for each in chain(*given, young) if not isinstance(each, Redriven))
+        return (
+            id_of(message_id) for message_id in chain(*earlier, young) if not isinstance(message_id, Redriven)
+        )
 
     def oldest(self, most: int) -> list[OpenMessage]:
         """The oldest ones that were handed over, at most ``most``. Any thread may call it.

@@ -102,7 +102,7 @@ class Recovery:
         for closed in acked:
             self._settle(closed.message_sequence())
         for newer, attempts in self._latest.superseded(acked):
-            self._settle(each.message_id for each in attempts)
+            self._settle(attempt.message_id for attempt in attempts)
             self._chunks.must_outlive(newer, chunks_of(attempts) - {newer})
 
     def _settle(self, message_ids: Iterable[object]) -> None:

@@ -61,8 +61,8 @@ class SentStreams:
             return {entries[0][1]: len(sequences)} if entries and len(sequences) else {}
         firsts = np.fromiter((first for first, _ in entries), np.int64, len(entries))
         places = np.maximum(np.searchsorted(firsts, sequences, side="right") - 1, 0)
-        found: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for at, n in zip(*np.unique(places, return_counts=True), strict=True):
             stream = entries[int(at)][1]
-            found[stream] = found.get(stream, 0) + int(n)
-        return found
+            counts[stream] = counts.get(stream, 0) + int(n)
+        return counts

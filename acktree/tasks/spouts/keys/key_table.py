@@ -1,11 +1,11 @@
-"""The keys of messages: which are open, which are decided, and what becomes of a message whose key is either.
+"""The keys of messages: which are open, which are decided, and whether a message with such a key runs.
 
 Rules of this file
 ------------------
 1. A key is *claimed* by the first message that has it, until that message is ACKED or given up. A key that
    was ACKED is kept; one whose message was given up is free: the next message that has it claims it.
 2. What a micro-batch decides counts when it is committed: :meth:`Keys.publish`.
-3. A message that its spout has lost keeps its claim until the verdict of its attempt: it may be ACKED yet.
+3. A message that its spout has lost keeps its claim until the verdict of its attempt: it may still be ACKED.
 4. Of several attempts with one key the first that is ACKED is its message. The others are *repeated*: they
    are ACKED too, and pass no gate. A claim makes that rare; rows of a DataFrame do not wait for claims.
 """
@@ -54,7 +54,7 @@ def keys_of(message_ids: MessageIds | Iterable[object]) -> list[bytes]:
     """The digest of the key of each message; empty for none."""
     if isinstance(message_ids, np.ndarray):
         return [b""] * len(message_ids)
-    return [each.key if type(each) is Labelled else b"" for each in message_ids]
+    return [message_id.key if type(message_id) is Labelled else b"" for message_id in message_ids]
 
 
 class Keys:
@@ -75,8 +75,8 @@ class Keys:
         self._of_root: dict[int, bytes] = {}  # of attempts without a verdict
         self._rows: set[int] = set()  # those of rows of DataFrames
         self._lost: set[int] = set()  # those of messages that their spouts have lost
-        self._acked: list[tuple[int, Digests]] = []  # by micro-batches that are not committed
-        self._free: list[bytes] = []  # likewise
+        self._acked: list[tuple[int, Digests]] = []  # in micro-batches that are not committed
+        self._free: list[bytes] = []  # keys to free once these are committed
 
     def __len__(self) -> int:
         """The number of keys that are kept."""
@@ -88,7 +88,7 @@ class Keys:
         self.is_used = True
         with self._lock:
             is_kept = self._kept.among(_padded(digests)).tolist()
-            return [self._claim(*each) for each in zip(digests, is_kept, strict=True)]
+            return [self._claim(*pair) for pair in zip(digests, is_kept, strict=True)]
 
     def _claim(self, digest: bytes, is_kept: bool) -> Fate:  # noqa: FBT001
         if digest and is_kept:
@@ -100,15 +100,15 @@ class Keys:
         return Fate.RUNS
 
     def sent(self, roots: Int64s, message_ids: MessageIds) -> None:
-        """Attempts are about to be handed over."""
+        """Note the keys of attempts that are about to be handed over."""
         with self._lock:
             self._of_root |= _keyed(roots, message_ids)
 
     def rows(self, roots: Int64s, digests: Digests) -> None:
-        """Rows of a DataFrame have these keys, and no verdict yet."""
+        """Note the keys of rows of a DataFrame, which have no verdict yet."""
         with self._lock:
             self.is_used = True
-            keyed = dict(zip(roots.tolist(), _each(digests), strict=True))
+            keyed = dict(zip(roots.tolist(), _whole_digests(digests), strict=True))
             self._of_root |= keyed
             self._rows |= keyed.keys()
 
@@ -119,7 +119,7 @@ class Keys:
             return {root: self._of_root[root] for root in sorted(self._rows)}
 
     def reopened(self, roots: Int64s, message_ids: MessageIds) -> None:
-        """An earlier run handed attempts over, which go on."""
+        """Note and claim the keys of attempts that an earlier run handed over, and that are still open."""
         keyed = _keyed(roots, message_ids)
         with self._lock:
             self.is_used |= bool(keyed)
@@ -128,29 +128,29 @@ class Keys:
             self._has_reopened |= bool(keyed)
 
     def give_up(self, message_ids: Iterable[object]) -> None:
-        """Messages that have claimed their keys get no further attempt."""
+        """Free the keys of messages that get no further attempt."""
         if self.is_used:
             with self._lock:
                 self._free_now(keys_of(message_ids))
 
     def lose(self, roots: Int64s, message_ids: MessageIds) -> None:
-        """A spout has lost the messages of these attempts."""
+        """Note that a spout has lost these messages. Keys of those that are not under way are free."""
         with self._lock:
             keyed = _keyed(roots, message_ids)
             under_way = self._of_root.keys() & keyed.keys()
             self._lost |= under_way
-            acked = {digest for _, digests in self._acked for digest in _each(digests)}
+            acked = {digest for _, digests in self._acked for digest in _whole_digests(digests)}
             self._free_now({keyed[root] for root in keyed.keys() - under_way} - acked)
 
     def _free_now(self, digests: Iterable[bytes]) -> None:
         claimed = self._claimed.intersection(digests)
-        if self._has_reopened:  # an earlier run may have sent the one that takes the place of this one
+        if self._has_reopened:  # then another open attempt may have the same key
             claimed -= set(self._of_root.values())
         self._claimed -= claimed
         self.changes += bool(claimed)
 
     def settle(self, acked: Int64s, failed: Int64s) -> None:
-        """An earlier run has decided these reopened attempts, and kept the keys of the acked ones."""
+        """Forget reopened attempts that an earlier run has decided; the keys of acked ones are kept."""
         with self._lock:
             for root in failed.tolist():
                 self._of_root.pop(root, None)
@@ -173,7 +173,9 @@ class Keys:
                 decided.setdefault(digest, root)
             digests = digests_of(decided)
             is_kept = self._kept.among(digests)
-            repeated += [root for root, kept in zip(decided.values(), is_kept.tolist(), strict=True) if kept]
+            repeated += [
+                root for root, is_old in zip(decided.values(), is_kept.tolist(), strict=True) if is_old
+            ]
             for root in self._of_root.keys() & failed.tolist():
                 digest = self._of_root.pop(root)
                 if root in self._lost:
@@ -186,18 +188,18 @@ class Keys:
             return JudgedKeys(kept, np.array(sorted(repeated), dtype=np.int64))
 
     def publish(self, age_ms: int) -> None:
-        """What was judged so far is committed."""
+        """Keep and free keys as judged so far: it is committed."""
         with self._lock:
             for decided_ms, digests in self._acked:
                 self._kept.add(KeptPart.of(decided_ms, digests))
-                self._claimed.difference_update(_each(digests))
+                self._claimed.difference_update(_whole_digests(digests))
             self._claimed.difference_update(self._free)
             self.changes += bool(self._acked or self._free)
             self._acked, self._free = [], []
             self._kept.forget_before(age_ms)
 
     def keep(self, parts: Iterable[KeptPart]) -> None:
-        """An earlier run has kept these."""
+        """Add the keys that an earlier run has kept."""
         with self._lock:
             for part in parts:
                 self._kept.add(part)
@@ -212,7 +214,7 @@ class Keys:
     def parts(self) -> list[KeptPart]:
         """All that is kept, and what is not committed yet."""
         with self._lock:
-            return [*self._kept.parts, *(KeptPart.of(*each) for each in self._acked)]
+            return [*self._kept.parts, *(KeptPart.of(*part) for part in self._acked)]
 
 
 def _keyed(roots: Int64s, message_ids: MessageIds) -> dict[int, bytes]:
@@ -224,7 +226,7 @@ def _padded(digests: Sequence[bytes]) -> Digests:
     return np.array(digests, dtype="S16")
 
 
-def _each(digests: Digests) -> list[bytes]:
-    """The digests, each with the zeros at its end."""
+def _whole_digests(digests: Digests) -> list[bytes]:
+    """The digests in all their 16 bytes: numpy leaves out the zeros at their ends."""
     blob = digests.tobytes()
     return [blob[at : at + 16] for at in range(0, len(blob), 16)]

@@ -105,7 +105,7 @@ class KeyedMessages:
         if self._seen != self._keys.changes:
             self._seen = self._keys.changes
             waiting = self._retries.take_waiting_for_keys()
-            fates = self._keys.claim(keys_of(each.message_id for each in waiting))
+            fates = self._keys.claim(keys_of(attempt.message_id for attempt in waiting))
             for attempt, fate in zip(waiting, fates, strict=True):
                 if fate is Fate.RUNS:
                     self._retries.add(now_ms, attempt)
@@ -135,13 +135,13 @@ class KeyedMessages:
             is_lost: Whether a message id is among theirs.
             gone: Sequence and id of those that were open.
         """
-        self._repeated = [each for each in self._repeated if not is_lost(each[1])]
+        self._repeated = [repeated for repeated in self._repeated if not is_lost(repeated[1])]
         if self._keys.is_used:
             sequences = np.array([sequence for sequence, _ in gone], dtype=np.int64)
             roots = self._chunks.roots_of(sequences)
             self._keys.lose(roots, [message_id for _, message_id in gone])
             between = self._retries.between_attempts()
-            self._keys.give_up(each.message_id for each in between if is_lost(each.message_id))
+            self._keys.give_up(attempt.message_id for attempt in between if is_lost(attempt.message_id))
 
 
 def _waiting(run: MessageRun, row: int, now_ms: int) -> Attempt:
@@ -153,6 +153,6 @@ def _waiting(run: MessageRun, row: int, now_ms: int) -> Attempt:
 
 
 def _mask(rows: Sequence[int], count: int) -> Bools:
-    found = np.zeros(count, dtype=np.bool_)
-    found[rows] = True
-    return found
+    mask = np.zeros(count, dtype=np.bool_)
+    mask[rows] = True
+    return mask

@@ -46,11 +46,11 @@ def id_of(message_id: object) -> object:
 
 def shown_id(message_id: object) -> str:
     """The bounded ``repr`` of the message id that the spout gave. Never raises: it is user code."""
-    given = id_of(message_id)
+    own_id = id_of(message_id)
     try:
-        return bounded(repr(given), MOST_REASON)
+        return bounded(repr(own_id), MOST_REASON)
     except (Exception, SystemExit) as error:  # noqa: BLE001  # user code
-        return f"<{type(given).__name__}, whose repr raises {type(error).__name__}>"
+        return f"<{type(own_id).__name__}, whose repr raises {type(error).__name__}>"
 
 
 def label_of(message_id: object) -> str | None:

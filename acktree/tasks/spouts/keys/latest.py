@@ -62,12 +62,12 @@ class Latest:
         """A function that says whether a newer message with the key of an attempt is open, as of now."""
         if not self.is_used:
             return _never
-        found: list[tuple[UInt64s, Int64s]] = []
+        open_keys: list[tuple[UInt64s, Int64s]] = []
 
         def is_blocked(attempt: Attempt) -> bool:
-            if not found:
-                found.append(self._open())
-            hashes, numbers = found[0]
+            if not open_keys:
+                open_keys.append(self._open())
+            hashes, numbers = open_keys[0]
             key = self._hash(attempt)
             at = int(np.searchsorted(hashes, key, side="right")) - 1
             return bool(at >= 0 and hashes[at] == key and numbers[at] > _number(attempt.message_id))
@@ -76,7 +76,7 @@ class Latest:
 
     def in_order(self, attempts: list[Attempt]) -> list[Attempt]:
         """Attempts by the age of their messages, the oldest first; without keys as they are."""
-        return sorted(attempts, key=lambda each: _number(each.message_id)) if self.is_used else attempts
+        return sorted(attempts, key=lambda attempt: _number(attempt.message_id)) if self.is_used else attempts
 
     def superseded(self, acked: Iterable[Closed]) -> list[tuple[int, list[Attempt]]]:
         """Take out what waits and is older than an ACKED message with its key.
@@ -93,30 +93,30 @@ class Latest:
         for attempt in self._retries.between_attempts():
             waiting.setdefault(int(self._hash(attempt)), []).append(attempt)
         keys = np.fromiter(waiting, dtype=np.uint64)
-        found = [(closed.chunk, self._older(closed, waiting, keys)) for closed in acked]
-        self._hashes = {number: each for number, each in self._hashes.items() if number in self._chunks}
-        return [(chunk, older) for chunk, older in found if older]
+        older_by_chunk = [(closed.chunk, self._older(closed, waiting, keys)) for closed in acked]
+        self._hashes = {number: hashes for number, hashes in self._hashes.items() if number in self._chunks}
+        return [(chunk, older) for chunk, older in older_by_chunk if older]
 
     def _older(self, closed: Closed, waiting: dict[int, list[Attempt]], keys: UInt64s) -> list[Attempt]:
         hashes = self._of_chunk(closed.chunk)[closed.rows]
         places = np.flatnonzero(np.isin(hashes, keys))
-        found: dict[object, Attempt] = {}
+        superseded: dict[object, Attempt] = {}
         for place in places.tolist():
             number = _number(closed.message_ids[place])
             for attempt in waiting[int(hashes[place])]:
                 if _number(attempt.message_id) < number and self._is_same(attempt, closed, place):
-                    found[attempt.message_id] = attempt
-        if found:
-            self._retries.take_out(lambda attempt: attempt.message_id in found)
+                    superseded[attempt.message_id] = attempt
+        if superseded:
+            self._retries.take_out(lambda attempt: attempt.message_id in superseded)
             for key, attempts in waiting.items():
-                waiting[key] = [each for each in attempts if each.message_id not in found]
-        return list(found.values())
+                waiting[key] = [attempt for attempt in attempts if attempt.message_id not in superseded]
+        return list(superseded.values())
 
     def _open(self) -> tuple[UInt64s, Int64s]:
         """The hashes of the keys of open messages, ascending, and the number of each; the newest is last."""
         several = list(self._chunks.pending.each_open())
-        hashes = [self._of_chunk(each.chunk)[each.rows] for each in several]
-        numbers = [np.fromiter(map(_number, each.message_list()), dtype=np.int64) for each in several]
+        hashes = [self._of_chunk(closed.chunk)[closed.rows] for closed in several]
+        numbers = [np.fromiter(map(_number, closed.message_list()), dtype=np.int64) for closed in several]
         if not several:
             return np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.int64)
         joined, of_each = np.concatenate(hashes), np.concatenate(numbers)
