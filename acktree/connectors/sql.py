@@ -2,7 +2,7 @@
 
 As a bolt it writes at least once. As an ``acktree.Sink`` it writes each row once: then the table
 ``acktree_marks``, in the schema of the table, has a row for each task. It is made if it is not there.
-What is known of the table, and its statements, are in ``sql_table.py``.
+What is known of the table, and its statements, are in ``sql_tables/sql_table.py``.
 
 Rules of this file
 ------------------
@@ -43,7 +43,7 @@ except ModuleNotFoundError as missing:
         f"acktree.connectors.sql needs {missing.name}: {installing('sql')}", name=missing.name
     ) from missing
 
-from acktree.connectors.sql_table import MarkedError, SqlTable, TableError, UnfitError
+from acktree.connectors.sql_tables.sql_table import MarkedError, SqlTable, TableError, UnfitError
 
 __all__ = ["SqlSink"]
 

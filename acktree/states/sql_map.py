@@ -11,7 +11,7 @@ from acktree.connectors.sql import dialect_of, explained  # isort: skip  # names
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
-from acktree.connectors.sql_table import engine_of, upsert
+from acktree.connectors.sql_tables.sql_table import engine_of, upsert
 from acktree.logs.private_urls import masked_url
 from acktree.states.map_state import MapBacking
 

@@ -15,8 +15,8 @@ import pytest
 sa = pytest.importorskip("sqlalchemy")
 
 from acktree import Config, ConnectorError, TaskContext  # noqa: E402
-from acktree.connectors import sql_copy  # noqa: E402
 from acktree.connectors.sql import SqlSink  # noqa: E402
+from acktree.connectors.sql_tables import sql_copy  # noqa: E402
 
 COLUMNS = (
     "id bigint {}, name text CHECK (name <> 'bad'), amount numeric(8, 2), n int, at timestamptz, tags jsonb,"

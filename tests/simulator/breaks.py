@@ -123,7 +123,7 @@ def _deleted_too_early(write: Any) -> Any:
     def write_and_delete(self: CommitLog, *arguments: Any) -> None:
         write(self, *arguments)
         self._kept.discard(self._before[0] if self._before else -1)
-        self._drop()
+        self._delete_unlisted()
 
     return write_and_delete
 

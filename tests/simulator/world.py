@@ -172,6 +172,8 @@ class World:
     """How many steps spouts with keys have taken."""
     copies_acked: set[tuple[str, int]] = field(default_factory=set)
     """Messages whose copy, which has the same key, was acked."""
+    acks: Counter[str] = field(default_factory=Counter)
+    """How often each source has heard ``ack``."""
     database: Database = field(default_factory=Database)
 
     def __post_init__(self) -> None:
@@ -316,6 +318,7 @@ class QueueSpout(Spout):
             self.collector.emit([number], message_id=(number, delivery), key=key)
 
     def ack(self, message_id):
+        self.world.acks[self.source.name] += 1
         number, delivery = message_id
         if self.delivered.get(number) == delivery:
             del self.delivered[number]
@@ -355,6 +358,7 @@ class PositionSpout(IterableSpout):
         self.world.note(f"{self.source.name} emits {before}")
 
     def ack(self, message_id):
+        self.world.acks[self.source.name] += 1
         if message_id < 0:
             self.world.copies_acked.add((self.source.name, copy_of(message_id)))
             return

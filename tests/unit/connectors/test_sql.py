@@ -22,8 +22,8 @@ from sqlalchemy.dialects import mysql, postgresql, sqlite  # noqa: E402
 
 from acktree import BasicBolt, Config, ConfigError, ConnectorError, KeyValueState, TopologyBuilder  # noqa: E402
 from acktree.connectors.sql import SqlSink  # noqa: E402
-from acktree.connectors.sql_columns import changes, takes_of  # noqa: E402
-from acktree.connectors.sql_table import upsert  # noqa: E402
+from acktree.connectors.sql_tables.sql_columns import changes, takes_of  # noqa: E402
+from acktree.connectors.sql_tables.sql_table import upsert  # noqa: E402
 from acktree.testing import FeederSpout, LocalCluster  # noqa: E402
 from tests.drawn import drawn  # noqa: E402
 

@@ -23,8 +23,8 @@ from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from acktree import ConnectorError
 from acktree.connectors.batch_sink import refusals_of, rows_of
-from acktree.connectors.sql_columns import Change, Takes, changes, takes_of
-from acktree.connectors.sql_copy import Copied, copied_of
+from acktree.connectors.sql_tables.sql_columns import Change, Takes, changes, takes_of
+from acktree.connectors.sql_tables.sql_copy import Copied, copied_of
 
 __all__ = ["Explain", "MarkedError", "Rows", "SqlTable", "TableError", "UnfitError", "engine_of", "upsert"]
 

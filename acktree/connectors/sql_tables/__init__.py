@@ -1,0 +1,1 @@
+"""Tables of SQL databases: their columns, and how rows get into them."""
