@@ -106,7 +106,7 @@ def _resident_bytes() -> int:
 
 
 def measure(keys: int, fresh: int, batches: int, retention_secs: float) -> dict[str, Any]:
-    """Keep so many keys, and say what they cost."""
+    """Measure what it costs to keep a number of keys."""
     report = Report("kept_keys", {"keys": keys, "fresh": fresh, "retention_secs": retention_secs})
     with TemporaryDirectory(prefix="acktree-benchmark-") as folder:
         driver = Driver(Path(folder), retention_secs)

@@ -22,7 +22,7 @@ __all__ = ["is_async", "most_at_once", "refuse_bodies_that_do_not_run"]
 _CALLED: Final = ("initialize", "process", "process_batch", "process_tick", "next_tuple")
 _AWAITED: Final = ("process", "process_tick")
 _MOST: Final = 100
-"""As of other bolts with coroutines."""
+"""The default ``max_concurrency`` of other bolts with coroutines, too."""
 _NOT_RUN: Final = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 
 
@@ -35,15 +35,16 @@ def most_at_once(kind: type) -> int:
     """How many tuples of a task a bolt with ``async def process`` has at once.
 
     Raises:
-        ConfigError: It is no number, or less than 1.
+        ConfigError: ``max_concurrency`` of the class is not an integer of at least 1.
     """
-    given = getattr(kind, "max_concurrency", _MOST)
-    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+    most = getattr(kind, "max_concurrency", _MOST)
+    if isinstance(most, bool) or not isinstance(most, int) or most < 1:
         raise ConfigError(
-            f"max_concurrency is {given!r:.60}, and no whole number from 1", f"class {kind.__name__}",
+            f"max_concurrency is {most!r:.60}: it must be a whole number of at least 1",
+            f"class {kind.__name__}",
             "write max_concurrency = 10, or leave it out for 100",
         )  # fmt: skip
-    return given
+    return most
 
 
 def refuse_bodies_that_do_not_run(kind: type, *, in_child: bool = False) -> None:
@@ -73,7 +74,7 @@ def refuse_bodies_that_do_not_run(kind: type, *, in_child: bool = False) -> None
             fix = 'let it run in acktree\'s own process, without "acktree.process"'
             raise _refused(kind, f"{what}after another: nothing would run at once", fix)
         elif not _is_coroutine(kind, "process"):
-            what = f"{name}() of {kind.__name__} is a coroutine, and its process() is none"
+            what = f"{name}() of {kind.__name__} is a coroutine, and its process() is not"
             raise _refused(kind, what, f"write def {name} without async, or async def process")
     if is_async(kind) and kind._run is not Bolt._run:  # type: ignore[attr-defined]  # noqa: SLF001  # pystorm's
         what = f"_run() of {kind.__name__} is its own, and its process() is a coroutine"

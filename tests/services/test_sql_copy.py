@@ -65,7 +65,8 @@ def written(server, table, rows, mode, url=None):
     sink.open(Config(), TaskContext("t", "sink", 1, 0, {"sink": (1,)}, checkpoint_id=f"{next(_names)}"))
     try:
         sink.last_mark()
-        return sink.write(pa.RecordBatch.from_pylist(rows), b"mark")
+        batch = rows if isinstance(rows, pa.RecordBatch) else pa.RecordBatch.from_pylist(rows)
+        return sink.write(batch, b"mark")
     finally:
         sink._kept._engine.dispose()  # one for each example, and the server has few connections
 
@@ -109,6 +110,30 @@ def test_what_is_copied_leaves_the_rows_and_refusals_of_what_is_inserted(
             found.append(repr((rows_in(server, table), refused)).replace(table, "T"))
         assert found[0] == found[1]
     assert copies, "nothing was copied"
+
+
+def texts_of(*values):
+    """Texts that may be anything but UTF-8: Arrow does not look."""
+    _, offsets, data = pa.array(values, pa.binary()).buffers()
+    return pa.StringArray.from_buffers(len(values), offsets, data)
+
+
+@pytest.mark.parametrize("mode", ["insert", "upsert"])
+@pytest.mark.parametrize("is_key", [False, True])
+def test_texts_that_are_no_utf8_are_refused_alone_where_rows_are_copied(
+    server, copies, monkeypatch, mode, is_key
+):
+    good = pa.array([f"row {number}" for number in range(6)])
+    bad = texts_of(b"a", b"\xff\xfe", b"c", b"d", b"\0z", b"f")
+    rows = pa.record_batch([bad, good] if is_key else [good, bad], names=["id", "name"])
+    found = []
+    for least in (2, NEVER):
+        monkeypatch.setattr(sql_copy, "LEAST_ROWS", least)
+        table = table_of(server, "id text PRIMARY KEY, name text")
+        refused = written(server, table, rows, mode)
+        assert list(refused) == [1, 4]
+        found.append(repr((rows_in(server, table), refused)).replace(table, "T"))
+    assert found[0] == found[1]
 
 
 def orders(count):

@@ -15,14 +15,15 @@ from acktree.core.ids import Int64s
 from acktree.errors import MisuseError
 from acktree.texts import error_text
 
-__all__ = ["alone", "has_dictionary", "joined", "taken", "with_short_dictionaries"]
+__all__ = ["FEW", "alone", "has_dictionary", "joined", "taken", "with_short_dictionaries"]
 
 _UNKNOWN: Final = (KeyError, IndexError)
 """Raised for a part of a type that pyarrow has no arrays of, or with an index beyond its dictionary."""
 
-_FEW: Final = 32
-"""Up to this number of rows is taken one by one. Arrow's own way has more instructions, and where an epoch
-has one message these are not in the processor's cache: it takes three times as long."""
+FEW: Final = 32
+"""Up to this number of rows, rows are taken and hashed one by one. In an epoch of one message the
+instructions of Arrow and numpy for whole columns are not in the processor's cache: they take three times as
+long."""
 _PLAIN: Final = frozenset({pa.string(), pa.int64(), pa.float64(), pa.bool_(), pa.binary()})
 """The types of columns of which few rows are taken so."""
 
@@ -46,7 +47,7 @@ def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 def taken(batch: pa.RecordBatch, rows: Int64s) -> pa.RecordBatch:
     """Some of the rows, in this order."""
     schema = batch.schema
-    if 0 < len(rows) <= _FEW and schema.names and _PLAIN.issuperset(schema.types):
+    if 0 < len(rows) <= FEW and schema.names and _PLAIN.issuperset(schema.types):
         places = rows.tolist()
         columns = [pa.concat_arrays([column.slice(at, 1) for at in places]) for column in batch.columns]
         return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from acktree.core.data.batches import alone
+from acktree.core.data.batches import FEW, alone
 from acktree.core.data.distinct import Places, of_each_row, texts_to_hash
 from acktree.core.data.hashing import combine_hashes, hash_column, hash_row_of_known, hash_values
 from acktree.core.data.values import batch_to_bytes, pickled_fields, unpickled_column
@@ -23,9 +23,6 @@ from acktree.texts import error_text
 
 __all__ = ["hash_keys", "hash_rows", "hash_rows_anyhow"]
 
-_FEW: Final = 32
-"""Up to this number of rows each row is hashed by itself: where an epoch has one message, the instructions of
-Arrow and numpy for whole columns are not in the processor's cache, and take longer than the work."""
 _PLAIN: Final = frozenset({pa.string(), pa.int64()})
 """The types of keys of which few rows are hashed so."""
 
@@ -49,7 +46,7 @@ def hash_keys(batch: pa.RecordBatch, fields: Sequence[str]) -> tuple[UInt64s, Pl
         Hashes of keys, and the place of each row's hash among them, shape (n,); None if each row has its own.
     """
     columns = [batch.schema.get_field_index(name) for name in fields]
-    if columns and batch.num_rows <= _FEW:
+    if columns and batch.num_rows <= FEW:
         few = _hash_few(batch, columns)
         if few is not None:
             return few, None

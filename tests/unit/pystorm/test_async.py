@@ -410,7 +410,7 @@ REFUSED = [
     (TicklessBatchingBolt, Tick, r"process_tick\(\) of Kind is a coroutine, and a BatchingBolt awaits none"),
     (BatchingBolt, Batch, r"process_batch\(\) of Kind is a coroutine, and nobody awaits it"),
     (BatchingBolt, YieldingBatch, r"process_batch\(\) of Kind is a generator"),
-    (Bolt, Tick, r"process_tick\(\) of Kind is a coroutine, and its process\(\) is none"),
+    (Bolt, Tick, r"process_tick\(\) of Kind is a coroutine, and its process\(\) is not"),
     (Bolt, Initialize, r"initialize\(\) of Kind is a coroutine, and nobody awaits it"),
     (Bolt, Yielding, r"process\(\) of Kind is a generator"),
     (Bolt, OwnRun, r"_run\(\) of Kind is its own"),

@@ -92,7 +92,7 @@ COMMANDS = [
     (["run", "--local", "-t", "1", "-w", "3"], 0, "setting topology.workers has no effect"),
 ]
 QUIET = "setting topology.multilang.serializer"
-"""Each project has it; nobody asks whether it has an effect."""
+"""A setting that every project of streamparse has: a run gives no warning for it."""
 EACH = """
 import contextlib, io, json, sys
 from acktree.streamparse.cli import sparse

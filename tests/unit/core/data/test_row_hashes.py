@@ -27,7 +27,7 @@ ROWS = st.lists(st.tuples(HASHABLE, HASHABLE)) | st.lists(st.tuples(st.none() | 
 def test_a_row_hashes_as_its_values_however_its_columns_travel(rows, names, few):
     expected = [hash_row([dict(zip("ab", row, strict=True))[name] for name in names]) for row in rows]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(row_hashes, "_FEW", few)
+        patch.setattr(row_hashes, "FEW", few)
         assert hash_rows(encode_rows(["a", "b"], rows), names).tolist() == expected
 
 
@@ -49,7 +49,7 @@ def test_a_text_that_is_repeated_is_hashed_as_one_that_is_not(texts, kind, start
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_SAMPLED", 2)
         patch.setattr(module, "_LONG", 1)
-        patch.setattr(row_hashes, "_FEW", 0)
+        patch.setattr(row_hashes, "FEW", 0)
         batch = pa.record_batch({"f": pa.array(texts, kind).slice(start)})
         assert hash_rows(batch, ["f"]).tolist() == [hash_row([text]) for text in texts[start:]]
 
