@@ -65,6 +65,7 @@ def add_variant_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trace-rate", type=float, default=default.trace_rate, help="share that is traced")
     parser.add_argument("--tabs", type=int, default=default.tabs, help="tabs that show the page meanwhile")
     parser.add_argument("--exactly-once", action="store_true", help="the count is, behind a gate")
+    parser.add_argument("--real-time", action="store_true", help="by epochs")
     parser.add_argument("--no-door", action="store_true", help="control=False: nobody may ask the driver")
     parser.add_argument("--inbox", type=int, default=default.inbox_max_messages, help="inbox_max_messages")
     parser.add_argument(
@@ -87,7 +88,7 @@ def variant_of(args: argparse.Namespace) -> Variant:
         args.bolts, args.spout, args.memory, not args.untracked, args.cores, args.batch_rows, args.inbox,
         protection=args.protection, words=args.words, trace_rate=args.trace_rate, tabs=args.tabs,
         sentence_bytes=args.sentence_bytes, interval_secs=args.interval, has_door=not args.no_door,
-        exactly_once=args.exactly_once,
+        exactly_once=args.exactly_once, real_time=args.real_time,
     )  # fmt: skip
 
 
@@ -219,15 +220,18 @@ def batch_ends(events: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
 
 
 def phases_ms(query_name: str) -> dict[str, float]:
-    """The median duration of each phase of the latest micro-batches that had data, in ms."""
+    """The median duration of each phase of the latest micro-batches that had data, in ms; none by epochs."""
     from pyspark.sql import SparkSession  # noqa: PLC0415  # so that --help does not wait for it
 
     session = SparkSession.getActiveSession()
     assert session is not None, "a topology runs in it"
-    query = next(query for query in session.streams.active if query.name == query_name)
-    expected = [
-        progress["durationMs"] for progress in query.recentProgress if "addBatch" in progress["durationMs"]
+    durations_of = [
+        progress["durationMs"]
+        for query in session.streams.active
+        if query.name == query_name
+        for progress in query.recentProgress
     ]
+    expected = [durations for durations in durations_of if "addBatch" in durations]
     names = sorted({name for durations in expected for name in durations})
     return {name: statistics.median(durations.get(name, 0) for durations in expected[-50:]) for name in names}
 

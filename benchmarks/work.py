@@ -400,6 +400,7 @@ class Variant:
         interval_secs: The ``batch_interval_secs`` of the run.
         has_door: Whether operators may ask the driver: ``control``.
         exactly_once: Whether the count is exactly once: with a gate in front of it.
+        real_time: Whether it runs by epochs.
     """
 
     bolts: str = "arrow"
@@ -418,6 +419,7 @@ class Variant:
     interval_secs: float = Config.batch_interval_secs
     has_door: bool = True
     exactly_once: bool = False
+    real_time: bool = False
 
     def sentences(self, seed: int) -> list[str]:
         """Sentences for one batch of the spout; the same for the same seed."""
@@ -435,6 +437,7 @@ class Variant:
             partitions=self.cores,
             batch_interval_secs=self.interval_secs,
             control=self.has_door,
+            real_time=self.real_time,
         )
         if self.protection == "none":
             return replace(usual, execute_timeout_secs=None)

@@ -224,10 +224,15 @@ def observe(plan: Plan, clock_ms: int) -> list[Observer]:
     return usual_observers(plan, clock_ms, now_ms=lambda: time.time_ns() // 1_000_000)
 
 
-def carried_by(rows: Iterable[WireRow]) -> ReadChunk:
-    """Reads chunks from the bodies of the rows that name them."""
+def carried_by(rows: Iterable[WireRow], inbox: Path | None = None) -> ReadChunk:
+    """Reads chunks from the bodies of the rows that name them; without a body, from the inbox's file."""
     bodies = {json.loads(row.head)[0]: row.body for row in rows if row.kind == Kind.CHUNK}
-    return lambda name: Chunk.from_bytes(bodies[name])
+
+    def read(name: str) -> Chunk:
+        body = bodies[name]
+        return Chunk.from_bytes(body) if len(body) or inbox is None else read_chunk(inbox, name)
+
+    return read
 
 
 def _in_batches(rows: Iterable[WireRow]) -> Iterator[list[WireRow]]:

@@ -209,7 +209,7 @@ class InboxReader(DataSourceStreamReader):
         for entry, partition, first, end_row in _slices(data, self._partitions, self._work()):
             body = b""
             rows_of_chunk = (entry.name, first, end_row)
-            if self._carries:
+            if self._carries_messages(entry):
                 whole = self._whole(entry) if end_row - first == entry.rows else None
                 if whole is None:
                     if chunk is None or chunk[0] != entry:
@@ -250,6 +250,10 @@ class InboxReader(DataSourceStreamReader):
 
     def _chunk(self, entry: Entry) -> Chunk:
         return read_chunk(self._folder, entry.name, self._disk)
+
+    def _carries_messages(self, entry: Entry) -> bool:  # noqa: ARG002  # all entries, or none
+        """Whether rows carry the messages of an entry; else they name its file."""
+        return self._carries
 
     def _whole(self, entry: Entry) -> bytes | None:  # noqa: ARG002  # it is in its file
         """The bytes of a whole chunk, if they are at hand."""

@@ -38,6 +38,7 @@ from acktree.spark.query.source import InboxReader
 from acktree.spark.realtime.connections import ConnectionLostError, Moments
 from acktree.spark.realtime.epochs import Place
 from acktree.spark.realtime.query import ResidentQuery
+from acktree.spark.worker import scratch
 from acktree.tasks.chunk import Chunk
 
 __all__ = ["Drive"]
@@ -50,7 +51,7 @@ MOST_STARTS: Final = 25
 """How often the query fails over one epoch: a few deaths find a tuple that kills its process."""
 BATCH_SECS: Final = 3600.0
 """How long a batch of Spark's lasts at most: Spark keeps account of a job and its tasks until they end."""
-_EPOCH_SECS: Final = 0.1
+_EPOCH_SECS: Final = 0.25
 """The wanted duration of a large epoch; see checkpoint/pace.py."""
 _HELD_SECS: Final = 0.05
 """How long it rests at a time while the run stops."""
@@ -97,7 +98,7 @@ class Times(NamedTuple):
 
 
 class _Reader(InboxReader):
-    """The inbox of this process. Rows carry their messages."""
+    """The inbox of this process. Rows carry the messages of small chunks, and name the file of large ones."""
 
     def __init__(self, inbox: FileInbox, folder: Path, partitions: int) -> None:
         options = {"inbox": str(folder), "partitions": str(partitions), "carries": "true"}
@@ -139,6 +140,9 @@ class _Reader(InboxReader):
 
     def _chunk(self, entry: Entry) -> Chunk:
         return Chunk.from_bytes(self._inbox.content(entry))
+
+    def _carries_messages(self, entry: Entry) -> bool:
+        return len(self._inbox.content(entry)) < scratch.LARGE
 
     def _whole(self, entry: Entry) -> bytes | None:
         return bytes(self._inbox.content(entry))

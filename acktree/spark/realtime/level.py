@@ -32,6 +32,7 @@ from acktree.spark.realtime.connections import REPORT, Address, Peer, connect
 from acktree.spark.realtime.epochs import MOST_UNDER_WAY, Alignment
 from acktree.spark.realtime.frames import FrameKind, frame_batch, frames_in, frames_of, packed, unpacked
 from acktree.spark.worker import process as worker
+from acktree.spark.worker import scratch
 from acktree.spark.worker.isolation import Isolation, Run
 from acktree.spark.worker.log_levels import follow_log_levels
 from acktree.spark.worker.printing import label_output
@@ -112,6 +113,7 @@ class ResidentLevel:
                 for epoch, rows in _whole_epochs(batches, targets if self._level else [DRIVER]):
                     whole, spent = time.monotonic_ns(), time.thread_time_ns()
                     onward, for_driver = self._run(epoch, rows)
+                    onward = self._put_apart(epoch, onward, address.incarnation)
                     moments = whole, time.monotonic_ns(), time.thread_time_ns() - spent
                     if self._level + 1 < len(self._plan.levels):
                         yield frame_batch(frames_of(self._partition, epoch, onward, targets))
@@ -119,6 +121,14 @@ class ResidentLevel:
                     driver.sendall(REPORT.pack(epoch, len(body), *moments) + body)
             finally:
                 self._staying.close()
+
+    def _put_apart(self, epoch: int, rows: list[WireRow], incarnation: int) -> list[WireRow]:
+        """Write large rows to a file, which the sink deletes when a later epoch is committed."""
+        if self._places.scratch is None:
+            return rows
+        number = epoch - self._places.first_batch
+        name = scratch.name_of(number, self._level, self._partition, incarnation)
+        return [*scratch.put_into(self._places.scratch, name, rows)]
 
     def _run(self, epoch: int, rows: list[WireRow]) -> tuple[list[WireRow], list[WireRow]]:
         """Run an epoch. Returns the rows for later levels, and those for the driver."""
@@ -131,10 +141,13 @@ class ResidentLevel:
             (onward if row.level < len(self._plan.levels) else for_driver).append(row)
         return onward, for_driver
 
-    def _run_bolts(self, epoch: int, rows: list[WireRow]) -> Iterator[WireRow]:
+    def _run_bolts(self, epoch: int, sent: list[WireRow]) -> Iterator[WireRow]:
+        rows = [*scratch.take(self._places.scratch, sent)]
+        read_chunk = carried_by(rows, Path(self._places.inbox))
+
         def run_it(monitor: ExecutionMonitor, store: StateStore | None) -> Iterable[WireRow]:
             return run_level(
-                self._plan, self._level, self._partition, rows, store, carried_by(rows), observe, monitor,
+                self._plan, self._level, self._partition, rows, store, read_chunk, observe, monitor,
                 batch_id=epoch,
             )  # fmt: skip
 

@@ -39,15 +39,28 @@ _OURS: Final = re.compile(r"(?:new-)?(\d+)\.\d+\.\d+\.(?:\d+|mark|suspects|hung|
 """A name that begins with a micro-batch: of a scratch file, or of a file of ``marks.py``."""
 
 
+def name_of(batch_id: int, level: int, partition: int, attempt: int) -> str:
+    """The name of a task's file.
+
+    Args:
+        batch_id: Spark's number of the micro-batch, or of the epoch.
+        attempt: A number that no other attempt has for this level, partition and micro-batch.
+    """
+    return f"{batch_id}.{level}.{partition}.{attempt}"
+
+
 def put(folder: str | None, level: int, rows: Iterable[WireRow]) -> Iterator[WireRow]:
-    """The output rows of a task; large ones are written to a file. Called in a Spark task."""
+    """The output rows of a Spark task in its micro-batch; large ones are written to a file."""
     if folder is None:
-        yield from rows
-        return
+        return iter(rows)
     context = TaskContext.get()
     assert context is not None, "levels run in Spark tasks"
-    batch_id = context.getLocalProperty("streaming.sql.batchId") or 0
-    name = f"{int(batch_id)}.{level}.{context.partitionId()}.{context.taskAttemptId()}"
+    batch_id = int(context.getLocalProperty("streaming.sql.batchId") or 0)
+    return put_into(folder, name_of(batch_id, level, context.partitionId(), context.taskAttemptId()), rows)
+
+
+def put_into(folder: str, name: str, rows: Iterable[WireRow]) -> Iterator[WireRow]:
+    """The output rows of a task; large ones are written to a file of this name, which is new."""
     file: int | None = None
     at = 0
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,13 +16,15 @@ pytest.importorskip("pyspark")
 
 from acktree import Config
 from acktree import submit as submit_topology
-from acktree.core.data.frames import WireRow
+from acktree.core.data.frames import Kind, WireRow
 from acktree.driver.handle import SubmittedTopology
 from acktree.errors import AcktreeError, ConfigError
 from acktree.spark import submit as submitting
 from acktree.spark.realtime import drive
 from acktree.spark.realtime.connections import ConnectionLostError
+from acktree.spark.realtime.epochs import MOST_UNDER_WAY
 from acktree.spark.realtime.session import refuse_unfit
+from acktree.spark.worker import scratch
 from acktree.spark.worker.isolation import UNGUARDED
 from acktree.testing import FeederSpout
 from tests.spark import test_exactly_once as exactly_once
@@ -138,6 +141,36 @@ def test_at_most_one_epoch_is_logged_and_not_committed(run, monkeypatch):
     count = len(entries) // 2
     assert entries == [(name, number) for number in range(count) for name in ("offsets", "commits")]
     assert max(under_way) == 2
+
+
+def test_large_rows_and_chunks_do_not_travel_and_the_files_of_an_epoch_end_with_the_next(run, monkeypatch):
+    """A level reads them from the inbox, and from the scratch folder of the run."""
+    travelled, cut, left = [], [], []
+    put, send = scratch.put_into, ThreadedQuery.send
+
+    def noting(folder: str, name: str, rows: list[WireRow]) -> Iterator[WireRow]:
+        for row in put(folder, name, rows):
+            travelled.append(len(row.head) + len(row.body))
+            yield row
+        left.append({int(file.name.split(".")[0]) for file in Path(folder).iterdir()})
+
+    def sending(self: ThreadedQuery, rows: list[WireRow]) -> int:
+        cut.extend(rows)
+        return send(self, rows)
+
+    monkeypatch.setattr(scratch, "LARGE", 1)  # all are large
+    monkeypatch.setattr(scratch, "put_into", noting)
+    monkeypatch.setattr(ThreadedQuery, "send", sending)
+    running, lines = run.submit()
+    with running:
+        feed(running, lines, range(30))
+    assert settled(lines) == list(range(30))
+    model = Cluster()
+    model.feed(range(30), together=True)
+    assert sorted(moons(lines)) == sorted(moons(model.lines))
+    assert {len(row.body) for row in cut if row.kind == Kind.CHUNK} == {0}
+    assert max(travelled) < 100
+    assert max(max(epochs) - min(epochs) for epochs in left if epochs) <= MOST_UNDER_WAY
 
 
 def test_the_next_run_goes_on_where_the_last_one_was(run):
