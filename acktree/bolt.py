@@ -58,6 +58,11 @@ class AnyBolt:
     any other attribute outside ``prepare`` is a MisuseError that fails the tuple and names the attribute. A
     bolt that overrides ``flush`` may change its attributes until then: ``flush`` leaves them as ``prepare``
     made them.
+
+    In real time a task stays in its process, and its copy stays prepared from epoch to epoch, so that what
+    ``prepare`` has opened is opened once; ``cleanup`` is called at the end. It is prepared anew after
+    user code of the task has raised, and for each epoch where the bolt overrides ``flush``, is exactly once
+    or concurrent, or where ``prepare`` asks for ``context.now_ms()`` or ``context.txid`` or adds a hook.
     """
 
     outputs: Outputs = ()

@@ -265,13 +265,10 @@ class Plan:
         task: int,
         clock: Clock,
         services: TaskServices | None = None,
-        *,
-        txid: int | None = None,
     ) -> TaskContext:
         """The context of a task.
 
         Args:
-            txid: The number of the micro-batch, of a bolt.
             services: What its methods call. None where there is no task, as for a grouping.
         """
         index = component.task_ids.index(task)
@@ -285,7 +282,7 @@ class Plan:
         }
         return TaskContext(
             self.topology.name, component.id, task, index, tasks, checkpoint_id=mark, run_id=self.run_id,
-            input_fields=fields, txid=txid, _clock=clock, _services=services or TaskServices(),
+            input_fields=fields, _clock=clock, _services=services or TaskServices(),
         )  # fmt: skip
 
     @cached_property

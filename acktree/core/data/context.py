@@ -62,13 +62,17 @@ def is_cached(value: object) -> bool:
 
 @dataclass(slots=True)
 class Clock:
-    """A time that its owner sets.
+    """A time that its owner sets, and the number of a micro-batch.
 
     Attributes:
         now_ms: The time, in milliseconds since 1970; in a ``LocalCluster`` since its start.
+        txid: Of a bolt or sink: the number of the micro-batch.
+        was_read: Whether user code has asked for one of them.
     """
 
     now_ms: int = 0
+    txid: int | None = None
+    was_read: bool = False
 
 
 class TaskHook:
@@ -173,8 +177,6 @@ class TaskContext:
         run_id: The same for all tasks of a run, another for each run, also of one checkpoint: it names what
             is to end with the run.
         input_fields: Of a bolt: the fields of each stream that it reads, by (component, stream).
-        txid: Of a bolt or sink: the number of the micro-batch in the checkpoint, for ``acktree.states``. It
-            grows, and is the same when the micro-batch runs again. None for a spout.
     """
 
     topology_name: str
@@ -187,7 +189,6 @@ class TaskContext:
     checkpoint_id: str = ""
     run_id: str = ""
     input_fields: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
-    txid: int | None = None
     _clock: Clock = field(default_factory=Clock, repr=False, compare=False)
     _services: TaskServices = field(default_factory=TaskServices, repr=False, compare=False)
 
@@ -198,7 +199,17 @@ class TaskContext:
         when it runs again. In a spout: the driver's clock at the last call of a hook. A ``LocalCluster``
         begins at 0, and its clock moves with ``advance``.
         """
+        self._clock.was_read = True
         return self._clock.now_ms
+
+    @property
+    def txid(self) -> int | None:
+        """Of a bolt or sink: the number of the micro-batch in the checkpoint, for ``acktree.states``.
+
+        It grows, and is the same when the micro-batch runs again. None for a spout.
+        """
+        self._clock.was_read = True
+        return self._clock.txid
 
     def task_ids(self, component: str) -> tuple[int, ...]:
         """The tasks of a component, ascending. KeyError for an unknown component."""

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
+from threading import Thread
 from typing import Final
 
 import pyarrow as pa
@@ -40,6 +41,7 @@ from acktree.spark.worker.process import SharedPlan
 from acktree.spark.worker.state_channel import GuardedStore
 from acktree.spark.worker.staying import StayingMonitor
 from acktree.tasks.bolts.level import run_level
+from acktree.tasks.bolts.prepared import Stock, clean_up
 from acktree.tasks.bolts.rows.monitor import ExecutionMonitor
 
 __all__ = ["DRIVER", "ResidentLevel", "resident_level"]
@@ -49,6 +51,10 @@ DRIVER: Final = 0
 _YOUNG: Final = 5000
 """Garbage is looked for when there are so many new objects, and not 700: a level makes some thousands for one
 message, and almost all of them end by themselves."""
+
+
+_CLEANUP_SECS: Final = 10
+"""How long the copies of bolts may take to clean up at the end of Spark's batch."""
 
 
 def resident_level(
@@ -104,6 +110,7 @@ class ResidentLevel:
         """Later epochs than this one were not under way when this task began."""
         self._is_warm = False
         """Whether a later one has run."""
+        self._stock: Stock = {}
 
     def epochs(self, address: Address, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run each epoch as soon as it is whole: yields what goes to the next level, and reports the rest."""
@@ -120,7 +127,14 @@ class ResidentLevel:
                     body = packed([*for_driver, *self._written_memory()])
                     driver.sendall(REPORT.pack(epoch, len(body), *moments) + body)
             finally:
+                self._clean_up()
                 self._staying.close()
+
+    def _clean_up(self) -> None:
+        """Let the copies of bolts release what they have; those that take longer than a while are left."""
+        cleaning = Thread(target=clean_up, args=(self._stock,), name="acktree cleanup", daemon=True)
+        cleaning.start()
+        cleaning.join(_CLEANUP_SECS)
 
     def _put_apart(self, epoch: int, rows: list[WireRow], incarnation: int) -> list[WireRow]:
         """Write large rows to a file, which the sink deletes when a later epoch is committed."""
@@ -148,12 +162,13 @@ class ResidentLevel:
         def run_it(monitor: ExecutionMonitor, store: StateStore | None) -> Iterable[WireRow]:
             return run_level(
                 self._plan, self._level, self._partition, rows, store, read_chunk, observe, monitor,
-                batch_id=epoch,
+                batch_id=epoch, stock=self._stock if is_staying else None,
             )  # fmt: skip
 
         if self._ran_through is None:
             self._ran_through = epoch + MOST_UNDER_WAY - 1
-        if epoch > self._ran_through:
+        is_staying = epoch > self._ran_through  # else it may run in a process of its own
+        if is_staying:
             if not self._is_warm:
                 worker.freeze_imports()  # what the first epochs have imported and made is there to stay
                 self._is_warm = True

@@ -39,12 +39,15 @@ def bolt_task(
     are_questions: bool = False,
 ) -> BoltTask:
     """The task of a bolt, of the kind that the bolt's base class names."""
+    prepared = None if outputs.stock is None else outputs.stock.pop((component.id, task), None)
     try:
-        bolt = pickle.loads(outputs.plan.pickles[component.id])
+        bolt = pickle.loads(outputs.plan.pickles[component.id]) if prepared is None else prepared.bolt
     except BaseException as error:  # noqa: BLE001  # what it needs cannot be imported here: its tuples fail with that
         pass_on(error)
         bolt = error
     kinds = _AT_ONCE if component.is_concurrent else _ONE_BY_ONE
     # A sink may be a bolt, too; an error that was raised is of no kind.
     kind = SinkTask if component.is_sink else kinds[getattr(bolt, "_acktree_kind", "by hand")]
+    if prepared is not None:
+        return kind(bolt, component, task, outputs, store, prepared=prepared)
     return kind(bolt, component, task, outputs, store, are_questions=are_questions)

@@ -70,6 +70,10 @@ class _Writer:
         self._stream = stream
         return self._outlet
 
+    def reopen(self, outlets: Outlets, outputs: Outputs) -> None:
+        """Go on, after :meth:`close`, with another micro-batch."""
+        self._outlets, self._outputs = outlets, outputs
+
     def close(self) -> None:
         """From now on nothing is emitted, acked or failed: MisuseError. Called before ``cleanup``."""
         self._stream = _NO_STREAM
@@ -286,6 +290,11 @@ class ArrowCollector(ArrowOutputCollector):
         self.unfit: list[Unfit] = []
         self.failed: dict[int, str] = {}
         self.row_count = 0
+
+    def reopen(self, outlets: Outlets, outputs: Outputs) -> None:
+        """Go on, after :meth:`close`, with another micro-batch."""
+        self._outlets, self._outputs = outlets, outputs
+        self.emissions, self.unfit, self.failed, self.row_count = [], [], {}, 0
 
     def close(self) -> None:
         """From now on nothing is emitted or failed: MisuseError. Called before ``cleanup``."""

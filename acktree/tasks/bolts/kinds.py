@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from sys import getrefcount
@@ -39,10 +40,16 @@ class BasicBoltTask(BoltTask):
     """Runs a ``BasicBolt``: a row is acked when ``execute`` returns and failed when it raises."""
 
     contract = BasicBolt
+    keeps_copies = True
 
     def make_collector(self) -> Collector:
         self.collector = BasicCollector(self.component, self.task, self.outlets, self.outputs)
         return self.collector
+
+    def take_collector(self, collector: BasicCollector) -> Collector:
+        collector.reopen(self.outlets, self.outputs)
+        self.collector = collector
+        return collector
 
     def prepare(self, config: Config, context: TaskContext) -> None:
         self.hook(self.bolt.prepare, config, context)
@@ -92,12 +99,23 @@ class HandBoltTask(BoltTask):
     """Runs a ``Bolt``: only it says what is acked, in this micro-batch or a later one."""
 
     contract = Bolt
+    keeps_copies = True
     acks = False
 
     def make_collector(self) -> Collector:
-        kind = TimingCollector if self.is_sampled() else HandCollector
-        self.collector = kind(self.component, self.task, self.outlets, self.outputs)
+        self.collector = self._collector_kind()(self.component, self.task, self.outlets, self.outputs)
         return self.collector
+
+    def take_collector(self, collector: HandCollector) -> Collector:
+        collector.reopen(self.outlets, self.outputs)
+        collector.__class__ = self._collector_kind()  # the bolt has this very object
+        if isinstance(collector, TimingCollector):
+            collector.took = defaultdict(list)
+        self.collector = collector
+        return collector
+
+    def _collector_kind(self) -> type[HandCollector]:
+        return TimingCollector if self.is_sampled() else HandCollector
 
     def is_sampled(self) -> bool:
         """Whether this task is timed in this micro-batch: a share of them is, the same when it runs again."""
@@ -163,12 +181,18 @@ class ArrowBoltTask(BoltTask):
     """Runs an ``ArrowBolt``: a batch at a time, and an exception fails the batch."""
 
     contract = ArrowBolt
+    keeps_copies = True
     decodes = False
     together = True
 
     def make_collector(self) -> Collector:
         self.collector = ArrowCollector(self.component, self.task, self.outlets, self.outputs)
         return self.collector
+
+    def take_collector(self, collector: ArrowCollector) -> Collector:
+        collector.reopen(self.outlets, self.outputs)
+        self.collector = collector
+        return collector
 
     def prepare(self, config: Config, context: TaskContext) -> None:
         self.hook(self.bolt.prepare, config, context)

@@ -37,6 +37,7 @@ from acktree.tasks.bolts.outputs.emission import Emission
 from acktree.tasks.bolts.outputs.level_outputs import Outputs
 from acktree.tasks.bolts.outputs.pieces import PIECE_BYTES
 from acktree.tasks.bolts.outputs.router import Router
+from acktree.tasks.bolts.prepared import Stock
 from acktree.tasks.bolts.rows.frame_rows import InboundRows
 from acktree.tasks.bolts.rows.monitor import ExecutionMonitor
 from acktree.tasks.bolts.task import BoltTask
@@ -65,6 +66,7 @@ def run_level(
     observe: Observe | None = None,
     monitor: ExecutionMonitor | None = None,
     batch_id: int | None = None,
+    stock: Stock | None = None,
 ) -> Iterator[WireRow]:
     """Run the bolts of one level over the rows addressed to it.
 
@@ -78,6 +80,7 @@ def run_level(
         observe: Makes the observers; None for none.
         monitor: Notes which row is executed; a no-op monitor by default.
         batch_id: The number of the micro-batch, for the log and for sinks.
+        stock: Prepared copies of bolts, where they stay from one micro-batch to the next.
 
     Returns:
         Rows for other levels and for the driver. Nothing runs before the first is read.
@@ -90,6 +93,7 @@ def run_level(
     begun = partial(
         _begun, plan, observe, broadcast.order,
         partition=partition, level=index, clock_ms=clock_ms, monitor=monitor, batch_id=batch_id,
+        stock=stock,
     )  # fmt: skip
     outputs = begun()
     _begin_worker(outputs)

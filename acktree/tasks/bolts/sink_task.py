@@ -35,6 +35,7 @@ from acktree.logs.log_lines import standing
 from acktree.logs.loggers import logger
 from acktree.sink import Sink
 from acktree.tasks.bolts.kinds import ArrowBoltTask
+from acktree.tasks.bolts.prepared import Prepared
 from acktree.tasks.bolts.rows.frame_rows import FAILED, ack_open
 
 __all__ = ["SinkTask"]
@@ -91,8 +92,9 @@ class SinkTask(ArrowBoltTask):
     """Collects the rows of a micro-batch, and writes them at its end."""
 
     contract = Sink  # type: ignore[assignment]  # it shares no hook with bolts
+    keeps_copies = False
 
-    def _begin(self, store: StateStore | None) -> None:  # noqa: ARG002  # the database is the memory
+    def _begin(self, store: StateStore | None, prepared: Prepared | None) -> None:  # noqa: ARG002  # the database is the memory
         self.services.close()
         self._frames: list[Frame] = []
         self._is_open = False

@@ -6,6 +6,7 @@ Rules of this file
    and ``concurrent_kinds.py`` call ``execute``; the other methods are called here.
 2. What was emitted, acked or remembered before an exception is kept; FAILED wins over an ack before it.
 3. A copy lives for one micro-batch: unpickle, prepare, restore memory, execute, flush, save memory, cleanup.
+   In real time it may stay, prepared: see ``prepared.py``.
 4. The engine acks rows after ``flush`` where the bolt overrides it, and otherwise after ``execute``.
 
 Source: Storm's ``executor/bolt/BoltExecutor`` and ``topology/BasicBoltExecutor``.
@@ -39,6 +40,7 @@ from acktree.tasks.bolts.observer import Observer
 from acktree.tasks.bolts.outputs.emission import Emission
 from acktree.tasks.bolts.outputs.level_outputs import Outputs
 from acktree.tasks.bolts.outputs.outlets import Outlets, Unfit
+from acktree.tasks.bolts.prepared import Prepared
 from acktree.tasks.bolts.rows.frame_rows import FAILED, OPEN, InboundRows, ack_open, open_among
 from acktree.tasks.bolts.rows.left_out import error_of as left_out_error
 from acktree.tasks.bolts.rows.left_out import parts_of
@@ -60,6 +62,8 @@ class BoltTask(ABC):
     """Whether the bolt takes Python values."""
     together = False
     """Whether rows of a frame are executed in one call, or at once."""
+    keeps_copies = False
+    """Whether a prepared copy may stay: see ``prepared.py``."""
     acks = True
     """Whether the engine acks what did not fail; else the bolt does."""
 
@@ -72,6 +76,7 @@ class BoltTask(ABC):
         store: StateStore | None,
         *,
         are_questions: bool = False,
+        prepared: Prepared | None = None,
     ) -> None:
         """Prepare the task's copy of the bolt.
 
@@ -79,6 +84,7 @@ class BoltTask(ABC):
             bolt: The copy, or the exception that unpickling it raised.
             store: The state of this partition; None on a level where nothing is remembered.
             are_questions: Whether an exactly-once bolt is given questions alone. It does not flush.
+            prepared: What stayed of the task in the epoch before; ``bolt`` is its copy.
         """
         self.component, self.task, self.outputs = component, task, outputs
         self.plan = outputs.plan
@@ -98,22 +104,31 @@ class BoltTask(ABC):
         """When each of ``seen`` was begun, by a stopwatch in seconds."""
         self.left_open: list[InboundRows] = []
         """Rows of this micro-batch of which the bolt has left some open."""
-        self.owner: Collector = self.make_collector()
-        self.services = task_services(self.plan.worker.resources)
-        clock = Clock(outputs.clock_ms)
-        self.context = self.plan.context(component, task, clock, self.services, txid=outputs.batch_id)
+        if prepared is None:
+            self.owner: Collector = self.make_collector()
+            self.services = task_services(self.plan.worker.resources)
+            self.clock = Clock(outputs.clock_ms, outputs.batch_id)
+            self.context = self.plan.context(component, task, self.clock, self.services)
+        else:
+            self.owner = self.take_collector(prepared.collector)
+            self.services, self.clock, self.context = prepared.services, prepared.clock, prepared.context
+            self.clock.now_ms, self.clock.txid = outputs.clock_ms, outputs.batch_id
         for observer in outputs.observers:
             observer.task_begun(self)
         if self.broken is None:
-            self.broken = self.results.raised_in("prepare", lambda: self._begin(store))
+            self.broken = self.results.raised_in("prepare", lambda: self._begin(store, prepared))
         else:
             self.results.error(self.broken)
 
-    def _begin(self, store: StateStore | None) -> None:
+    def _begin(self, store: StateStore | None, prepared: Prepared | None) -> None:
+        hooks = len(self.observers)
         try:
-            self.prepare(self.plan.config, self.context)
+            if prepared is None:
+                self.prepare(self.plan.config, self.context)
         finally:
             self.services.close()
+        knows_epoch = prepared is None and self.clock.was_read
+        self._is_as_any = not knows_epoch and len(self.observers) == hooks
         if self.component.remembers:
             if store is None:
                 raise ProtocolError(
@@ -127,6 +142,9 @@ class BoltTask(ABC):
                 self.component.remembers, below, self.owner, late_ms=self.plan.late_ms(now_ms), now_ms=now_ms
             )
             self.memory.restore(self.bolt)
+        if prepared is not None:
+            self.guard = prepared.guard
+            return
         guard = FlushGuard if _overrides(self.bolt, "flush", self.contract) else Guard
         self.guard = guard(self.bolt, self.component.remembers, self.component.id)
 
@@ -137,6 +155,10 @@ class BoltTask(ABC):
     @abstractmethod
     def make_collector(self) -> Collector:
         """Make the collector; it is also the name under which this task owns its rows."""
+
+    def take_collector(self, collector: Any) -> Collector:  # noqa: ANN401  # each kind of task has its own
+        """Go on with the collector that a prepared copy was given."""
+        raise NotImplementedError(f"{type(self).__name__} keeps no copies")
 
     @abstractmethod
     def prepare(self, config: Config, context: TaskContext) -> None:
@@ -355,7 +377,18 @@ class BoltTask(ABC):
         elif self.left_open:
             self._report_forgotten((rows, open_among(rows)) for rows in self.left_open)
         self.owner.close()
-        self.results.raised_in("cleanup", self.call_cleanup)
+        if self.outputs.stock is not None and self._stays:
+            self.outputs.stock[self.component.id, self.task] = Prepared(
+                self.bolt, self.owner, self.context, self.clock, self.services, self.guard
+            )
+        else:
+            self.results.raised_in("cleanup", self.call_cleanup)
+
+    @property
+    def _stays(self) -> bool:
+        """Whether the copy may be given the tuples of the next epoch: it is as a fresh one would be."""
+        is_bound = self.component.exactly_once or _overrides(self.bolt, "flush", self.contract)
+        return self.keeps_copies and self._is_as_any and not is_bound and not self.results.has_raised
 
     def moved_tuples(self) -> Sequence[tuple[InboundRows, int]]:
         """Tuples of earlier micro-batches whose account changed in this one: rows, and which of them."""

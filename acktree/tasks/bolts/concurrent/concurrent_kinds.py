@@ -46,6 +46,7 @@ class ConcurrentTask(BoltTask):
     """What both kinds of concurrent task have in common; goes before the sequential kind."""
 
     together = True
+    keeps_copies = False
 
     def __init__(
         self,

@@ -32,6 +32,7 @@ from acktree.core.tracking.sequence_sums import Opened, SequenceSums
 from acktree.core.tracking.verdicts import Failure
 from acktree.tasks.bolts.observer import Observer
 from acktree.tasks.bolts.oldest_held import HeldOpen
+from acktree.tasks.bolts.prepared import Stock
 from acktree.tasks.bolts.rows.monitor import ExecutionMonitor
 from acktree.tasks.failures import failure_of
 from acktree.tasks.plan import Plan
@@ -49,6 +50,7 @@ class Outputs:
         observers: Sequence[Observer] = (),
         monitor: ExecutionMonitor | None = None,
         batch_id: int | None = None,
+        stock: Stock | None = None,
     ) -> None:
         """Start empty.
 
@@ -60,11 +62,12 @@ class Outputs:
             observers: See what happens; none by default.
             monitor: Notes which row is executed; a no-op monitor by default.
             batch_id: The number of the micro-batch, for the log.
+            stock: Prepared copies of bolts, where they stay from one micro-batch to the next.
         """
         self.observers = observers
         self.monitor = monitor or ExecutionMonitor()
         self.plan, self.partition, self.level, self.clock_ms = plan, partition, level, clock_ms
-        self.batch_id = batch_id
+        self.batch_id, self.stock = batch_id, stock
         self.counters, self._began = Counters(), perf_counter()
         self.local: dict[str, list[Frame]] = {}
         self._frames: dict[tuple[int, int], list[Frame]] = {}

@@ -38,12 +38,14 @@ class RowResults:
     Attributes:
         observers: See what becomes of the rows.
         place: Where user code of the task logs.
+        has_raised: Whether user code of the task has raised.
     """
 
     def __init__(self, component: Component, task: int, outputs: Outputs) -> None:
         """Report to the outputs of a level."""
         self.observers = [*outputs.observers]
         self.place = Place(outputs.plan.topology.name, component.id, task, outputs.batch_id)
+        self.has_raised = False
         self._component, self._task, self._outputs = component, task, outputs
         self._router = Router(component, task, outputs, self.observers)
 
@@ -111,6 +113,7 @@ class RowResults:
 
     def raised(self, rows: InboundRows, which: Int64s, error: BaseException) -> None:
         """User code raised over these rows: they fail, and the error is reported."""
+        self.has_raised = True
         self.fail(rows, which, error)
         self.error(error)
 
@@ -145,6 +148,7 @@ class RowResults:
             raise
         except BaseException as error:  # noqa: BLE001  # user code
             pass_on(error)
+            self.has_raised = True
             return error
         return None
 

@@ -1,0 +1,202 @@
+"""In real time a bolt stays prepared from epoch to epoch, for as long as it is what a fresh copy would be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+
+from acktree import ArrowBolt, BasicBolt, Bolt, Config, KeyValueState, TaskHook, TopologyBuilder, submit
+from acktree.spark import submit as submitting
+from acktree.spark.worker.isolation import UNGUARDED
+from acktree.testing import FeederSpout, LocalCluster
+from tests.spark.realtime_driver import await_verdicts
+from tests.unit.spark.realtime.resident import ThreadedQuery
+from tests.unit.spark.realtime.test_drive import session
+
+CONFIG = Config(partitions=1, real_time=True, message_timeout_secs=600)
+EPOCHS = range(12)
+FIRST = 3
+"""So many epochs at most have copies of their own: those that were under way when the task began."""
+
+calls: Counter[str] = Counter()
+"""Tasks are threads of this process, and note here what was called."""
+seen: list[tuple[int, int]] = []
+kinds: set[type] = set()
+"""Of the collector that a bolt was given."""
+
+
+class Quiet(BasicBolt):
+    outputs = ["n"]
+
+    def prepare(self, config, context):
+        calls["prepare"] += 1
+        self.context, self.opened = context, object()
+
+    def execute(self, tup, collector):
+        seen.append((self.context.txid, id(self.opened)))
+        collector.emit([tup[0]])
+
+    def cleanup(self):
+        calls["cleanup"] += 1
+
+
+class ByHand(Bolt):
+    outputs = ["n"]
+
+    def prepare(self, config, context, collector):
+        calls["prepare"] += 1
+        self.collector = collector
+
+    def execute(self, tup):
+        kinds.add(type(self.collector))
+        self.collector.emit([tup[0]], anchors=tup)
+        self.collector.ack(tup)
+
+    def cleanup(self):
+        calls["cleanup"] += 1
+
+
+class Batches(ArrowBolt):
+    outputs = pa.schema([("n", pa.int64())])
+
+    def prepare(self, config, context):
+        calls["prepare"] += 1
+
+    def execute_batch(self, batch, collector):
+        collector.emit_batch(batch, range(batch.num_rows))
+
+    def cleanup(self):
+        calls["cleanup"] += 1
+
+
+class Raising(Quiet):
+    def execute(self, tup, collector):
+        if tup[0] % 2:
+            raise ValueError(tup[0])
+
+
+class Flushing(Quiet):
+    def flush(self, collector):
+        pass
+
+
+class ReadingNumber(Quiet):
+    def prepare(self, config, context):
+        super().prepare(config, context)
+        assert context.txid is not None
+
+
+class ReadingClock(Quiet):
+    def prepare(self, config, context):
+        super().prepare(config, context)
+        context.now_ms()
+
+
+class Hooked(Quiet):
+    def prepare(self, config, context):
+        super().prepare(config, context)
+        context.add_task_hook(TaskHook())
+
+
+class Counting(Quiet):
+    outputs = ["n", "count"]
+    remembers = ["counts", "last"]
+
+    def prepare(self, config, context):
+        calls["prepare"] += 1
+        self.counts, self.last = KeyValueState(), []
+
+    def execute(self, tup, collector):
+        self.counts[tup[0] % 3] = self.counts.get(tup[0] % 3, 0) + 1
+        self.last.append(tup[0])
+        seen.append((len(self.last), self.counts[tup[0] % 3]))
+
+
+@pytest.fixture(autouse=True)
+def threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls.clear()
+    seen.clear()
+    kinds.clear()
+    monkeypatch.setenv(UNGUARDED, "1")
+    monkeypatch.setattr(submitting, "ResidentQuery", ThreadedQuery)
+    monkeypatch.setattr(submitting, "refuse_unseen", lambda *_: None)
+    monkeypatch.setattr(submitting, "_session", lambda *_, **__: (session(), lambda: None))
+
+
+def topology_of(bolt: object) -> tuple[object, FeederSpout]:
+    numbers = FeederSpout({"default": pa.schema([("n", pa.int64())])})
+    builder = TopologyBuilder("prepared")
+    builder.set_spout("numbers", numbers)
+    builder.set_bolt("bolt", bolt).shuffle_grouping("numbers")
+    return builder.create_topology(), numbers
+
+
+def run(bolt: object, folder: Path) -> None:
+    """One message an epoch."""
+    topology, numbers = topology_of(bolt)
+    with submit(topology, checkpoint=folder / "checkpoint", config=CONFIG) as running:
+        for n in EPOCHS:
+            numbers.feed([n], message_id=n)
+            await_verdicts(running, numbers, [n])
+
+
+@pytest.mark.parametrize("bolt", [Quiet(), ByHand(), Batches()], ids=lambda bolt: type(bolt).__name__)
+def test_a_bolt_is_prepared_once_and_cleaned_up_at_the_end(bolt, tmp_path):
+    run(bolt, tmp_path)
+    assert calls["prepare"] <= FIRST < len(EPOCHS)
+    assert calls["cleanup"] == calls["prepare"]
+
+
+def test_a_bolt_has_one_collector_though_some_of_its_epochs_are_timed_and_others_not(tmp_path):
+    topology, numbers = topology_of(ByHand())
+    config = replace(CONFIG, stats_sample_rate=0.5)
+    with submit(topology, checkpoint=tmp_path / "checkpoint", config=config) as running:
+        n = 0
+        while n <= FIRST or len(kinds) < 2:  # which are timed is drawn by their clocks
+            numbers.feed([n], message_id=n)
+            await_verdicts(running, numbers, [n])
+            if n == FIRST:
+                kinds.clear()
+            n += 1
+    assert calls["prepare"] <= FIRST
+
+
+def test_the_context_that_a_bolt_keeps_names_each_epoch_and_what_it_opened_stays(tmp_path):
+    run(Quiet(), tmp_path)
+    numbers, opened = zip(*seen, strict=True)
+    assert list(numbers) == sorted(set(numbers))
+    assert len(set(opened[FIRST:])) == 1
+
+
+@pytest.mark.parametrize(
+    "bolt", [Flushing(), ReadingNumber(), ReadingClock(), Hooked()], ids=lambda bolt: type(bolt).__name__
+)
+def test_a_bolt_whose_prepare_begins_something_for_the_epoch_is_prepared_for_each(bolt, tmp_path):
+    run(bolt, tmp_path)
+    assert calls["prepare"] == calls["cleanup"] == len(EPOCHS)
+
+
+def test_a_bolt_that_has_raised_is_prepared_anew(tmp_path):
+    run(Raising(), tmp_path)
+    assert calls["prepare"] >= len(EPOCHS) // 2
+    assert calls["cleanup"] == calls["prepare"]
+
+
+def test_what_is_remembered_is_that_of_the_local_cluster(tmp_path):
+    run(Counting(), tmp_path)
+    on_epochs, prepared = list(seen), calls["prepare"]
+    seen.clear()
+    topology, numbers = topology_of(Counting())
+    with LocalCluster() as cluster:
+        cluster.submit(topology)
+        for n in EPOCHS:
+            numbers.feed([n], message_id=n)
+            cluster.advance()
+    assert on_epochs == seen
+    assert prepared <= FIRST
