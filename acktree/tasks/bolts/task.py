@@ -379,7 +379,12 @@ class BoltTask(ABC):
         self.owner.close()
         if self.outputs.stock is not None and self._stays:
             self.outputs.stock[self.component.id, self.task] = Prepared(
-                self.bolt, self.owner, self.context, self.clock, self.services, self.guard
+                self.bolt,
+                self.owner,
+                self.context,
+                clock=self.clock,
+                services=self.services,
+                guard=self.guard,
             )
         else:
             self.results.raised_in("cleanup", self.call_cleanup)
