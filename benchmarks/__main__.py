@@ -34,6 +34,7 @@ BENCHMARKS: Final = {
     "tracing": "what the message trace costs at 1 in 1,000: with and without it, in turn, without Spark",
     "python_side": "the Python time of a micro-batch, function by function, without Spark",
     "floor": "how near a micro-batch of per-tuple bolts comes to the user's own code, without Spark",
+    "gates": "an exactly-once word count beside the same at least once: CPU, in turn, without Spark",
     "spout_side": "what a spout task costs a message in the driver's process, without Spark",
     "compare": "named pairs in turn (A B B A ...), of acktree or peers: medians and ratios, kept in results",
     "pictures": "draws the results into docs/pictures",

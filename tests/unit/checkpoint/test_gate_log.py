@@ -33,9 +33,9 @@ def root_of(number: int) -> int:
 
 
 def staged(gate: str, root: int, values: list[int]) -> WireRow:
-    roots, degrees = np.full(len(values), root_of(root)), np.ones(len(values), dtype=np.int64)
+    counts, degrees, roots = (np.array([number]) for number in (len(values), 1, root_of(root)))
     batch = batch_to_bytes(pa.record_batch({"n": values}))
-    return WireRow(0, SINK_LEVEL, Kind.STAGED, 0, 0, 0, gate.encode(), pack(degrees, roots, batch))
+    return WireRow(0, SINK_LEVEL, Kind.STAGED, 0, 0, 0, gate.encode(), pack(counts, degrees, roots, batch))
 
 
 def acked(roots: set[int]) -> Verdicts:

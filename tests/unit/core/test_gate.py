@@ -56,7 +56,9 @@ def decided(gate, numbered, fates):
     asked_for = int64s(root for root, fate in fates.items() if fate == OPEN)
     acked = np.array([root for root, fate in fates.items() if fate == ACKED], dtype=np.int64)
     staged = Staged.joined([Staged.frame(number, rows) for number, rows in numbered])
-    return gate.decide(staged, acked, lambda roots: asked_for[np.isin(asked_for, roots)])
+    return gate.decide(
+        staged, lambda roots: np.isin(roots, acked), lambda roots: asked_for[np.isin(asked_for, roots)]
+    )
 
 
 @given(micro_batches)
