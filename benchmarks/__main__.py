@@ -16,7 +16,7 @@ BENCHMARKS: Final = {
     "cluster": "a model of a cluster with 10, 100 or 1,000 partitions: driver, executors, bytes, ceilings",
     "kafka": "records a second through both Kafka spouts, beside plain Spark and a plain consumer",
     "queues": "messages a second through RabbitMQSpout and RedisStreamSpout, beside a plain loop",
-    "sql_sink": "rows a second into PostgreSQL through SqlSink with its marks, beside a bare COPY loop",
+    "sql_sink": "rows a second into PostgreSQL through SqlSink, beside a bare COPY loop and Spark's recipe",
     "backlog": "rows of a DataFrame in one micro-batch: bytes and memory at the driver",
     "kept_keys": "keys of messages that are kept: memory, disk, and a micro-batch as they grow",
     "many_keys": "a bolt that remembers up to ten million keys: time against keys touched, bytes a key",

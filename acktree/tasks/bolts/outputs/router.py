@@ -153,7 +153,7 @@ class Router:
         topology = self._plan.topology
         gates_of = topology.gates_of_answers if rows.are_questions else topology.gates
         for gate in gates_of(self._component.id, emission.stream):
-            self._outputs.stage(gate, _groups_of(emission, rows), plain(emission.batch))
+            self._outputs.stage(gate, groups_of(emission, rows), plain(emission.batch))
             self._outputs.counters.add(self._component.id, self._task, emission.stream, "transferred", count)
         routes = self._routes_of(emission.stream)
         if not rows.are_questions:
@@ -441,7 +441,7 @@ def _joined(
     return Sparse.of_anchors(maps, attempts)
 
 
-def _groups_of(emission: Emission, rows: InboundRows) -> tuple[Int64s, Int64s, Int64s]:
+def groups_of(emission: Emission, rows: InboundRows) -> tuple[Int64s, Int64s, Int64s]:
     """Emitted tuples in groups that hang on the same roots.
 
     Returns:
