@@ -10,8 +10,8 @@ psycopg's ``copy`` tuples that are there, and can write new keys alone. The reci
 ``foreachBatch`` runs in ``foreachPartition``: the number of the micro-batch and the rows in one transaction,
 COPY, and with a key a temporary table and ``INSERT ... ON CONFLICT``. Like the loop it gets tuples. It
 takes each key once in a page, and a row that the table refuses fails its page. The sink gets Arrow
-batches, as from a gate, checks each value, and writes its mark. Not in it: Spark, the way through the gate, and
-a first page, with which the sink reads the table's definition.
+batches, as from a gate, checks each value, and writes its mark. Not in it: Spark, the way through the gate,
+and a first page, with which the sink reads the table's definition.
 """
 
 from __future__ import annotations
@@ -188,9 +188,7 @@ def main(arguments: Sequence[str]) -> None:
                         connection.execute(f"CREATE TABLE bench.bare {_TABLE}")
                         connection.execute("CREATE TABLE bench.written (part int PRIMARY KEY, batch bigint)")
                     target = (server.url("bench"), "bare", *(() if kind == "copy" else (mode,)))
-                    rates[kind].append(
-                        _rate(_JOBS[kind], target, given.connections, given.rows, given.page)
-                    )
+                    rates[kind].append(_rate(_JOBS[kind], target, given.connections, given.rows, given.page))
             found = {f"{kind}_rows_per_sec": round(median(each)) for kind, each in rates.items()}
             print_line(report.line({**found, **_ratios(rates)}), keep=given.keep)
     finally:

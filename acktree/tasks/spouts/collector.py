@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from acktree.core.data.fields import StreamDeclaration
 from acktree.core.data.values import ANYWHERE, LOOKED_AT, quick_look
-from acktree.core.ids import Int32s
+from acktree.core.ids import Int32s, Int64s
 from acktree.core.spouts.keys import key_digests
 from acktree.core.spouts.pending import MessageIds
 from acktree.core.tracking.attempts import MOST_ATTEMPTS, NAMED

@@ -103,7 +103,10 @@ def test_groups_are_the_rows_that_they_were_made_of_after_a_way_over_bytes(rows_
             assert again.roots[end - degree : end].tolist() == rows_of_frames[frame][row]
 
 
-@given(st.lists(st.integers(-5, 5) | st.sampled_from(ROOTS)), st.sets(st.integers(-5, 5) | st.sampled_from(ROOTS)))
+some_values = st.integers(-5, 5) | st.sampled_from(ROOTS)
+
+
+@given(st.lists(some_values), st.sets(some_values))
 def test_values_are_found_among_ascending_ones(values, ascending):
     found = among(np.array(values, dtype=np.int64), int64s(ascending))
     assert found.tolist() == [value in ascending for value in values]

@@ -32,7 +32,9 @@ def test_groups_have_the_roots_that_each_tuple_hangs_on(rows, data):
     some_row = st.integers(0, len(rows) - 1)
     parents = data.draw(st.lists(st.just(-1) | some_row, min_size=1, max_size=8))
     anchors = data.draw(
-        st.dictionaries(st.integers(0, len(parents) - 1), st.lists(some_row, min_size=1, max_size=3), max_size=3)
+        st.dictionaries(
+            st.integers(0, len(parents) - 1), st.lists(some_row, min_size=1, max_size=3), max_size=3
+        )
     )
     given_, other = account(rows), account(rows)
     joins = {
