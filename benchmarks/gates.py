@@ -5,8 +5,8 @@
 
 A ``LocalCluster`` runs both in this process, in turn: spouts, levels, acker, gates and verdicts, without a
 disk. ``ratio`` is the CPU of the one that counts at least once over that of the other, the median of pairs.
-Nothing is traced unless ``--trace-rate`` says so: a ``LocalCluster`` has no ``max_traces_per_sec``, and behind a
-gate each word is a message. ``--top`` profiles one that counts exactly once.
+Nothing is traced unless ``--trace-rate`` says so: behind a gate each word is a message, and there is no
+``max_traces_per_sec`` in a ``LocalCluster``. ``--top`` profiles one that counts exactly once.
 """
 
 from __future__ import annotations
