@@ -12,7 +12,7 @@ Nothing is traced unless ``--trace-rate`` says so: behind a gate each word is a 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from statistics import median
 from time import process_time
@@ -49,7 +49,7 @@ class _Tuples(TupleSpout):
         super().next_tuple()
 
 
-_ENDING: Final = {"batch": _Batches, "tuple": _Tuples}
+_ENDING: Final[Mapping[str, type[_Batches | _Tuples]]] = {"batch": _Batches, "tuple": _Tuples}
 
 
 def cpu_secs(variant: Variant, sentences: int, top: int = 0) -> float:

@@ -20,7 +20,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from threading import Lock
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -179,18 +179,19 @@ class GateLog(Participant, Passed):
         with self._lock:
             return None if self._was_empty else self._whole()
 
-    def _section(self, changes: Mapping[str, bytes]) -> Section | None:
+    def _section(self, changes: Mapping[str, _Change]) -> Section | None:
         is_empty = all(frames.is_empty for frames in self._gates.values())
         if not changes and (self._was_empty or not is_empty):
             return None
         self._changes += 1
-        self._written += sum(map(len, changes.values()))
+        self._written += sum(self._gates[name].size_of(change) for name, change in changes.items())
         size = sum(frames.size for frames in self._gates.values())
         if is_empty or self._written >= size or self._changes > _MOST_CHANGES:
             self._written = self._changes = 0
             return self._whole()
         self._was_empty = False
-        return Section(pack(json.dumps(list(changes)).encode(), *changes.values()))
+        parts = (self._gates[name].packed(change) for name, change in changes.items())
+        return Section(pack(json.dumps(list(changes)).encode(), *parts))
 
     def _whole(self) -> Section:
         self._was_empty = all(frames.is_empty for frames in self._gates.values())
@@ -267,6 +268,13 @@ def _recovered(sections: Sequence[tuple[int, Section]]) -> dict[str, _Frames]:
     return by_gate
 
 
+class _Change(NamedTuple):
+    """What a gate decided in a micro-batch: for :meth:`Gate.replay`, and the frames of it that are needed."""
+
+    of_gate: bytes
+    frames: Sequence[int]
+
+
 class _Frames:
     """One gate, with the values of the tuples that it needs.
 
@@ -324,8 +332,8 @@ class _Frames:
         acked: Callable[[Int64s], Mask],
         still_open: Callable[[Int64s], Int64s],
         origins_of: Callable[[Staged], FrameOrigins],
-    ) -> bytes:
-        """Decide for a micro-batch; returns what :meth:`replay` takes, empty if nothing changed."""
+    ) -> _Change | None:
+        """Decide for a micro-batch; None if nothing changed."""
         staged = dict[int, Staged]()
         for frame, row in enumerate(rows, number * _FRAMES):
             *groups, values = unpack(row.body)
@@ -335,10 +343,21 @@ class _Frames:
         self._opened(decision.passage)
         kept = sorted(staged.keys() & self._values.keys())
         self._origins |= {frame: origins_of(staged[frame]) for frame in kept}
-        return pack(decision.change, *self._packed(kept)) if decision.change else b""
+        return _Change(decision.change, kept) if decision.change else None
+
+    def packed(self, change: _Change) -> bytes:
+        """What :meth:`replay` takes."""
+        return pack(change.of_gate, *self._packed(change.frames))
+
+    def size_of(self, change: _Change) -> int:
+        """About the length of :meth:`packed`."""
+        frames = (
+            len(self._values.get(frame, b"")) + len(self._origins[frame].blob) for frame in change.frames
+        )
+        return len(change.of_gate) + sum(frames)
 
     def replay(self, change: Buffer) -> None:
-        """Apply what :meth:`decide` returned in an earlier run."""
+        """Apply what :meth:`decide` returned in an earlier run, packed."""
         of_gate, *frames = unpack(change)
         self._read(frames)
         end = self.gate.end
