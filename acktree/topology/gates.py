@@ -88,8 +88,9 @@ class GateSpout(Spout):
             self.end = end
 
     def keep_alive(self, open_messages: OpenMessages) -> None:
-        numbers = cast("Sequence[int]", open_messages.older_than(0))
-        self._passed.settled(self._gate, min(numbers, default=self.end))
+        # Numbers ascend with the time of the first emit: so the lowest open one is among the oldest.
+        oldest = open_messages.older_than(open_messages.oldest_secs or 0)
+        self._passed.settled(self._gate, min(cast("Sequence[int]", oldest), default=self.end))
 
     def lag(self) -> int:
         return self._passed.waiting(self._gate)
