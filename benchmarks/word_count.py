@@ -5,8 +5,9 @@
     python -m benchmarks word_count --master 'local-cluster[2,1,1024]'    # executors in JVMs of their own
 
 One line of JSON. A sentence is done when its spout gets the verdict; untracked or exactly once, when a
-micro-batch has counted its words. The first micro-batches, and those that end within ``--warm-up`` seconds of the first, are
-left out: a fresh JVM compiles. The rate is taken from the end of one micro-batch to the end of another.
+micro-batch has counted its words. The first micro-batches, and those that end within ``--warm-up`` seconds of
+the first, are left out: a fresh JVM compiles. The rate is taken from the end of one micro-batch to the end of
+another.
 """
 
 from __future__ import annotations
