@@ -4,9 +4,10 @@
     python -m benchmarks word_count --bolts basic --spout tuple --untracked --secs 60
     python -m benchmarks word_count --master 'local-cluster[2,1,1024]'    # executors in JVMs of their own
 
-One line of JSON. A sentence is done when its spout gets the verdict; untracked, when a micro-batch has
-counted its words. The first micro-batches, and those that end within ``--warm-up`` seconds of the first, are
-left out: a fresh JVM compiles. The rate is taken from the end of one micro-batch to the end of another.
+One line of JSON. A sentence is done when its spout gets the verdict; untracked or exactly once, when a
+micro-batch has counted its words. The first micro-batches, and those that end within ``--warm-up`` seconds of
+the first, are left out: a fresh JVM compiles. The rate is taken from the end of one micro-batch to the end of
+another.
 """
 
 from __future__ import annotations
@@ -130,9 +131,10 @@ def measure(variant: Variant, warm_up_secs: float, secs: float, place: Place = H
         What :func:`measure_topology` says, with the circumstances.
     """
     report, meter = Report("word_count", asdict(variant)), Meter()
-    counted = None if variant.tracked else sentences_counted
+    counted = sentences_counted if variant.exactly_once or not variant.tracked else None
+    of_spout = Meter() if variant.exactly_once else meter  # its verdicts come before the words are counted
     found = measure_topology(
-        variant.topology(meter), variant.config, meter, (warm_up_secs, secs), place, counted, variant.tabs
+        variant.topology(of_spout), variant.config, meter, (warm_up_secs, secs), place, counted, variant.tabs
     )
     return report.line(found)
 

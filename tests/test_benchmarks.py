@@ -26,6 +26,7 @@ from benchmarks import (
     fan_out,
     floor,
     frames,
+    gates,
     latency,
     machine,
     markdown,
@@ -135,6 +136,11 @@ def test_the_python_side_acks_what_it_measures(bolts):
     assert set(python_side.measure(tracked, 400, rounds=1)["by_level"]) == {"level 0", "level 1", "acker"}
     untracked = replace(tracked, tracked=False)
     assert set(python_side.measure(untracked, 400, rounds=1)["by_level"]) == {"level 0", "level 1"}
+
+
+def test_a_count_behind_a_gate_is_measured_in_turn_with_one_at_least_once():
+    found = gates.measure(Variant(batch_rows=200), 400, rounds=1)
+    assert set(found["us_per_root"]) == {"at_least_once", "exactly_once"}
 
 
 def test_what_guards_cost_is_measured_in_turn_with_and_without_them():

@@ -12,7 +12,8 @@
       acker             JSON, packed arrays                                     acker_log.py
       verdicts          packed arrays; of each failure a pickle of texts and    journal.py, tasks/acker.py,
                         numbers, its version first, the exception as a value    core/tracking/verdicts.py
-      gates             JSON, packed arrays, Arrow IPC                          gate_log.py, core/gate.py
+      gates             JSON, packed arrays, Arrow IPC                          gate_log.py, core/gate.py,
+                                                                                core/tracking/origins.py
       memory            JSON: the newest file of each task                      memory_log.py
       metrics           JSON                                                    core/stats/user_metrics.py
       counts            JSON, compressed                                        driver/metrics/total_counts.py
@@ -52,7 +53,7 @@ from typing import Any, Final
 
 from acktree.errors import CheckpointError
 
-VERSION: Final = 6
+VERSION: Final = 7
 """The version of the layout and of message ids. Earlier ones were before 0.1.0, and are not read."""
 FRESH: Final[Mapping[str, Any]] = {
     "version": VERSION,

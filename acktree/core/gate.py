@@ -34,10 +34,10 @@ from acktree.core.ids import Int64s
 from acktree.core.packing import Buffer, int32s, int64s, pack, unpack
 from acktree.errors import CheckpointError
 
-__all__ = ["Decision", "Gate", "Passage", "Staged"]
+__all__ = ["Decision", "Gate", "Mask", "Passage", "Staged", "among"]
 
 _NONE: Final = np.zeros(0, dtype=np.int64)
-_Mask = npt.NDArray[np.bool_]
+Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +62,11 @@ class Staged:
     def nothing(cls) -> Staged:
         """No tuples."""
         return cls(_NONE, _NONE, _NONE, _NONE, _NONE)
+
+    @classmethod
+    def groups(cls, number: int, counts: Int64s, degrees: Int64s, roots: Int64s) -> Staged:
+        """A frame, by its groups; the arguments are as the attributes."""
+        return cls(np.full(len(counts), number), np.cumsum(counts) - counts, counts, degrees, roots)
 
     @classmethod
     def frame(cls, number: int, rows: Sequence[Sequence[int]]) -> Staged:
@@ -105,11 +110,11 @@ class Staged:
         """The number of groups."""
         return len(self.frames)
 
-    def having(self, is_so: _Mask) -> _Mask:
+    def having(self, is_so: Mask) -> Mask:
         """Which groups have a root of which ``is_so`` is true; shape (g,)."""
         return np.bincount(self.group_of_root[is_so], minlength=len(self)) > 0
 
-    def take(self, is_taken: _Mask, without: _Mask) -> Staged:
+    def take(self, is_taken: Mask, without: Mask) -> Staged:
         """The chosen groups without the left-out roots; shapes (g,) and (number of roots,)."""
         stays = is_taken[self.group_of_root] & ~without
         degrees = np.bincount(self.group_of_root[stays], minlength=len(self))
@@ -249,18 +254,20 @@ class Gate:
             np.concatenate([self._waiting.frames, *(passage.frames for passage in self._passages)])
         )
 
-    def decide(self, staged: Staged, acked: Int64s, still_open: Callable[[Int64s], Int64s]) -> Decision:
+    def decide(
+        self, staged: Staged, acked: Callable[[Int64s], Mask], still_open: Callable[[Int64s], Int64s]
+    ) -> Decision:
         """Split what waits, after the acker has judged a micro-batch.
 
         Args:
             staged: The tuples of this micro-batch.
-            acked: The roots that were ACKED in this micro-batch, in any order.
+            acked: Returns which of some roots were ACKED in this micro-batch, shape kept.
             still_open: Returns the open ones of some roots, ascending: ``Ledger.still_open``.
         """
         asked = Staged.joined([self._waiting, staged])
-        is_acked = _among(asked.roots, np.sort(acked))
+        is_acked = acked(asked.roots)
         others = np.unique(asked.roots[~is_acked])
-        is_open = _among(asked.roots, still_open(others))
+        is_open = among(asked.roots, still_open(others))
         has_open = asked.having(~is_acked & is_open)
         is_dropped = asked.having(~is_acked & ~is_open)
         is_passing = ~has_open & ~is_dropped
@@ -306,7 +313,7 @@ class Gate:
     def _apply(self, change: _Change) -> None:
         stays = np.ones(len(self._waiting), dtype=np.bool_)
         stays[change.gone] = False
-        kept = self._waiting.take(stays, _among(self._waiting.roots, change.acked))
+        kept = self._waiting.take(stays, among(self._waiting.roots, change.acked))
         self._waiting = Staged.joined([kept, change.waiting])
         self._last_change, self._next = change.number, change.passage.end
         if len(change.passage.frames):
@@ -351,10 +358,13 @@ def _array(numbers: Iterable[int]) -> Int64s:
     return np.fromiter(numbers, dtype=np.int64)
 
 
-def _among(values: Int64s, ascending: Int64s) -> _Mask:
-    """Which of the values are in an ascending array."""
+def among(values: Int64s, ascending: Int64s) -> Mask:
+    """Which of the values are in an array that ascends without repeats."""
     if not len(ascending):
         return np.zeros(len(values), dtype=np.bool_)
+    first, last = int(ascending[0]), int(ascending[-1])
+    if last - first == len(ascending) - 1:  # all numbers between
+        return (values >= first) & (values <= last)
     places = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
-    is_found: _Mask = ascending[places] == values
+    is_found: Mask = ascending[places] == values
     return is_found

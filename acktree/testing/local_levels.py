@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -75,17 +76,20 @@ class LocalLevels:
         return out
 
     def _rows_of(self, chunks: Sequence[tuple[int, Chunk]], clock_ms: int) -> Iterator[WireRow]:
-        """What Spark's source gives: slices of chunks, and broadcasts."""
-        partitions = self._plan.partitions
+        """What Spark's source gives: all rows in order, in equal parts, and broadcasts."""
+        partitions, start = self._plan.partitions, 0
+        total = sum(len(chunk) for _, chunk in chunks)
+        cuts = [total * at // partitions for at in range(partitions + 1)]
         for number, chunk in chunks:
-            for partition in range(partitions):
-                first, end = (len(chunk) * at // partitions for at in (partition, partition + 1))
+            for partition, (low, high) in enumerate(pairwise(cuts)):
+                first, end = max(low - start, 0), min(high - start, len(chunk))
                 if first < end:
                     head = json.dumps((str(number), first, end)).encode()
                     yield WireRow(
                         partition, 0, Kind.CHUNK, source=chunk.task, sequence=number, clock_ms=clock_ms,
                         head=head,
                     )  # fmt: skip
+            start += len(chunk)
         ticks = self._ticks.due(clock_ms)
         for level in range(len(self._plan.levels)):
             broadcast = Broadcast(ticks.get(level, {}), self._order)

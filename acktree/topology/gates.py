@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from acktree.core.ids import MAX_SPOUT_TASK
+import numpy as np
+
+from acktree.core.ids import MAX_SPOUT_TASK, Int64s
 from acktree.core.spouts.retry import Retry
 from acktree.core.stats.counters import GATE
 from acktree.errors import TopologyError
@@ -51,7 +53,7 @@ class Passed(Protocol):
 class _Collector(Protocol):
     """The collector of a spout task."""
 
-    def emit_encoded(self, batch: pa.RecordBatch, message_ids: list[int], stream: str) -> None:
+    def emit_encoded(self, batch: pa.RecordBatch, message_ids: Int64s, stream: str) -> None:
         """Emit rows as they are."""
 
 
@@ -82,26 +84,23 @@ class GateSpout(Spout):
             self._noted = 0
         for first, batch in self._passed.after(self._gate, self.end):
             end = first + batch.num_rows
-            self._collector.emit_encoded(batch, list(range(first, end)), self._stream)
+            self._collector.emit_encoded(batch, np.arange(first, end), self._stream)
             self.end = end
 
     def keep_alive(self, open_messages: OpenMessages) -> None:
-        numbers = cast("Sequence[int]", open_messages.older_than(0))
-        self._passed.settled(self._gate, min(numbers, default=self.end))
+        # Numbers ascend with the time of the first emit: so the lowest open one is among the oldest.
+        oldest = open_messages.older_than(open_messages.oldest_secs or 0)
+        self._passed.settled(self._gate, min(cast("Sequence[int]", oldest), default=self.end))
 
     def lag(self) -> int:
         return self._passed.waiting(self._gate)
 
-    def ack(self, message_id: object) -> None:
-        self._note(message_id)
-
-    def fail(self, message_id: object, failure: object) -> None:  # noqa: ARG002  # its dead letter says why
-        self._note(message_id)
-
-    def _note(self, message_id: object) -> None:
+    def ack_batch(self, message_ids: Sequence[Any]) -> None:
         # Chunks are handed over in order: the inbox had all messages up to one that has its verdict.
-        assert isinstance(message_id, int)
-        self._noted = max(self._noted, message_id + 1)
+        self._noted = max(self._noted, int(np.asarray(message_ids).max()) + 1)
+
+    def fail_batch(self, failures: Sequence[tuple[Any, object]]) -> None:
+        self.ack_batch([message_id for message_id, _ in failures])  # its dead letter says why
 
 
 def with_gates(components: Sequence[Component]) -> list[Component]:

@@ -358,7 +358,8 @@ class Driver:
         for gate in (ONCE_GATE, TABLE_GATE) if self.gates is not None and done.staged else ():
             roots, names = zip(*done.staged, strict=True)
             values = batch_to_bytes(pa.record_batch([pa.array(names)], names=["value"]))
-            body = pack(_int64s([1] * len(roots)), _int64s(roots), values)
+            ones = _int64s([1] * len(roots))
+            body = pack(ones, ones, _int64s(roots), values)
             rows.append(WireRow(0, SINK_LEVEL, int(Kind.STAGED), 0, 0, clock_ms, gate.encode(), body))
         memory.put(MEMORY, pickle.dumps({"effects": dict(done.effects), "held": done.held}))
         return [*rows, *memory.commit(0, f"{self.world.random.getrandbits(64):016x}")]

@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from threading import Lock
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -29,10 +30,11 @@ from acktree.checkpoint.logs.commit_log import Commit, Outcome, Participant, Sec
 from acktree.checkpoint.logs.key_log import KeyLog
 from acktree.core.data.frames import Kind, WireRow
 from acktree.core.data.values import batch_from_bytes
-from acktree.core.gate import Gate, Passage, Staged
-from acktree.core.ids import Int64s, UInt64s, root_ids, sequence_names, tasks_and_sequences
+from acktree.core.gate import Gate, Mask, Passage, Staged, among
+from acktree.core.ids import Int64s, UInt64s, sequence_names, tasks_and_sequences
 from acktree.core.packing import Buffer, int64s, pack, unpack
-from acktree.core.tracking.origins import FrameOrigins, Origin, Origins
+from acktree.core.spouts.pending import MessageIds
+from acktree.core.tracking.origins import FrameOrigins, NumberedOrigins, Origin, Origins
 from acktree.core.tracking.verdicts import Verdicts
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.keys.labels import label_of, shown_id
@@ -50,8 +52,8 @@ _GROUP_BYTES: Final = 28
 _ROW: Final = "a row"
 
 
-IdsAt = Callable[[int, Int64s], Sequence[object]]
-"""Returns the ids of open messages by spout task and sequences; None for one that is not there."""
+IdsAt = Callable[[int, Int64s], MessageIds]
+"""Returns the ids of open messages by spout task and sequences, which ascend; None for one not there."""
 
 
 def _no_roots() -> Int64s:
@@ -159,7 +161,7 @@ class GateLog(Participant, Passed):
         self._publish()
 
     def write(self, commit: Commit, outcome: Outcome) -> Section | None:
-        acked, staged = self._acked(outcome.verdicts), dict[str, list[WireRow]]()
+        acked, staged = partial(self._acked, outcome.verdicts), dict[str, list[WireRow]]()
         for row in outcome.rows.get(Kind.STAGED, ()):
             staged.setdefault(bytes(row.head).decode(), []).append(row)
         with self._lock:
@@ -177,31 +179,35 @@ class GateLog(Participant, Passed):
         with self._lock:
             return None if self._was_empty else self._whole()
 
-    def _section(self, changes: Mapping[str, bytes]) -> Section | None:
+    def _section(self, changes: Mapping[str, _Change]) -> Section | None:
         is_empty = all(frames.is_empty for frames in self._gates.values())
         if not changes and (self._was_empty or not is_empty):
             return None
         self._changes += 1
-        self._written += sum(map(len, changes.values()))
+        self._written += sum(self._gates[name].size_of(change) for name, change in changes.items())
         size = sum(frames.size for frames in self._gates.values())
         if is_empty or self._written >= size or self._changes > _MOST_CHANGES:
             self._written = self._changes = 0
             return self._whole()
         self._was_empty = False
-        return Section(pack(json.dumps(list(changes)).encode(), *changes.values()))
+        parts = (self._gates[name].packed(change) for name, change in changes.items())
+        return Section(pack(json.dumps(list(changes)).encode(), *parts))
 
     def _whole(self) -> Section:
         self._was_empty = all(frames.is_empty for frames in self._gates.values())
         parts = (frames.to_bytes() for frames in self._gates.values())
         return Section(pack(json.dumps(list(self._gates)).encode(), *parts), is_whole=True)
 
-    def _frame_origins(self, degrees: Int64s, roots: Int64s) -> FrameOrigins:
-        return FrameOrigins.of(degrees, sequence_names(self._salt, roots), self._look_up)
+    def _frame_origins(self, groups: Staged) -> FrameOrigins:
+        names = sequence_names(self._salt, groups.roots)
+        return FrameOrigins.of(groups.counts, groups.degrees, names, self._look_up)
 
-    def _look_up(self, names: UInt64s) -> list[Origins]:
-        """The origins of each of some roots, none where they are not known."""
-        origins_of_names: list[Origins] = [self._rows if len(self._rows) == 1 else ()] * len(names)
+    def _look_up(self, names: UInt64s) -> Sequence[Origins]:
+        """The origins of each of some roots, which ascend; none where they are not known."""
         tasks, sequences = tasks_and_sequences(names)
+        if len(names) and tasks[0] == tasks[-1] and int(tasks[0]) in self._spouts:
+            return self._origins(self._spouts[int(tasks[0])], self._ids_at(int(tasks[0]), sequences))
+        origins_of_names: list[Origins] = [self._rows if len(self._rows) == 1 else ()] * len(names)
         for task, spout in self._spouts.items():
             places = np.flatnonzero(tasks == task)
             if len(places):
@@ -210,27 +216,44 @@ class GateLog(Participant, Passed):
                     origins_of_names[place] = origins_of_name
         return origins_of_names
 
-    def _origins(self, spout: str, message_ids: Sequence[object]) -> list[Origins]:
+    def _origins(self, spout: str, message_ids: MessageIds) -> Sequence[Origins]:
         """The origins of messages of one spout; through gates, if it is one."""
         frames = self._gates.get(spout)
+        if frames is None and (numbers := _whole_numbers(message_ids)) is not None:
+            return NumberedOrigins(spout, numbers)
         return [
             ()
             if message_id is None
             else tuple(Origin(*origin) for origin in message_id.origins)
             if isinstance(message_id, Redriven) and message_id.origins
-            else frames.origins_of(message_id)
-            if frames is not None and isinstance(message_id, int)
+            else frames.origins_of(int(message_id))
+            if frames is not None and isinstance(message_id, int | np.integer)
             else (Origin(spout, shown_id(message_id), label_of(message_id)),)
-            for message_id in message_ids
+            for message_id in (message_ids.tolist() if isinstance(message_ids, np.ndarray) else message_ids)
         ]
 
-    def _acked(self, verdicts: Verdicts | None) -> Int64s:
-        if verdicts is None:
-            return _no_roots()
-        done = (root_ids(self._salt, task, sequences) for task, sequences in verdicts.done)
-        acked = np.concatenate([*done, verdicts.acked.roots])
+    def _acked(self, verdicts: Verdicts | None, roots: Int64s) -> Mask:
+        """Which of some roots the micro-batch ACKED, but for those that repeat a key."""
+        if verdicts is None or not len(roots):
+            return np.zeros(len(roots), dtype=np.bool_)
+        is_acked = among(roots, np.unique(verdicts.acked.roots))
+        tasks, sequences = tasks_and_sequences(sequence_names(self._salt, roots))
+        for task, done in verdicts.done:
+            is_acked |= (tasks == task) & among(sequences, done)
         repeated = self._repeated()
-        return np.setdiff1d(acked, repeated) if len(repeated) else acked
+        return is_acked & ~np.isin(roots, repeated) if len(repeated) else is_acked
+
+
+def _whole_numbers(message_ids: MessageIds) -> Int64s | None:
+    """Message ids that are whole numbers, as an array; None if others are among them."""
+    if isinstance(message_ids, np.ndarray):
+        return message_ids.astype(np.int64) if message_ids.dtype.kind == "i" else None
+    if {*map(type, message_ids)} != {int}:
+        return None
+    try:
+        return np.array(message_ids, dtype=np.int64)
+    except OverflowError:
+        return None
 
 
 def _recovered(sections: Sequence[tuple[int, Section]]) -> dict[str, _Frames]:
@@ -243,6 +266,13 @@ def _recovered(sections: Sequence[tuple[int, Section]]) -> dict[str, _Frames]:
             else:
                 by_gate.setdefault(name, _Frames()).replay(part)
     return by_gate
+
+
+class _Change(NamedTuple):
+    """What a gate decided in a micro-batch: for :meth:`Gate.replay`, and the frames of it that are needed."""
+
+    of_gate: bytes
+    frames: Sequence[int]
 
 
 class _Frames:
@@ -299,25 +329,35 @@ class _Frames:
         self,
         number: int,
         rows: Sequence[WireRow],
-        acked: Int64s,
+        acked: Callable[[Int64s], Mask],
         still_open: Callable[[Int64s], Int64s],
-        origins_of: Callable[[Int64s, Int64s], FrameOrigins],
-    ) -> bytes:
-        """Decide for a micro-batch; returns what :meth:`replay` takes, empty if nothing changed."""
-        staged, roots_of = [], dict[int, tuple[Int64s, Int64s]]()
+        origins_of: Callable[[Staged], FrameOrigins],
+    ) -> _Change | None:
+        """Decide for a micro-batch; None if nothing changed."""
+        staged = dict[int, Staged]()
         for frame, row in enumerate(rows, number * _FRAMES):
-            degrees, roots, values = unpack(row.body)
-            roots_of[frame] = int64s(degrees), int64s(roots)
-            staged.append(_staged(frame, *roots_of[frame]))
+            *groups, values = unpack(row.body)
+            staged[frame] = Staged.groups(frame, *map(int64s, groups))
             self._values[frame] = bytes(values)
-        decision = self.gate.decide(Staged.joined(staged), acked, still_open)
+        decision = self.gate.decide(Staged.joined([*staged.values()]), acked, still_open)
         self._opened(decision.passage)
-        kept = sorted(roots_of.keys() & self._values.keys())
-        self._origins |= {frame: origins_of(*roots_of[frame]) for frame in kept}
-        return pack(decision.change, *self._packed(kept)) if decision.change else b""
+        kept = sorted(staged.keys() & self._values.keys())
+        self._origins |= {frame: origins_of(staged[frame]) for frame in kept}
+        return _Change(decision.change, kept) if decision.change else None
+
+    def packed(self, change: _Change) -> bytes:
+        """What :meth:`replay` takes."""
+        return pack(change.of_gate, *self._packed(change.frames))
+
+    def size_of(self, change: _Change) -> int:
+        """About the length of :meth:`packed`."""
+        frames = (
+            len(self._values.get(frame, b"")) + len(self._origins[frame].blob) for frame in change.frames
+        )
+        return len(change.of_gate) + sum(frames)
 
     def replay(self, change: Buffer) -> None:
-        """Apply what :meth:`decide` returned in an earlier run."""
+        """Apply what :meth:`decide` returned in an earlier run, packed."""
         of_gate, *frames = unpack(change)
         self._read(frames)
         end = self.gate.end
@@ -364,27 +404,13 @@ class _Frames:
         batches, first = [], passage.first
         for frame in np.unique(passage.frames).tolist():
             is_here = passage.frames == frame
-            slices = zip(passage.firsts[is_here].tolist(), passage.counts[is_here].tolist(), strict=True)
-            rows = np.concatenate([np.arange(at, at + count) for at, count in slices])
-            batches.append((first, batch_from_bytes(self._values[frame]).take(pa.array(rows))))
-            first += len(rows)
+            firsts, counts = passage.firsts[is_here], passage.counts[is_here]
+            batch, count = batch_from_bytes(self._values[frame]), int(counts.sum())
+            if len(counts) == 1:
+                batch = batch.slice(int(firsts[0]), count)
+            else:
+                rows = np.repeat(firsts - np.cumsum(counts) + counts, counts) + np.arange(count)
+                batch = batch.take(pa.array(rows))
+            batches.append((first, batch))
+            first += count
         return batches
-
-
-def _staged(frame: int, degrees: Int64s, roots: Int64s) -> Staged:
-    """A frame by its roots: consecutive rows of one root are one group."""
-    count = len(degrees)
-    if (degrees != 1).any():
-        ends = np.cumsum(degrees).tolist()
-        starts = [end - degree for end, degree in zip(ends, degrees.tolist(), strict=True)]
-        return Staged.frame(
-            frame, [roots[start:end].tolist() for start, end in zip(starts, ends, strict=True)]
-        )
-    firsts = np.flatnonzero(np.r_[True, roots[1:] != roots[:-1]])
-    return Staged(
-        np.full(len(firsts), frame),
-        firsts,
-        np.diff(np.append(firsts, count)),
-        np.ones_like(firsts),
-        roots[firsts],
-    )

@@ -19,9 +19,10 @@ out; this one does not, because only the acker decides TIMED_OUT.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
+from itertools import chain
 from operator import itemgetter
 from typing import Any, overload
 
@@ -31,7 +32,7 @@ import numpy.typing as npt
 from acktree.core.ids import Int32s, Int64s
 from acktree.errors import ProtocolError
 
-__all__ = ["Closed", "IdArray", "MessageIds", "Pending"]
+__all__ = ["Closed", "IdArray", "MessageIds", "Pending", "ids_together"]
 
 MessageIds = Sequence[object] | npt.NDArray[Any]
 """Message ids of consecutive tuples: any objects, or an array. An array is returned as an array."""
@@ -325,17 +326,20 @@ class Pending:
             messages += segment.oldest(most)
         return nsmallest(most, messages, key=itemgetter(0, 1))
 
-    def ids_at(self, sequences: Int64s) -> list[object]:
-        """The message id of each sequence, None where no segment has it. Any thread may call it."""
-        segments = tuple(self._segments)
-        ids: list[object] = []
-        if segments:
-            places = np.searchsorted([segment.start for segment in segments], sequences, side="right") - 1
-            for number, sequence in zip(places.tolist(), sequences.tolist(), strict=True):
-                segment = segments[number]
-                is_there = segment.start <= sequence < segment.end
-                ids.append(segment.id_at(sequence - segment.start) if is_there else None)
-        return ids or [None] * len(sequences)
+    def ids_at(self, sequences: Int64s) -> MessageIds:
+        """The message id of each sequence, None where no segment has it. Any thread may call it.
+
+        Args:
+            sequences: Ascending, shape (n,).
+        """
+        parts: list[MessageIds] = []
+        done = 0
+        for segment in tuple(self._segments):
+            first, end = sequences.searchsorted((segment.start, segment.end)).tolist()
+            if first < end:
+                parts += ([None] * (first - done), segment.ids_at(sequences[first:end] - segment.start))
+                done = end
+        return ids_together([*parts, [None] * (len(sequences) - done)])
 
     def items(self) -> Iterator[tuple[int, object]]:
         """Each open message as (sequence, message id), ascending. Loops over all messages: call it rarely."""
@@ -417,6 +421,16 @@ class _Segment:
         if isinstance(self.message_ids, np.ndarray):
             return self.message_ids[positions]
         return list(itemgetter(*positions.tolist())(self.message_ids))
+
+
+def ids_together(several: Iterable[MessageIds]) -> MessageIds:
+    """The message ids of several, in this order: as an array if all of them are arrays."""
+    parts = [ids for ids in several if len(ids)]
+    arrays = [ids for ids in parts if isinstance(ids, np.ndarray)]
+    if arrays and len(arrays) == len(parts):
+        together: MessageIds = np.concatenate(arrays)
+        return together
+    return [*chain.from_iterable(ids.tolist() if isinstance(ids, np.ndarray) else ids for ids in parts)]
 
 
 def _broken(what: str, chunk: int) -> ProtocolError:

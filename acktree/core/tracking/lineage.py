@@ -83,6 +83,10 @@ class Lineage(ABC):
         """The distinct roots of these rows, ascending."""
 
     @abstractmethod
+    def roots_by_row(self, rows: Int64s) -> tuple[Int64s, Int64s]:
+        """The number of roots of each of these rows, shape (m,), and the roots, row after row."""
+
+    @abstractmethod
     def anchors(self, row: int) -> dict[int, int]:
         """Root -> edge of one row: Storm's MessageId. Empty when untracked."""
 
@@ -191,6 +195,10 @@ class Sparse(Lineage):
 
     def roots_of(self, rows: Int64s) -> Int64s:
         return np.unique(self.roots[self._pairs_of(rows)[0]])
+
+    def roots_by_row(self, rows: Int64s) -> tuple[Int64s, Int64s]:
+        pairs, offsets = self._pairs_of(rows)
+        return np.diff(offsets), self.roots[pairs]
 
     def anchors(self, row: int) -> dict[int, int]:
         pairs = slice(self.offsets[row], self.offsets[row + 1])

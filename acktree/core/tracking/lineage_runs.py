@@ -138,6 +138,10 @@ class Runs(Lineage):
     def roots_of(self, rows: Int64s) -> Int64s:
         return np.unique(self.roots[self.run_of_row[rows]])
 
+    def roots_by_row(self, rows: Int64s) -> tuple[Int64s, Int64s]:
+        runs = rows if self.lengths is None else self.run_of_row[rows]
+        return np.ones_like(runs), self.roots[runs]
+
     def anchors(self, row: int) -> dict[int, int]:
         return {int(self.roots[self.run_of_row[row]]): int(self.edges[row])}
 

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from acktree.core.ids import Int64s, UInt64s
-from acktree.core.packing import Buffer, int32s, pack, unpack
+from acktree.core.ids import Int32s, Int64s, UInt64s
+from acktree.core.packing import Buffer, int32s, int64s, pack, unpack
 
-__all__ = ["FrameOrigins", "Origin", "Origins", "joined_origins"]
+__all__ = ["FrameOrigins", "NumberedOrigins", "Origin", "Origins", "joined_origins"]
 
 
 class Origin(NamedTuple):
@@ -38,6 +38,20 @@ def joined_origins(parts: Sequence[Origins]) -> Origins:
     return parts[0] if len(parts) == 1 else tuple(dict.fromkeys(chain.from_iterable(parts)))
 
 
+class NumberedOrigins(Sequence[Origins]):
+    """The origins of messages of one spout whose ids are whole numbers: each message is its own."""
+
+    def __init__(self, spout: str, ids: Int64s) -> None:
+        """Of each message its id, shape (n,)."""
+        self.spout, self.ids = spout, ids
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, place: Any) -> Any:  # noqa: ANN401  # origins; a slice is not asked for
+        return (Origin(self.spout, repr(int(self.ids[place]))),)
+
+
 class FrameOrigins:
     """The origins of the rows of a staged frame."""
 
@@ -46,31 +60,47 @@ class FrameOrigins:
         self.blob = bytes(blob)
 
     @classmethod
-    def of(cls, degrees: Int64s, names: UInt64s, look_up: Callable[[UInt64s], list[Origins]]) -> FrameOrigins:
+    def of(
+        cls,
+        counts: Int64s,
+        degrees: Int64s,
+        names: UInt64s,
+        look_up: Callable[[UInt64s], Sequence[Origins]],
+    ) -> FrameOrigins:
         """The origins of rows by their roots, in the order in which spouts emitted them.
 
         Args:
-            degrees: The number of roots of each row, shape (n,).
-            names: The roots of all rows, as ``sequence_names`` has them; shape (sum of ``degrees``,).
-            look_up: The origins of each of some roots.
+            counts: The number of rows of each group, shape (g,).
+            degrees: The number of roots of each group, shape (g,).
+            names: The roots of all groups, as ``sequence_names`` has them; shape (sum of ``degrees``,).
+            look_up: The origins of each of some roots, which ascend.
         """
-        names, places = np.unique(names, return_inverse=True)
+        places = np.arange(len(names))
+        if not (names[1:] > names[:-1]).all():
+            names, places = np.unique(names, return_inverse=True)
         origins = look_up(names)
         if (degrees != 1).any():
             ends = np.r_[0, np.cumsum(degrees)].tolist()
-            rows = [tuple(sorted(places[start:end].tolist())) for start, end in pairwise(ends)]
-            numbers = {row: number for number, row in enumerate(dict.fromkeys(rows))}
-            places = np.array([numbers[row] for row in rows])
-            origins = [joined_origins([origins[name] for name in row]) for row in numbers]
-        return cls(pack(places.astype(np.int32), json.dumps(origins).encode()))
+            groups = [tuple(sorted(places[start:end].tolist())) for start, end in pairwise(ends)]
+            numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
+            places = np.array([numbers[group] for group in groups])
+            origins = [joined_origins([origins[name] for name in group]) for group in numbers]
+        ends_of_groups = np.cumsum(counts).astype(np.int32)
+        if isinstance(origins, NumberedOrigins):
+            return cls(pack(ends_of_groups, origins.ids[places], json.dumps(origins.spout).encode()))
+        return cls(pack(ends_of_groups, places, json.dumps([*origins]).encode()))
 
     @cached_property
-    def _parts(self) -> tuple[Any, list[Origins]]:
-        places, texts = unpack(self.blob)
-        return int32s(places), [tuple(Origin(*each) for each in row) for row in json.loads(bytes(texts))]
+    def _parts(self) -> tuple[Int32s, Sequence[Origins]]:
+        """The end of each group, and the origins of each."""
+        ends, numbers, text = unpack(self.blob)
+        told = json.loads(bytes(text))
+        if isinstance(told, str):
+            return int32s(ends), NumberedOrigins(told, int64s(numbers))
+        origins = [tuple(Origin(*each) for each in group) for group in told]
+        return int32s(ends), [origins[place] for place in int64s(numbers).tolist()]
 
     def of_row(self, row: int) -> Origins:
         """The origins of one row."""
-        places, by_place = self._parts
-        origins: Origins = by_place[places[row]]
-        return origins
+        ends, origins = self._parts
+        return origins[int(ends.searchsorted(row, side="right"))]

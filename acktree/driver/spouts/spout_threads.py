@@ -17,6 +17,7 @@ from typing import Final
 
 from acktree.config import Config
 from acktree.core.ids import Int64s
+from acktree.core.spouts.pending import MessageIds
 from acktree.core.stats.counters import Counters
 from acktree.core.stats.histograms import Histogram
 from acktree.core.stats.numbers import Lag, Outage, SpoutNumbers, added_lags, outages_together
@@ -382,8 +383,8 @@ class Threads:
             lag_by_partition=by_partition,
         )  # fmt: skip
 
-    def ids_at(self, task: int, sequences: Int64s) -> list[object]:
-        """The ids of open messages of a task by their sequences; None for one that is not there."""
+    def ids_at(self, task: int, sequences: Int64s) -> MessageIds:
+        """The ids of open messages of a task by sequences, which ascend; None for one that is not there."""
         thread = self.by_task.get(task)
         return [None] * len(sequences) if thread is None else thread.task.ids_at(sequences)
 

@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from acktree.core.data.fields import StreamDeclaration
 from acktree.core.data.values import ANYWHERE, LOOKED_AT, quick_look
-from acktree.core.ids import Int32s
+from acktree.core.ids import Int32s, Int64s
 from acktree.core.spouts.keys import key_digests
 from acktree.core.spouts.pending import MessageIds
 from acktree.core.tracking.attempts import MOST_ATTEMPTS, NAMED
@@ -419,7 +419,7 @@ class SpoutCollector(SpoutOutputCollector):
             raise MisuseError(said if ids is not None else f"{said} and no message ids", where, how)
         return [none if value is None else checked(value, where) for value in listed]
 
-    def emit_encoded(self, batch: pa.RecordBatch, message_ids: list[int], stream: str) -> None:
+    def emit_encoded(self, batch: pa.RecordBatch, message_ids: Int64s, stream: str) -> None:
         """Emit tracked rows of a gate as a chunk has them: no value is unpickled."""
         with self._lock:
             self._refuse_if_closed()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, chain
+from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -20,7 +20,7 @@ import pyarrow as pa
 from acktree.core.data.batches import joined
 from acktree.core.data.fields import StreamDeclaration
 from acktree.core.ids import Int32s
-from acktree.core.spouts.pending import MessageIds
+from acktree.core.spouts.pending import MessageIds, ids_together
 from acktree.errors import MisuseError, SpoutError
 from acktree.tasks.chunk import CHUNK_BYTES
 from acktree.tasks.streams import TupleBuffer
@@ -145,7 +145,7 @@ def _in_few(runs: Sequence[MessageRun]) -> list[MessageRun]:
     attempts = None
     if any(run.attempts is not None for run in runs):
         attempts = np.concatenate([_attempts_of(run) for run in runs])
-    ids = _ids_together([run.message_ids for run in runs])
+    ids = ids_together([run.message_ids for run in runs])
     firsts = accumulate(map(len, runs), initial=0)
     parents = {
         first + row: parent
@@ -162,14 +162,6 @@ def _cut(parents: Mapping[int, str], first: int, end: int) -> dict[int, str]:
 
 def _attempts_of(run: MessageRun) -> Int32s:
     return np.ones(len(run), dtype=np.int32) if run.attempts is None else run.attempts
-
-
-def _ids_together(several: Sequence[MessageIds]) -> MessageIds:
-    arrays = [ids for ids in several if isinstance(ids, np.ndarray)]
-    if len(arrays) == len(several):
-        together: MessageIds = np.concatenate(arrays)
-        return together
-    return [*chain.from_iterable(ids.tolist() if isinstance(ids, np.ndarray) else ids for ids in several)]
 
 
 class RunBuffer(TupleBuffer):

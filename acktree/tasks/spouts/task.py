@@ -32,6 +32,7 @@ import numpy as np
 from acktree.core.data.context import Clock, TaskContext, TaskServices
 from acktree.core.data.instruments import Increment
 from acktree.core.ids import Int64s, root_ids
+from acktree.core.spouts.pending import MessageIds
 from acktree.core.stats.numbers import Lag, Outage
 from acktree.core.tracking.verdicts import Failure, FailureCause
 from acktree.errors import AcktreeError, ConnectorError, SpoutError
@@ -361,8 +362,8 @@ class SpoutTask:
         """
         return self._open_messages.oldest(most)
 
-    def ids_at(self, sequences: Int64s) -> list[object]:
-        """The ids of open messages by their sequences; None for one that is not there. Any thread may ask."""
+    def ids_at(self, sequences: Int64s) -> MessageIds:
+        """The ids of open messages by sequences, which ascend; None for one not there. Any thread may ask."""
         return self._pending.ids_at(sequences)
 
     def open_ids_by_sequence(self) -> Iterator[tuple[int, object]]:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acktree.core.gate import Gate, Staged
+from acktree.core.gate import Gate, Staged, among
 from acktree.errors import CheckpointError
 
 ROOTS = [0, 1, -1, 7, (1 << 63) - 1, -(1 << 63)]
@@ -56,7 +56,9 @@ def decided(gate, numbered, fates):
     asked_for = int64s(root for root, fate in fates.items() if fate == OPEN)
     acked = np.array([root for root, fate in fates.items() if fate == ACKED], dtype=np.int64)
     staged = Staged.joined([Staged.frame(number, rows) for number, rows in numbered])
-    return gate.decide(staged, acked, lambda roots: asked_for[np.isin(asked_for, roots)])
+    return gate.decide(
+        staged, lambda roots: np.isin(roots, acked), lambda roots: asked_for[np.isin(asked_for, roots)]
+    )
 
 
 @given(micro_batches)
@@ -99,6 +101,15 @@ def test_groups_are_the_rows_that_they_were_made_of_after_a_way_over_bytes(rows_
     for frame, first, count, degree, end in zip(*columns, strict=True):
         for row in range(first, first + count):
             assert again.roots[end - degree : end].tolist() == rows_of_frames[frame][row]
+
+
+some_values = st.integers(-5, 5) | st.sampled_from(ROOTS)
+
+
+@given(st.lists(some_values), st.sets(some_values))
+def test_values_are_found_among_ascending_ones(values, ascending):
+    found = among(np.array(values, dtype=np.int64), int64s(ascending))
+    assert found.tolist() == [value in ascending for value in values]
 
 
 def test_a_row_of_two_messages_waits_for_both_and_goes_with_the_first_that_fails():

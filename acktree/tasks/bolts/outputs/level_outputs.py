@@ -82,7 +82,7 @@ class Outputs:
         self._payloads: list[tuple[Int64s, Buffer]] = []
         self._ids: list[tuple[Int64s, pa.RecordBatch]] = []
         self._keys: list[tuple[Int64s, bytes]] = []
-        self._staged: list[tuple[str, Int64s, Int64s, pa.RecordBatch]] = []
+        self._staged: list[tuple[str, Sequence[Int64s], pa.RecordBatch]] = []
         self._forgotten: dict[str, list[Int64s]] = {}
         self._metrics: list[bytes] = []
         self._held: list[tuple[object, ...]] = []
@@ -155,14 +155,16 @@ class Outputs:
         """Add the digests of the keys of rows of a DataFrame."""
         self._keys.append((roots, b"".join(digests)))
 
-    def stage(self, gate: str, degrees: Int64s, roots: Int64s, values: pa.RecordBatch) -> None:
+    def stage(self, gate: str, groups: Sequence[Int64s], values: pa.RecordBatch) -> None:
         """Add tuples in front of a gate.
 
         Args:
-            degrees: The number of roots of each tuple, shape (n,).
-            roots: The roots of all tuples, shape (sum of ``degrees``,).
+            gate: The gate.
+            groups: Consecutive tuples that hang on the same roots: the number of tuples of each group, the
+                number of its roots, both shape (g,), and the roots of all groups.
+            values: The tuples.
         """
-        self._staged.append((gate, degrees, roots, values))
+        self._staged.append((gate, groups, values))
 
     @property
     def failed_roots(self) -> Int64s:
@@ -250,8 +252,8 @@ class Outputs:
             yield self._row(Kind.IDS, pack(roots), batch_to_bytes(message_ids))
         for roots, digests in self._keys:
             yield self._row(Kind.KEYS, pack(roots), digests)
-        for gate, degrees, roots, values in self._staged:
-            yield self._row(Kind.STAGED, gate.encode(), pack(degrees, roots, batch_to_bytes(values)))
+        for gate, groups, values in self._staged:
+            yield self._row(Kind.STAGED, gate.encode(), pack(*groups, batch_to_bytes(values)))
         for component, forgotten in self._forgotten.items():
             yield self._row(Kind.FORGOTTEN, component.encode(), pack(np.concatenate(forgotten)))
         for observer in self.observers:

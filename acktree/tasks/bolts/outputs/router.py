@@ -153,7 +153,7 @@ class Router:
         topology = self._plan.topology
         gates_of = topology.gates_of_answers if rows.are_questions else topology.gates
         for gate in gates_of(self._component.id, emission.stream):
-            self._outputs.stage(gate, *_roots_of(emission, rows), plain(emission.batch))
+            self._outputs.stage(gate, groups_of(emission, rows), plain(emission.batch))
             self._outputs.counters.add(self._component.id, self._task, emission.stream, "transferred", count)
         routes = self._routes_of(emission.stream)
         if not rows.are_questions:
@@ -441,16 +441,27 @@ def _joined(
     return Sparse.of_anchors(maps, attempts)
 
 
-def _roots_of(emission: Emission, rows: InboundRows) -> tuple[Int64s, Int64s]:
-    """The roots that emitted tuples hang on: the number of each tuple's, and all of them."""
-    none = np.zeros(len(emission.parents), dtype=np.int64)
-    lineage = rows.lineage.sparse().children(emission.parents, none)
-    degrees, roots = np.diff(lineage.offsets), lineage.roots
-    if not emission.joins:
-        return degrees, roots
-    by_row = np.split(roots, lineage.offsets[1:-1])
-    for row, anchors in emission.joins.items():
-        accounts = [account_of(anchor) for anchor in anchors]
-        found = [parent.lineage.roots_of(np.array([at])) for parent, at in accounts]
-        by_row[row] = np.unique(np.concatenate([roots[:0], *found]))
-    return np.array([len(each) for each in by_row]), np.concatenate(by_row)
+def groups_of(emission: Emission, rows: InboundRows) -> tuple[Int64s, Int64s, Int64s]:
+    """Emitted tuples in groups that hang on the same roots.
+
+    Returns:
+        The number of tuples of each group, the number of its roots, and the roots of all groups.
+    """
+    count, joins = len(emission.parents), emission.joins
+    cuts = {cut for row in joins for cut in (row, row + 1) if 0 < cut < count}
+    starts = starts_of_runs(emission.parents, np.array(sorted(cuts), dtype=np.int64))
+    heads = emission.parents[starts[:-1]]
+    is_anchored = heads >= 0
+    degrees = np.zeros(len(heads), dtype=np.int64)
+    degrees[is_anchored], roots = rows.lineage.roots_by_row(heads[is_anchored])
+    if joins:
+        by_group = np.split(roots, np.cumsum(degrees)[:-1])
+        for row, anchors in joins.items():
+            accounts = [account_of(anchor) for anchor in anchors]
+            found = [parent.lineage.roots_of(np.array([at])) for parent, at in accounts]
+            by_group[int(starts.searchsorted(row))] = np.unique(np.concatenate([roots[:0], *found]))
+        return np.diff(starts), np.array([len(each) for each in by_group]), np.concatenate(by_group)
+    if (degrees == 1).all():  # children of several tuples of one message
+        merged = starts_of_runs(roots)
+        starts, degrees, roots = starts[merged], degrees[merged[:-1]], roots[merged[:-1]]
+    return np.diff(starts), degrees, roots

@@ -350,3 +350,17 @@ def test_an_id_of_an_array_is_an_integer_of_python_wherever_one_message_is_named
     found += [each for _, _, each, _ in pending.oldest(9)]
     assert found == [7, 8, 9, 10] * 3
     assert {*map(type, found)} == {int}
+
+
+def test_ids_are_found_by_sequence_and_those_of_arrays_stay_an_array():
+    pending = Pending()
+    pending.add(2, np.array([9, 10, 11]), None, 1, 0, 1000)
+    pending.add(7, np.array([20]), None, 2, 0, 1000)
+    found = pending.ids_at(np.array([2, 4, 7]))
+    assert isinstance(found, np.ndarray)
+    assert found.tolist() == [9, 11, 20]
+    assert pending.ids_at(np.array([0, 3, 5, 7, 8])) == [None, 10, None, 20, None]
+    assert pending.ids_at(np.array([0, 1])) == [None, None]
+    pending.close(np.array([2]))
+    assert list(pending.ids_at(np.array([2, 3]))) == [9, 10]  # its segment still has it
+    assert Pending().ids_at(np.array([5])) == [None]
