@@ -8,7 +8,7 @@ from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from acktree.cli.answers import DONE, FAILED, Answer, Commands, door_of, new_command
 from acktree.cli.checks import Check, data_of, free_space, line_of
@@ -144,34 +144,50 @@ def _undone(snapshot: Snapshot) -> Iterator[Check]:
     if any(outage.dependency for outages in snapshot.outages.values() for outage in outages):
         return
     for name in snapshot.sources:
-        acked, failed = _lately(snapshot, name, ("acked", "failed", "timed_out"))
+        found = _lately(snapshot, name, ("acked", "failed", "timed_out"))
         yield Check(
-            f"verdicts of {_source(snapshot, name)}", not failed or bool(acked),
-            f"{acked:,} acked, {failed:,} attempts failed lately",
+            f"verdicts of {_source(snapshot, name)}", found.are_few or bool(found.first), _verdicts(found),
             f"nothing is done: see the errors in `acktree stats {snapshot.topology}`, and stop it with "
             "`acktree deactivate` before the queue becomes dead letters",
         )  # fmt: skip
     for bolt in snapshot.bolts:
-        executed, failed = _lately(snapshot, bolt, ("executed", "failed"))
-        if failed and failed >= executed:
+        found = _lately(snapshot, bolt, ("executed", "failed"))
+        if not found.are_few and found.others >= found.first:
             last = [error.reason for error in snapshot.errors if error.component == bolt]
-            found = f"all of the last {failed:,} tuples failed" + (f": {last[-1]}" if last else "")
-            yield Check(f"bolt {_named(bolt)}", is_ok=False, found=found, fix="correct what the error says")
+            text = f"all of the last {found.others:,} tuples failed" + (f": {last[-1]}" if last else "")
+            yield Check(f"bolt {_named(bolt)}", is_ok=False, found=text, fix="correct what the error says")
 
 
-def _lately(snapshot: Snapshot, component: str, whats: tuple[str, ...]) -> tuple[int, int]:
-    """The first of some counts, and the others together, of the shortest window that has enough of them.
+class _Counts(NamedTuple):
+    """The first of some counts, and the others together, of so many seconds; few others say nothing."""
 
-    Of ten seconds a hundred, or of ten minutes ten: a few failures say nothing. (0, 0) if there are too few.
+    first: int
+    others: int
+    secs: float
+    are_few: bool
+
+
+def _lately(snapshot: Snapshot, component: str, whats: tuple[str, ...]) -> _Counts:
+    """Counts of the shortest window that has enough of the others; else of the longest one.
+
+    Enough are a hundred of ten seconds, or ten of ten minutes: a few failures say nothing.
     """
+    counts = _Counts(0, 0, 0.0, are_few=True)
     for name, least in ((RECENT, _MANY), (_LONG, _FEW)):
         window = snapshot.windows.get(name)
         found = None if window is None else window.stats.components.get(component)
-        if found is not None:
+        if window is not None and found is not None:
             first, *others = (getattr(found.total, what) for what in whats)
-            if sum(others) >= least:
-                return first, sum(others)
-    return 0, 0
+            counts = _Counts(first, sum(others), window.secs, are_few=sum(others) < least)
+            if not counts.are_few:
+                break
+    return counts
+
+
+def _verdicts(counts: _Counts) -> str:
+    if not counts.first and not counts.others:
+        return f"none in the last {counts.secs:,.0f} s"
+    return f"{counts.first:,} acked, {counts.others:,} attempts failed in the last {counts.secs:,.0f} s"
 
 
 def _letters(snapshot: Snapshot) -> Iterator[Check]:

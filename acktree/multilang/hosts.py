@@ -14,6 +14,7 @@ from acktree import MisuseError, OutputCollector, SpoutOutputCollector, TaskCont
 from acktree.logs.loggers import logger
 from acktree.multilang import protocol
 from acktree.multilang.protocol import Broken, Emit, Instructions, State
+from acktree.multilang.told import told_error
 
 __all__ = ["METRICS", "BoltHost", "SpoutHost", "tasks_of"]
 
@@ -36,6 +37,7 @@ class _Host:
         raised: What the component raised, while it is handled: the cause of errors and failures.
         has_reported: Whether an error was reported since this was set to False.
         metrics: The kinds of its metrics by name; those that are not named are counters.
+        warned: Of what a warning was given.
     """
 
     def __init__(
@@ -52,7 +54,8 @@ class _Host:
         self._streams: Collection[str] = setting["streams"]
         self._setting = setting
         self._logger = logger(f"pystorm.component.{context.component_id}")
-        self._has_warned = False
+        self._where = f"component {context.component_id!r}, task {context.task_id}"
+        self.warned: set[str] = set()
         self._methods: dict[type, Callable[[Any], None]] = {
             protocol.Write: lambda instruction: deliver(instruction.message),
             protocol.Emit: self.emit,
@@ -75,7 +78,7 @@ class _Host:
         if emit.stream in self._streams:
             self.send(emit)
         elif emit.stream == "default":  # Storm's worker would die; programs with `outputs = []` do it
-            self._warn_once("emits on its default stream, which it does not declare: its tuples are dropped")
+            self.warn_once("emits on its default stream, which it does not declare: its tuples are dropped")
         else:
             what = f"emitted on stream {emit.stream!r}, which it does not declare"
             fix = f'declare Stream(fields=[...], name="{emit.stream}") in its outputs'
@@ -88,22 +91,23 @@ class _Host:
         raise NotImplementedError
 
     def report(self, text: str, cause: BaseException | None = None) -> None:
-        """Report an error of the component: its exception, or its text."""
+        """Report an error of the component: its exception, or what its text tells."""
         self.has_reported = True
-        self._collector.report_error(cause or self._misuse(text, "see the text"))
+        error = cause or told_error(text, self._where) or self._misuse(text, "see the text")
+        self._collector.report_error(error)
 
     def broken(self, instruction: Broken) -> None:
         """Raise what broke the protocol, in the component's own call."""
         raise self._misuse(instruction.reason)
 
     def _misuse(self, what: str, fix: str = "ack or fail each tuple once, after its emits") -> MisuseError:
-        where = f"component {self._context.component_id!r}, task {self._context.task_id}"
-        return MisuseError(what, where, fix)
+        return MisuseError(what, self._where, fix)
 
-    def _warn_once(self, what: str) -> None:
-        if not self._has_warned:
-            self._has_warned = True
-            self._logger.warning("component %r %s", self._context.component_id, what)
+    def warn_once(self, what: str, why: str = "") -> None:
+        """Warn of what the component does, and why that is refused; once of each."""
+        if what not in self.warned:
+            self.warned.add(what)
+            self._logger.warning("component %r %s%s", self._context.component_id, what, why)
 
     def _count(self, metric: protocol.Metric) -> None:
         kind = self.metrics.get(metric.name, "counter")
@@ -148,9 +152,18 @@ class BoltHost(_Host):
         """Give the component a tuple."""
         self.carry_out(self.protocol.execute(tup, tup.component, tup.stream, tup.task_id, tup.values))
 
-    def take(self, message: object) -> None:
+    def take(self, message: Any) -> None:  # noqa: ANN401  # whatever it sends
         """Take a message of the component."""
-        self.carry_out(self.protocol.receive(message))
+        instructions = self.protocol.receive(message)
+        try:
+            self.carry_out(instructions)
+        except MisuseError:
+            for each in instructions:
+                if isinstance(
+                    each, protocol.Ack | protocol.Fail
+                ):  # it was refused, so the tuple is open still
+                    self.unclosed[message["id"]] = each.tup
+            raise
 
     def is_closed(self, name: object) -> bool:
         """Whether a tuple was given to the component, and is acked or failed."""
@@ -207,7 +220,7 @@ class SpoutHost(_Host):
 
     def send(self, emit: Emit) -> None:
         if emit.message_id is None and self.handles_verdicts:
-            self._warn_once("emits a tuple without tup_id, so its ack() and fail() are not called for it")
+            self.warn_once("emits a tuple without tup_id, so its ack() and fail() are not called for it")
         about = {"message_id": emit.message_id, "stream": emit.stream, "attempt": emit.attempt}
         if emit.task is None:
             self._collector.emit(emit.values, **about)

@@ -24,6 +24,7 @@ READY (bolt)                ack, fail of a closed id              READY     Igno
 READY (bolt)                ack, fail, anchor never given         DEAD      Broken
 READY (bolt)                anchor that is closed                 DEAD      Broken
 READY (bolt)                sync while a heartbeat is out         READY     Synced
+READY (bolt)                error as pystorm writes it            READY     Report; a sync to come is its own
 READY (bolt)                another sync, an unknown command      READY     none; Ignored
 READY (spout)               ``command``                           WAITING   Write it, then what was kept
 READY (spout)               emit                                  READY     none: kept for the next command
@@ -40,6 +41,7 @@ departure: a second ack or fail of an id is reported and ignored, where Storm's 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from enum import Enum
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
@@ -171,6 +173,8 @@ class Broken(NamedTuple):
 Instruction: TypeAlias = Write | Ready | Emit | Ack | Fail | Log | Report | Metric | Ignored | Synced | Broken
 Instructions: TypeAlias = Sequence[Instruction]
 
+_OF_PYSTORM: Final = re.compile(r"Python \w+ raised(?: while processing Tuple .*)?\n")
+"""How pystorm's text of an error begins. It sends a sync behind each, which answers no heartbeat."""
 _INFO: Final = 2
 _MOST_LEVEL: Final = 4
 _SYNCED: Final = (Synced(),)
@@ -205,6 +209,8 @@ class _Protocol:
         if not isinstance(message, dict) or "command" not in message:
             return self._broken(f"a message without a command: {_shown(message)}")
         command = message["command"]
+        if command == "error":
+            return self._report(message)
         said = _OF_ALL.get(command) if isinstance(command, str) else None
         return self._obey(command, message) if said is None else (said(message),)
 
@@ -213,6 +219,11 @@ class _Protocol:
             self.state = State.READY
             return (Ready(message["pid"]),)
         return self._broken(f"the set-up was answered with {_shown(message)}")
+
+    def _report(self, message: Mapping[str, Any]) -> Instructions:
+        cause = message.get("exception")
+        is_one = isinstance(cause, BaseException)
+        return (Report(str(message.get("msg", "")), cause if is_one else None),)
 
     def _obey(self, command: object, message: Mapping[str, Any]) -> Instructions:
         raise NotImplementedError
@@ -240,7 +251,7 @@ class BoltProtocol(_Protocol, Generic[T]):
     ) -> None:
         self.state, self.given = state, given
         self._open = unclosed
-        self._heartbeats = 0
+        self._heartbeats = self._syncs_of_errors = 0
 
     def execute(self, tup: T, component: str, stream: str, task: int, values: Sequence[Any]) -> Instructions:
         """Write a tuple to the bolt.
@@ -280,12 +291,19 @@ class BoltProtocol(_Protocol, Generic[T]):
         """Whether a tuple was given to the bolt, and is acked or failed."""
         return name not in self._open and self._was_given(name)
 
+    def _report(self, message: Mapping[str, Any]) -> Instructions:
+        self._syncs_of_errors += _OF_PYSTORM.match(str(message.get("msg", ""))) is not None
+        return super()._report(message)
+
     def _obey(self, command: object, message: Mapping[str, Any]) -> Instructions:
         if command == "emit":
             return self._emit(message)
         if command in {"ack", "fail"}:
             return self._close(command, message.get("id"))
         if command == "sync":
+            if self._syncs_of_errors:
+                self._syncs_of_errors -= 1
+                return ()
             if not self._heartbeats:
                 return ()
             self._heartbeats -= 1
@@ -360,17 +378,11 @@ def _logged(message: Mapping[str, Any]) -> Instruction:
     return Log(str(message.get("msg", "")), level if is_known else _INFO)  # type: ignore[arg-type]  # an int then
 
 
-def _reported(message: Mapping[str, Any]) -> Instruction:
-    cause = message.get("exception")
-    return Report(str(message.get("msg", "")), cause if isinstance(cause, BaseException) else None)
-
-
 _OF_ALL: Mapping[str, Callable[[Mapping[str, Any]], Instruction]] = {
     "log": _logged,
-    "error": _reported,
     "metrics": lambda message: Metric(message.get("name"), message.get("params")),
 }
-"""What bolts and spouts may say at any time."""
+"""What bolts and spouts may say at any time, beside ``error``."""
 
 
 def _emitted(message: Mapping[str, Any], anchors: Sequence[Any]) -> Instructions:

@@ -229,6 +229,7 @@ class ShellBolt(Bolt):
     """
 
     remembers = ("_given", "_held", "_version")
+    shown_memory = ("open tuples",)
     remembers_per_task = True
 
     def __init__(
@@ -374,7 +375,7 @@ class _Turn:
         host.metrics, host.unclosed = self._program.metrics, self.open
         if child.is_new:
             gone = self._gone(child)
-            if not self._fail_open(gone) and child.death:
+            if self._fail_open(gone) or child.death:
                 self._collector.report_error(gone)
             host.protocol = BoltProtocol(self.open, self.given)
             _begin(host, child, set_up)
@@ -446,14 +447,14 @@ class _Turn:
             is_synced = any(isinstance(each, Synced) for each in instructions)
 
     def _fail(self, error: Exception) -> None:
-        """End the child for an error, and fail its open tuples; with none open, report it."""
+        """End the child for an error, report it, and fail its open tuples."""
         assert self._host is not None  # begin returned
         assert self.child is not None
         broken = _broken(self.child, error)
         self.given = self._host.protocol.given
         self.child = None
-        if not self._fail_open(broken):
-            self._collector.report_error(broken)
+        self._fail_open(broken)
+        self._collector.report_error(broken)
 
     def _fail_open(self, error: Exception) -> bool:
         """Fail the open tuples; whether there are any."""

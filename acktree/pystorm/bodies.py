@@ -19,7 +19,11 @@ from acktree.pystorm.bolt import BatchingBolt, Bolt
 
 __all__ = ["is_async", "most_at_once", "refuse_bodies_that_do_not_run"]
 
-_CALLED: Final = ("initialize", "process", "process_batch", "process_tick", "next_tuple")
+_CALLED: Final = (
+    "initialize", "process", "process_batch", "process_batches", "process_tick", "group_key", "next_tuple",
+    "ack", "fail", "activate", "deactivate", "read_tuple", "_handle_run_exception", "_run",
+)  # fmt: skip
+"""What acktree calls, itself or by the base classes."""
 _AWAITED: Final = ("process", "process_tick")
 _MOST: Final = 100
 """The default ``max_concurrency`` of other bolts with coroutines, too."""

@@ -11,15 +11,17 @@ from collections import defaultdict, namedtuple
 from collections.abc import Awaitable, Hashable, Iterable, Sequence
 from contextvars import ContextVar
 from functools import lru_cache
-from inspect import iscoroutine
+from inspect import GEN_CREATED, getgeneratorstate, isasyncgen, isawaitable, iscoroutine, isgenerator
 from typing import Any, Final
 
 from acktree.pystorm.component import Component, Tuple, handle_exception, is_hosted
 from acktree.pystorm.exceptions import ComponentTypeError
 
-__all__ = ["BatchingBolt", "Bolt", "TicklessBatchingBolt", "ack_unclosed", "current_tups"]
+__all__ = [
+    "BatchingBolt", "Bolt", "TicklessBatchingBolt", "ack_unclosed", "current_tups", "refuse_unrun",
+]  # fmt: skip
 
-current_tups: Final[ContextVar[list[Tuple]]] = ContextVar("acktree_current_tups")
+current_tups: Final[ContextVar[Sequence[Tuple]]] = ContextVar("acktree_current_tups")
 """The tuple of the ``async def process`` that this code belongs to."""
 _NO_IDENTIFIER: Final = re.compile(r"\W|^(?=\d)")
 
@@ -167,7 +169,7 @@ class BatchingBolt(Bolt):
         for key in list(self._batches):
             batch = self._current_tups = self._batches[key]
             self._current_key = key
-            _refuse_coroutine(self, self.process_batch(key, batch))  # type: ignore[func-returns-value]  # a user's may
+            refuse_unrun(self, self.process_batch(key, batch))  # type: ignore[func-returns-value]  # a user's may
             for tup in batch:
                 ack_unclosed(self, tup)
             del self._batches[key]
@@ -247,22 +249,32 @@ def _take(bolt: Bolt, tup: Tuple, *, acks: bool) -> None:
     else:
         returned = bolt.process_tick(tup) if bolt.is_tick(tup) else bolt.process(tup)
         if returned is not None:
-            _refuse_coroutine(bolt, returned)
+            refuse_unrun(bolt, returned)
         if acks:
             ack_unclosed(bolt, tup)
     bolt._current_tups = []  # noqa: SLF001  # not in a `finally`: what raised is about these tuples
 
 
-def _refuse_coroutine(bolt: Bolt, returned: object) -> None:
-    """Refuse what a method returned if it is a coroutine: its tuples would be acked, and nothing done."""
+def refuse_unrun(bolt: Bolt, returned: object) -> None:
+    """Refuse what a method returned if its body has not run: its tuples would be acked, and nothing done."""
+    if isgenerator(returned) and getgeneratorstate(returned) == GEN_CREATED:
+        what, fix = "is a generator: a call does not run its body", "write it without yield"
+    elif isasyncgen(returned):
+        what, fix = "is an asynchronous generator: a call does not run its body", "write it without yield"
+    elif isawaitable(returned):
+        what = "is a coroutine, and nobody awaits it"
+        fix = (
+            "write it without async. Where acktree hosts a Bolt, process itself may be an async def, and so "
+            "must be what a decorator makes of it"
+        )
+    else:
+        return
     if iscoroutine(returned):
         returned.close()
-        raise ComponentTypeError(
-            f"{returned.__qualname__}() is a coroutine, and nobody awaits it",
-            f"component {bolt.component_name!r}, class {type(bolt).__name__}",
-            "write it without async. Where acktree hosts a Bolt, process itself may be an async def, and so "
-            "must be what a decorator makes of it",
-        )
+    name = getattr(returned, "__qualname__", type(returned).__name__)
+    raise ComponentTypeError(
+        f"{name}() {what}", f"component {bolt.component_name!r}, class {type(bolt).__name__}", fix
+    )
 
 
 def ack_unclosed(bolt: Bolt, tup: Tuple) -> None:

@@ -7,7 +7,9 @@ Rules of this file
 2. Two values are the same if their *forms* are equal. A form is a digest of what a value pickles to after it
    was read from a pickle once, for a value that was made and its copy that was read may differ in bytes:
    a view of an array, a text that is interned. The items of a set are in an order of their own there.
-3. ``==`` decides nothing: it leaves out the order of a dict, and takes 1 for True and for 1.0.
+3. What belongs to an event loop, such as an ``asyncio.Lock``, is no data, though Python pickles it until
+   somebody has waited for it: in another process nobody would release it.
+4. ``==`` decides nothing: it leaves out the order of a dict, and takes 1 for True and for 1.0.
 """
 
 from __future__ import annotations
@@ -57,7 +59,10 @@ class _Noting(pickle.Pickler):
     def reducer_override(self, value: object) -> Any:
         if value is self._owner:
             raise pickle.PicklingError("it refers to the component itself, of which a copy would be made")
-        self.kinds.add(type(value))
+        kind = type(value)
+        if kind not in self.kinds and _is_of_loop(kind):
+            raise pickle.PicklingError(f"asyncio.{kind.__name__} belongs to the event loop of one process")
+        self.kinds.add(kind)
         return NotImplemented
 
     @property
@@ -65,6 +70,11 @@ class _Noting(pickle.Pickler):
         """Whether all of them can be read."""
         tops = {kind.__module__.partition(".")[0] for kind in self.kinds}
         return tops <= _KNOWN or all(map(_is_known, self.kinds))
+
+
+def _is_of_loop(kind: type) -> bool:
+    """Whether it is a lock, an event, a queue or another of asyncio's that tasks wait for."""
+    return any(base.__module__ == "asyncio.mixins" for base in kind.__mro__)
 
 
 def _is_known(kind: type) -> bool:

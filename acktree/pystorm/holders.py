@@ -10,7 +10,6 @@ import dis
 import gc
 import logging
 import pickle
-import queue
 import sys
 import sysconfig
 import threading
@@ -41,9 +40,10 @@ _RESOURCES: Final = (
 )  # fmt: skip
 _CALLED: Final = (FunctionType, MethodType, BuiltinFunctionType, partial)
 _IS_CLOSED_BY: Final = (
-    "__exit__", "close", "disconnect", "dispose", "quit", "release", "shutdown", "stop", "terminate",
+    "__aexit__", "__exit__", "aclose", "cancel", "close", "disconnect", "dispose", "quit", "release",
+    "shutdown", "stop", "terminate", "wait",
 )  # fmt: skip
-"""What has one of these methods is let go of: it is a connection, a lock, a pool, a file."""
+"""What has one of these methods is let go of or waited for: a connection, a lock, a pool, a file, a task."""
 _OF_PYTHON: Final = Path(sysconfig.get_paths()["stdlib"])
 _PACKAGES: Final = frozenset({"site-packages", "dist-packages"})
 _MANY: Final = 100
@@ -61,7 +61,8 @@ def may_be_data(value: Any, component: object, depth: int = 5) -> bool:
     """
     if value is component or _is(value, *_NO_HOLDERS, *_ATOMS):
         return False
-    if _is(value, Collection, queue.Queue, queue.SimpleQueue) or depth <= 0:
+    is_queue = hasattr(type(value), "get_nowait")
+    if is_queue or _is(value, Collection) or depth <= 0:
         return True
     if _is(value, *_CALLED):
         rebinds = _is(value, FunctionType) and _binds_anew(value)

@@ -188,6 +188,7 @@ class Live:
         setting: The context that it was given, as it was given.
         run: The name of the run that it was made in.
         version: The version of its data; None while it is used.
+        warned: Of what of its doings a warning was given.
     """
 
     def __init__(self, program: Program, config: Config, context: TaskContext, run: bytes = b"") -> None:
@@ -197,6 +198,7 @@ class Live:
         self.calls = Calls()
         self.component = program.make(self.calls)
         self.version: bytes | None = None
+        self.warned: set[str] = set()
         self._handshake = program.settings(config, context), program.context(context)
         self.component._setup_component(*self._handshake)  # noqa: SLF001  # what run() calls
         only = names_remembered(program.kind)
@@ -235,15 +237,21 @@ class _Place:
 
 
 class HostedBolt(Bolt):
-    """A bolt that is a component class of pystorm's kind."""
+    """A bolt that is a component class of pystorm's kind.
+
+    Attributes:
+        shown_memory: What it remembers, in words for descriptions.
+    """
 
     remembers = ("_given", "_held", "_kept")
     remembers_per_task = True
 
     def __init__(self, program: Program, outputs: Outputs, tick_secs: float | None = None) -> None:
-        names_remembered(program.kind)  # refused here, before anything runs
+        only = names_remembered(program.kind)  # refused here, before anything runs
+        self.shown_memory = ("its attributes",) if only is None else tuple(sorted(only))
         refuse_bodies_that_do_not_run(program.kind)
         self.outputs, self.tick_secs = outputs, tick_secs
+        self.__name__ = program.kind.__name__
         self._program = program
         self._host: BoltHost | None = None
         self._live: Any = None
@@ -330,6 +338,7 @@ class HostedBolt(Bolt):
             place.live = None
             live = Live(self._program, config, context, self._run)
         host = BoltHost(collector, context, live.setting, self._delivering(live))
+        host.warned = live.warned
         take = self._taking(live, host)
         host.go_on(self._held, self._given)
         live.calls.is_closed_there, live.calls.taken = host.is_closed, None
@@ -419,6 +428,7 @@ class HostedSpout(Spout):
     def __init__(self, program: Program, outputs: Outputs) -> None:
         refuse_bodies_that_do_not_run(program.kind)
         self.outputs = outputs
+        self.__name__ = program.kind.__name__
         self._program = program
 
     def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:

@@ -20,10 +20,10 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from acktree import Config, ExecuteTimeoutError, OutputCollector, Outputs, TaskContext, Tuple
+from acktree import Config, ExecuteTimeoutError, MisuseError, OutputCollector, Outputs, TaskContext, Tuple
 from acktree.multilang.hosts import BoltHost
 from acktree.pystorm.bodies import is_async, most_at_once
-from acktree.pystorm.bolt import Bolt, ack_unclosed, current_tups
+from acktree.pystorm.bolt import Bolt, ack_unclosed, current_tups, refuse_unrun
 from acktree.pystorm.component import Tuple as ComponentTuple
 from acktree.pystorm.hosted import HostedBolt, Live, Program, tuple_of
 
@@ -46,10 +46,13 @@ class AsyncHostedBolt(HostedBolt):
     def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
         super().prepare(config, context, collector)
         self._open_calls: set[str] = set()
+        from asyncio import current_task  # noqa: PLC0415  # child processes import this module, and need no loop
+
+        self._current_task = current_task
 
     async def execute(self, tup: Tuple) -> None:
         host = self._host or self._begin()
-        live = self._live
+        live, running = self._live, self._current_task()
         host.execute(tup)
         message = live.calls.delivered
         current: list[ComponentTuple] = []
@@ -67,6 +70,8 @@ class AsyncHostedBolt(HostedBolt):
                 self._handle(host, error, current or [tuple_of(message)])
         finally:
             self._open_calls.discard(message["id"])
+            if running is not None and running.cancelling():  # given up: acktree fails the tuple
+                host.unclosed.pop(message["id"], None)
 
     async def tick(self, tup: Tuple) -> None:
         await self.execute(tup)
@@ -96,7 +101,13 @@ class AsyncHostedBolt(HostedBolt):
 
         def take(message: object) -> None:
             with live.component._writer_lock:  # noqa: SLF001  # pystorm's
-                host.take(message)
+                try:
+                    host.take(message)
+                except MisuseError as error:
+                    tups = current_tups.get(())
+                    if tups and tups[0].id not in self._open_calls:  # nobody may ever see what this raises
+                        host.warn_once("has a task or a thread that goes on after process(): ", error.what)
+                    raise
 
         return take
 
@@ -106,7 +117,9 @@ async def _process(component: Bolt, message: Any, current: list[ComponentTuple])
     component._pending_commands.append(message)  # noqa: SLF001  # where lists for other threads do not come
     tup = component.read_tuple()
     current.append(tup)
-    returned = component.process_tick(tup) if component.is_tick(tup) else component.process(tup)
+    returned: Any = component.process_tick(tup) if component.is_tick(tup) else component.process(tup)
     if inspect.isawaitable(returned):
         await returned
+    elif returned is not None:
+        refuse_unrun(component, returned)
     ack_unclosed(component, tup)

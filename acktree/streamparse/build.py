@@ -135,7 +135,9 @@ def _hosted(
         if serializer_named(conf.get(_SERIALIZER)) == "msgpack":
             command[-1:-1] = ["-s", "msgpack"]
         here = {key: value for key, value in conf.items() if key != _LOG_PATH}
-        return _child(command, spec, outputs, here, setting)
+        child = _child(command, spec, outputs, here, setting)
+        child.__name__ = spec.component_cls.__name__  # type: ignore[union-attr]  # shown in descriptions
+        return child
     before = _INSTALL if is_installed() else None
     program = Program(spec.component_cls, conf, setting, before)
     if issubclass(spec.component_cls, pystorm.Spout):

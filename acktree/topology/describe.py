@@ -166,7 +166,7 @@ def _about(component: Component) -> dict[str, Any]:
         "parallelism": component.parallelism,
         "task_ids": list(component.task_ids),
         "streams": {stream: list(declared.fields) for stream, declared in component.streams.items()},
-        "remembers": list(component.remembers),
+        "remembers": list(getattr(component.user_object, "shown_memory", component.remembers)),
         "tick_secs": component.tick_secs,
         "execute_timeout_secs": component.execute_timeout_secs,
         "at_once": component.at_once,

@@ -111,6 +111,49 @@ class Tester(storm.Spout):
 
 Tester().run()
 """
+TESTER_BOLT_JS = """
+const storm = require('./storm')
+
+class Tester extends storm.BasicBolt {
+  initialize (conf, context, done) { this.seen = 0; done() }
+  process (tup, done) {
+    this.seen += 1
+    const word = tup.values[0]
+    if (this.seen % 4) {
+      this.emit({tuple: [word + 'lalala'], anchorTupleId: tup.id}, () => {})
+      done()
+    } else this.log(word + ' skipped')
+  }
+}
+
+new Tester().run()
+"""
+TESTER_SPOUT_JS = """
+const storm = require('./storm')
+const words = ['nathan', 'mike', 'bertels人', 'עברית', 'golda']
+
+class Tester extends storm.Spout {
+  initialize (conf, context, done) { this.pending = {}; this.count = 0; done() }
+  nextTuple (done) {
+    if (this.count < words.length) {
+      this.pending[this.count] = [words[this.count]]
+      this.emit({tuple: this.pending[this.count], id: this.count}, () => {})
+      this.count += 1
+    }
+    done()
+  }
+  ack (id, done) { delete this.pending[id]; done() }
+  fail (id, done) {
+    this.log(`emitting ${this.pending[id]} on fail`)
+    this.emit({tuple: this.pending[id], id}, () => {})
+    done()
+  }
+  activate (done) { done() }
+  deactivate (done) { done() }
+}
+
+new Tester().run()
+"""
 METRICS_BOLT = """
 import storm
 
@@ -121,6 +164,9 @@ class Tester(storm.BasicBolt):
 
 Tester().run()
 """
+
+
+needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
 
 
 @pytest.fixture
@@ -168,7 +214,7 @@ def test_a_bolt_of_storm_py_splits_sentences(resources):
     assert (words, feeder.acked) == (WORDS, ["the cow", "naïve café"])
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
+@needs_node
 @pytest.mark.parametrize("later", [False, True], ids=["at once", "later"])
 def test_a_bolt_of_storm_js_splits_sentences_also_where_it_answers_out_of_turn(later, resources):
     text = SPLIT_JS.replace("LATER", str(later).lower())
@@ -191,7 +237,7 @@ def run_spout(resources, command, text):
         return [word for (word,) in running.tuples("bolt")], running.stats()
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
+@needs_node
 def test_a_spout_of_storm_js_hears_its_verdicts(resources, caplog):
     with caplog.at_level("INFO"):
         words, stats = run_spout(resources, ["node", "sentences.js"], SENTENCES_JS)
@@ -208,13 +254,43 @@ def test_the_spout_of_storms_tests_emits_in_initialize_and_its_metrics_are_count
     assert stats["bolt"].metrics["my-custom-shell-metric"].count == 4
 
 
-def test_the_bolt_of_storms_tests_acks_three_of_four_and_the_fourth_times_out(resources):
-    command, values = [sys.executable, "bolt.py"], [f"word {n}" for n in range(8)]
-    words, feeder, _ = feed(resources, command, TESTER_BOLT, *values)
+TESTERS = {
+    "python": ([sys.executable, "bolt.py"], TESTER_BOLT, ["bolt initializing"]),
+    "node": (["node", "bolt.js"], TESTER_BOLT_JS, []),
+}
+"""The bolts of Storm's own tests, and what they emit first: ``storm.js`` can emit nothing before its pid."""
+
+
+@pytest.mark.parametrize("language", ["python", pytest.param("node", marks=needs_node)])
+def test_the_bolt_of_storms_tests_acks_three_of_four_and_the_fourth_times_out(language, resources):
+    command, text, first = TESTERS[language]
+    values = [f"word {n}" for n in range(8)]
+    words, feeder, _ = feed(resources, command, text, *values)
     acked = [value for n, value in enumerate(values, 1) if n % 4]
-    assert words == ["bolt initializing", *(f"{value}lalala" for value in acked)]
+    assert words == [*first, *(f"{value}lalala" for value in acked)]
     assert feeder.acked == acked
     assert {name: failure.kind.name for name, failure in feeder.failed} == {
         "word 3": "TIMED_OUT",
         "word 7": "TIMED_OUT",
     }
+
+
+@needs_node
+def test_the_spout_of_storms_tests_in_node_emits_again_what_timed_out(resources, caplog):
+    (resources / "spout.js").write_text(TESTER_SPOUT_JS)
+    (resources / "bolt.js").write_text(TESTER_BOLT_JS)
+    builder = TopologyBuilder("storm")
+    builder.set_spout("spout", ShellSpout(["node", "spout.js"], ["word"], resources=resources))
+    bolt = ShellBolt(["node", "bolt.js"], ["word"], resources=resources)
+    builder.set_bolt("bolt", bolt).shuffle_grouping("spout")
+    with LocalCluster() as cluster, caplog.at_level("INFO"):
+        running = cluster.submit(builder.create_topology())
+        cluster.advance(5)
+        cluster.advance(60)
+        cluster.advance(5)
+        words = [word for (word,) in running.tuples("bolt")]
+        total = running.stats()["spout"].total
+    said = ["nathan", "mike", "bertels人", "golda", "עברית"]
+    assert words == [f"{word}lalala" for word in said]
+    assert (total.acked, total.timed_out) == (5, 1)
+    assert "emitting עברית on fail" in caplog.text

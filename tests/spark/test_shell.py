@@ -69,6 +69,7 @@ TEXTS = {
     "spout.py": of_storm.TESTER_SPOUT,
     "metrics.py": of_storm.METRICS_BOLT,
     "bolt.py": of_storm.TESTER_BOLT,
+    "bolt.js": of_storm.TESTER_BOLT_JS,
     **{command[-1]: text for command, text in SPLITTERS.values()},
 }
 NEEDED = ("go", "node", "perl")
@@ -93,8 +94,9 @@ def shells_of_storm(feeder: FeederSpout, folder: Path):
     metrics = ShellBolt([sys.executable, "metrics.py"], ["word"], resources=folder)
     builder.set_bolt("metrics", metrics).shuffle_grouping("spout")
     builder.set_spout("words", feeder, message_timeout_secs=5)
-    tester = ShellBolt([sys.executable, "bolt.py"], ["word"], resources=folder)
-    builder.set_bolt("tester", tester).shuffle_grouping("words")
+    for name, (command, *_) in of_storm.TESTERS.items():
+        tester = ShellBolt(command, ["word"], resources=folder)
+        builder.set_bolt(f"tester in {name}", tester).shuffle_grouping("words")
     return builder.create_topology()
 
 
@@ -135,7 +137,9 @@ def test_programs_on_storms_own_libraries_and_in_go_and_perl_serve_micro_batches
         "word 3": "TIMED_OUT",
         "word 7": "TIMED_OUT",
     }
-    assert said["tester"] == dict.fromkeys(["bolt initializing", *(f"{word}lalala" for word in acked)], 1)
+    for name, (*_, first) in of_storm.TESTERS.items():
+        expected = [*first, *(f"{word}lalala" for word in acked)]
+        assert said[f"tester in {name}"] == dict.fromkeys(expected, 1)
 
 
 def topology_of(source, mark: Path, retry: Retry | None = None):

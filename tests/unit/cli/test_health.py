@@ -192,6 +192,27 @@ def test_it_says_whether_the_work_is_done(tmp_path, capsys, monkeypatch, window,
         assert all(check["fix"] for check in checks if not check["is_ok"])
 
 
+@pytest.mark.parametrize(
+    ("window", "numbers", "says"),
+    [
+        ("600", {}, r"none in the last \d+ s"),
+        ("600", {"acked": 3}, r"3 acked, 0 attempts failed in the last \d+ s"),
+        ("600", {"acked": 3, "failed": 9}, r"3 acked, 9 attempts failed in the last \d+ s"),
+        ("600", {"acked": 3, "failed": 9, "timed_out": 3}, r"3 acked, 12 attempts failed in the last \d+ s"),
+        ("10", {"acked": 1, "failed": 100}, r"1 acked, 100 attempts failed in the last \d+ s"),
+    ],
+)
+def test_it_says_how_many_got_a_verdict_also_where_too_few_failed_to_judge(
+    tmp_path, capsys, monkeypatch, window, numbers, says
+):
+    with started(tmp_path / "cp"):
+        monkeypatch.setattr(health.DoorClient, "snapshot", counting(SNAPSHOT_OF, window, source(**numbers)))
+        assert main(["health", "numbers", "--json"]) == 0
+        checks = json.loads(capsys.readouterr().out)["topologies"].popitem()[1]
+        (check,) = [check for check in checks if check["name"] == "verdicts of spout source"]
+        assert re.fullmatch(says, check["found"])
+
+
 def test_no_message_is_stuck_because_nobody_ran_it_or_nothing_judges_it(tmp_path, capsys, monkeypatch):
     now_ms = time.time_ns() // 1_000_000
     for config, changed in (

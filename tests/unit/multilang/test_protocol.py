@@ -232,3 +232,18 @@ def test_the_reason_says_which_id_and_whether_it_was_ever_given():
     assert ignored.text == "fail of id 1, which was acked or failed before"
     (broken,) = protocol.receive({"command": "ack", "id": "2"})
     assert broken.reason == "ack of id '2', which was never given to it"
+
+
+def test_the_sync_that_pystorm_sends_behind_an_error_answers_no_heartbeat():
+    protocol = ready_bolt({})
+    error = {
+        "command": "error",
+        "msg": "Python ValueError raised while processing Tuple Tuple(id='1')\nTrace",
+    }
+    protocol.heartbeat()
+    assert [type(said) for said in protocol.receive(error)] == [Report]
+    assert [*protocol.receive(SYNC)] == []
+    assert [*protocol.receive(SYNC)] == [Synced()]
+    protocol.heartbeat()
+    protocol.receive({"command": "error", "msg": "Traceback (most recent call last):"})
+    assert [*protocol.receive(SYNC)] == [Synced()]

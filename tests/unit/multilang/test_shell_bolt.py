@@ -94,6 +94,7 @@ def test_a_hostile_child_is_one_failure_of_its_own_tuples_and_the_next_ones_have
         assert list(shell.failed) == [deed]
         assert text in shell.failed[deed].reason
         assert "component 'shell', task 1" in shell.failed[deed].reason
+        assert [error.reason for error in shell.running.errors] == [shell.failed[deed].reason]
         first, second = started(tmp_path)
         await_end(first)
         assert is_alive(second, of_others=False)
@@ -244,9 +245,9 @@ def test_a_held_tuple_fails_with_the_reason_when_its_child_dies_between_two_micr
         await_end(first)
         shell.feed("after")
         assert shell.feeder.acked == ["after"]
-        assert "the child process that this task had is gone: it ended by signal SIGKILL" in (
-            shell.failed["hold"].reason
-        )
+        reason = shell.failed["hold"].reason
+        assert "the child process that this task had is gone: it ended by signal SIGKILL" in reason
+        assert [error.reason for error in shell.running.errors] == [reason]
 
 
 def test_a_death_between_two_micro_batches_is_reported_where_nothing_was_held(tmp_path):

@@ -399,6 +399,24 @@ class YieldingBatch:
         yield key
 
 
+class Ack:
+    async def ack(self, tup):
+        raise AssertionError
+
+
+class Handle(Process):
+    async def _handle_run_exception(self, exception):
+        raise AssertionError
+
+
+class Key:
+    async def group_key(self, tup):
+        raise AssertionError
+
+    def process_batch(self, key, tups):
+        raise AssertionError
+
+
 class OwnRun(Process):
     def _run(self):
         raise AssertionError
@@ -413,6 +431,9 @@ REFUSED = [
     (Bolt, Tick, r"process_tick\(\) of Kind is a coroutine, and its process\(\) is not"),
     (Bolt, Initialize, r"initialize\(\) of Kind is a coroutine, and nobody awaits it"),
     (Bolt, Yielding, r"process\(\) of Kind is a generator"),
+    (Bolt, Ack, r"ack\(\) of Kind is a coroutine, and nobody awaits it"),
+    (Bolt, Handle, r"_handle_run_exception\(\) of Kind is a coroutine, and nobody awaits it"),
+    (BatchingBolt, Key, r"group_key\(\) of Kind is a coroutine, and nobody awaits it"),
     (Bolt, OwnRun, r"_run\(\) of Kind is its own"),
 ]
 

@@ -243,3 +243,41 @@ def test_a_bolt_that_does_nothing_with_a_tuple_is_refused_with_what_was_meant():
     with pytest.raises(TopologyError, match=r"class Batchless has no process_batch\(\)"):
         load(topology(Batchless, **ticks))
     load(topology(OfItsOwn, **ticks))
+
+
+class Remembering(Count):
+    remembers = ["total"]
+
+
+class AtOnce(Bolt):
+    outputs = ["word"]
+
+    async def process(self, tup):
+        raise AssertionError
+
+
+class InChild(Count):
+    config = {"acktree.process": True}
+
+
+class Kinds(WordCount):
+    remembering = Remembering.spec(inputs=[WordCount.words])
+    at_once = AtOnce.spec(inputs=[WordCount.words])
+    in_child = InChild.spec(inputs=[WordCount.words])
+    shell = ShellBolt.spec(command="perl", script="a.pl", inputs=[WordCount.words], outputs=["word"])
+
+
+def test_a_description_has_the_names_of_the_program_and_none_of_acktrees_own():
+    about = described(Kinds)
+    assert {name: (each["class"], each["remembers"]) for name, each in about.items()} == {
+        "words": ("Words", []),
+        "count": ("Count", ["its attributes"]),
+        "remembering": ("Remembering", ["total"]),
+        "at_once": ("AtOnce", ["its attributes"]),
+        "in_child": ("InChild", ["open tuples"]),
+        "shell": ("ShellBolt", ["open tuples"]),
+    }
+    text = str(load(Kinds).describe())
+    assert "bolt count (Count), tasks 2-3, remembers its attributes" in text
+    assert "_held" not in text
+    assert "Hosted" not in text

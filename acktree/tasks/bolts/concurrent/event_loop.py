@@ -27,6 +27,8 @@ _T = TypeVar("_T")
 _Job = Callable[[], bool]
 """Runs on a thread; returns whether the thread may serve further jobs."""
 
+_STOPPED: Final = "loop stopped"
+"""Stands in what asyncio raises where user code has called the loop's ``stop()``."""
 _hosts: dict[int, Host] = {}
 """By process id. A forked child keeps its parent's entry, so that no finaliser closes what both share."""
 
@@ -63,7 +65,13 @@ class Host:
         with self._turn:  # of two threads with a LocalCluster each, one runs the loop
             task = self._loop.create_task(main)
             try:
-                return self._loop.run_until_complete(task)
+                while True:
+                    try:
+                        return self._loop.run_until_complete(task)
+                    except RuntimeError as error:
+                        if task.done() or _STOPPED not in str(error):
+                            raise
+                    # A call has stopped the loop, which is not its own: all calls go on.
             except BaseException:
                 if task.cancel():  # the loop was stopped by a signal, say
                     self.keep(task)
