@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from acktree.checkpoint.files import Files
-from acktree.checkpoint.inbox import FileInbox
+from acktree.checkpoint.inbox import WHOLE_INBOX, FileInbox
 from acktree.checkpoint.inbox_files import (
     WAKE,
     ChunkKind,
@@ -235,10 +235,32 @@ def test_a_file_that_is_missing_before_messages_that_only_the_inbox_has_is_told(
 
 def test_a_position_that_is_older_than_it_was_is_told(inbox: FileInbox, tmp_path: Path) -> None:
     inbox.append([chunk_of(0, position=1)])
-    assert inbox.newest_positions == {1: 0}
-    inbox.refuse_older_positions({1: 0})
+    assert inbox.newest == {1: 0, WHOLE_INBOX: 0}
+    inbox.refuse_older({1: 0})
     with pytest.raises(CheckpointError, match="is missing"):
-        inbox.refuse_older_positions({1: 1})
+        inbox.refuse_older({1: 1})
+
+
+def test_that_the_newest_file_is_gone_is_told_if_it_was_there_at_the_last_commit(tmp_path: Path) -> None:
+    inbox = FileInbox(tmp_path, -1, **ROOMY)
+    inbox.append([chunk_of(0)])
+    inbox.append([chunk_of(1, first_sequence=1)])
+    at_commit = inbox.newest
+    assert at_commit == {WHOLE_INBOX: 1}
+    inbox.append_control(ChunkKind.BEAT, {})
+    assert inbox.newest == at_commit  # a beat is no message
+    inbox.close()
+    whole = FileInbox(tmp_path, -1, **ROOMY)
+    assert len([*whole.recovered()]) == 2
+    assert whole.newest == at_commit  # the next run notes it, too
+    whole.refuse_older(at_commit)
+    whole.close()
+    for file in (Entry(1, ChunkKind.DATA, 1, 1), Entry(2, ChunkKind.BEAT, 0, 0)):
+        (tmp_path / file.name).unlink()
+    torn = FileInbox(tmp_path, -1, **ROOMY)
+    with pytest.raises(CheckpointError, match=r"a file of the checkpoint is missing\n.*000000000001"):
+        torn.refuse_older(at_commit)
+    torn.close()
 
 
 def test_a_closed_inbox_takes_nothing_and_closing_it_twice_is_fine(inbox: FileInbox) -> None:
