@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+from acktree.checkpoint.envelope import opened
 from acktree.checkpoint.files import Files
 from acktree.checkpoint.inbox import WHOLE_INBOX
 from acktree.checkpoint.inbox_files import Entry
@@ -110,7 +111,10 @@ def _known_to_be_there(disk: SimulatedDisk, checkpoint: Path, files: Sequence[st
     held = Files(disk=disk)
     commits = [int(name) for name in held.logged(checkpoint / "spark" / "commits")]
     try:
-        section = section_of(checkpoint, max(commits), Journal.name, held) if commits else None
+        last = max(commits, default=-1)
+        if disk.exists(synced := checkpoint / "synced"):  # what came after it does not count
+            last = min(last, int(bytes(opened(disk.read(synced), 0, synced)).split()[0]))
+        section = section_of(checkpoint, last, Journal.name, held) if last >= 0 else None
     except CheckpointError:  # it is damaged itself
         section = None
     if section is None:
