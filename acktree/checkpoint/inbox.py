@@ -107,6 +107,7 @@ class FileInbox:
         self._next_attempts: set[int] = set()
         self._newest_position: dict[int, int] = {}
         self._newest_only_here = -1
+        self._behind_gap: list[Path] = []
         self._watches: list[int] = []
         self._waiting = 0
         self._bytes = 0
@@ -419,6 +420,7 @@ class FileInbox:
                 str(self._folder),
                 "what was emitted is not lost: its spout brings it back when the topology is submitted again",
             )
+        self._delete_behind_gap()
         first = self._next
         numbered = enumerate(blobs, first)
         entries = [Entry(number, kind, task, rows) for number, (kind, task, rows, _) in numbered]
@@ -455,6 +457,14 @@ class FileInbox:
         if any(kind not in _COME_BY_THEMSELVES for kind, *_ in blobs):
             self._last_lasting = self._next - 1
         return first
+
+    def _delete_behind_gap(self) -> None:
+        """Delete what belongs to a group that was never appended as a whole, before its numbers are used."""
+        if self._behind_gap:
+            for file in self._behind_gap:
+                self._files.remove(file)
+            self._behind_gap.clear()
+            self.sync_names()  # a power cut must not undo a deletion after its number was used again
 
     def _move_position(self, task: int, number: int) -> None:
         before = self._newest_position.get(task)
@@ -527,7 +537,9 @@ class FileInbox:
         # without rows is the replacement.
         for name in sorted(self._disk.names(self._folder), key=by_number_and_rows):
             entry, file = Entry.of_name(name), self._folder / name
-            if entry is not None and (entry.number >= end or entry.number in self._entries):
+            if entry is not None and entry.number >= end:
+                self._behind_gap.append(file)  # deleted when its number is used again: nothing refuses then
+            elif entry is not None and entry.number in self._entries:
                 self._files.remove(file)
             elif is_unpublished(name):
                 self._disk.remove(file)
