@@ -115,7 +115,7 @@ def _known_to_be_there(disk: SimulatedDisk, checkpoint: Path, files: Sequence[st
         if disk.exists(synced := checkpoint / "synced"):  # what came after it does not count
             last = min(last, int(bytes(opened(disk.read(synced), 0, synced)).split()[0]))
         section = section_of(checkpoint, last, Journal.name, held) if last >= 0 else None
-    except CheckpointError:  # it is damaged itself
+    except (CheckpointError, ValueError):  # it is damaged itself
         section = None
     if section is None:
         return []
