@@ -64,6 +64,8 @@ CHUNKS: Final = 8
 """The least number of chunks in a full micro-batch."""
 _COME_BY_THEMSELVES: Final = frozenset({ChunkKind.TICK, ChunkKind.BEAT})
 """Entries that nobody waits for: with ticks more frequent than micro-batches there is always one."""
+WHOLE_INBOX: Final = -1
+"""In the place of a spout task: the newest entry with a message that only the inbox has, of any task."""
 
 
 class FileInbox:
@@ -104,6 +106,8 @@ class FileInbox:
         self._released: set[int] = set()
         self._next_attempts: set[int] = set()
         self._newest_position: dict[int, int] = {}
+        self._newest_only_here = -1
+        self._behind_gap: list[Path] = []
         self._watches: list[int] = []
         self._waiting = 0
         self._bytes = 0
@@ -134,8 +138,10 @@ class FileInbox:
         self._refuse_larger_than_spark_carries(blobs)
         blobs += [(ChunkKind.PARK, chunk.task, 0, chunk.to_bytes()) for chunk in parked]
         with self._lock:
-            only_here = bool(parked) or any(chunk.message_ids or chunk.position for chunk in chunks)
+            only_here = bool(parked) or any(chunk.is_only_here for chunk in chunks)
             first = self._write(blobs, only_here=only_here)
+            if only_here:
+                self._newest_only_here = self._next - 1
             for offset, chunk in enumerate(chunks):
                 self._note_attempts(first + offset, chunk)
                 if chunk.position:
@@ -319,24 +325,25 @@ class FileInbox:
         """The messages that wait for a micro-batch, and the bytes that wait or are kept."""
         return self._waiting, self._bytes
 
-    def refuse_older_positions(self, numbers: Mapping[int, int]) -> None:
-        """Check, after recovery, that each spout task has the position that it had, or a newer one.
+    def refuse_older(self, numbers: Mapping[int, int]) -> None:
+        """Check, after recovery, that what was there at the last commit is there, or something newer.
 
         Args:
-            numbers: Spout task -> the entry that held its newest position.
+            numbers: As :attr:`newest` was at the last commit.
 
         Raises:
-            CheckpointError: The file with a position is missing.
+            CheckpointError: The file with a position is missing, or the newest one that only the inbox has.
         """
+        newest = self._newest_position | {WHOLE_INBOX: self.last_number}
         for task, number in numbers.items():
-            if self._newest_position.get(task, -1) < number:
+            if newest.get(task, -1) < number:
                 raise missing(self._folder / f"{number:012d}.*")
 
     @property
-    def newest_positions(self) -> dict[int, int]:
-        """Spout task -> the number of the entry that holds its newest position."""
+    def newest(self) -> dict[int, int]:
+        """Spout task -> the number of the entry that holds its newest position; see also `WHOLE_INBOX`."""
         with self._lock:
-            return dict(self._newest_position)
+            return self._newest_position | {WHOLE_INBOX: self._newest_only_here}
 
     @property
     def oldest_kept(self) -> int:
@@ -352,6 +359,8 @@ class FileInbox:
             if entry.kind is kind:
                 chunk = read_chunk(self._folder, entry.name, self._disk)
                 self._note_attempts(number, chunk)
+                if kind is ChunkKind.PARK or chunk.is_only_here:
+                    self._newest_only_here = max(self._newest_only_here, number)
                 yield number, chunk
 
     def drop_before(self, first: int) -> None:
@@ -411,6 +420,7 @@ class FileInbox:
                 str(self._folder),
                 "what was emitted is not lost: its spout brings it back when the topology is submitted again",
             )
+        self._delete_behind_gap()
         first = self._next
         numbered = enumerate(blobs, first)
         entries = [Entry(number, kind, task, rows) for number, (kind, task, rows, _) in numbered]
@@ -447,6 +457,14 @@ class FileInbox:
         if any(kind not in _COME_BY_THEMSELVES for kind, *_ in blobs):
             self._last_lasting = self._next - 1
         return first
+
+    def _delete_behind_gap(self) -> None:
+        """Delete what belongs to a group that was never appended as a whole, before its numbers are used."""
+        if self._behind_gap:
+            for file in self._behind_gap:
+                self._files.remove(file)
+            self._behind_gap.clear()
+            self.sync_names()  # a power cut must not undo a deletion after its number was used again
 
     def _move_position(self, task: int, number: int) -> None:
         before = self._newest_position.get(task)
@@ -505,8 +523,7 @@ class FileInbox:
     def _is_only_here(self, entry: Entry) -> bool:
         if entry.kind is not ChunkKind.DATA:
             return False
-        chunk = read_chunk(self._folder, entry.name, self._disk)
-        return bool(chunk.message_ids or chunk.position)
+        return read_chunk(self._folder, entry.name, self._disk).is_only_here
 
     def _take_stock(self, admitted: int) -> int:
         """Load what an earlier run left; returns the next number.
@@ -520,7 +537,9 @@ class FileInbox:
         # without rows is the replacement.
         for name in sorted(self._disk.names(self._folder), key=by_number_and_rows):
             entry, file = Entry.of_name(name), self._folder / name
-            if entry is not None and (entry.number >= end or entry.number in self._entries):
+            if entry is not None and entry.number >= end:
+                self._behind_gap.append(file)  # deleted when its number is used again: nothing refuses then
+            elif entry is not None and entry.number in self._entries:
                 self._files.remove(file)
             elif is_unpublished(name):
                 self._disk.remove(file)

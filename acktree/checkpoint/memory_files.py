@@ -265,7 +265,8 @@ def _write(
             at += len(blob) + len(padding)
         columns = np.array([span or (0, _DELETED, 0) for span in spans.values()], dtype=np.int64)
         index = pack(
-            json.dumps([[*spans], before, size]).encode(), *columns.reshape(-1, len(_Span._fields)).T
+            json.dumps([[*spans], before, size, file.name]).encode(),
+            *columns.reshape(-1, len(_Span._fields)).T,
         )
         yield index
         yield _END.pack(len(index), crc32(index))
@@ -303,7 +304,9 @@ def _read_index(file: Path, disk: Disk) -> _Index:
         if bytes(view[: len(_BEGIN)]) != _BEGIN or len(packed) != length or crc32(packed) != checksum:
             raise _unreadable(file, "its content is damaged")
         said, *columns = unpack(packed)
-        names, before, size = json.loads(bytes(said))
+        names, before, size, *name = json.loads(bytes(said))
+        if name not in ([], [file.name]):  # none: it was written before files had their names in them
+            raise _unreadable(file, f"it has the content of {name[0]}")
         rows = zip(*(int64s(column).tolist() for column in columns), strict=True)
         spans = {
             name: None if row[1] == _DELETED else _Span(*row) for name, row in zip(names, rows, strict=True)

@@ -19,7 +19,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from acktree.checkpoint.envelope import opened, sealed
+from acktree.checkpoint.envelope import damaged, opened, sealed
 from acktree.system.private_files import UNPUBLISHED, Disk
 from acktree.texts import is_number
 
@@ -59,10 +59,15 @@ def roll_back(folder: Path, spark: Path, first_batch: int, disk: Disk) -> tuple[
     Returns:
         That micro-batch, and whether the next one has begun; None where the last run did not survive power
         cuts, and every commit counts.
+
+    Raises:
+        CheckpointError: The note is damaged.
     """
     if not disk.exists(folder / _SYNCED):
         return None
     note = bytes(opened(disk.read(folder / _SYNCED), 0, folder / _SYNCED)).decode()
+    if not is_number(note.removesuffix(_BEGUN).removeprefix("-")):
+        raise damaged("has the content of another file", folder / _SYNCED)
     synced, has_begun = int(note.removesuffix(_BEGUN)), note.endswith(_BEGUN)
     last = synced - first_batch
     lasts = {spark / log: last + (has_begun and log == "offsets") for log in _LOGS}

@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 from acktree.cli import (
@@ -143,6 +144,7 @@ def _refuse(error: AcktreeError, code: int, *, is_json: bool) -> int:
     return code
 
 
+@cache  # a program that runs many commands, a test for example, would make 120 parsers for each
 def _parser() -> NamingParser:
     parser = NamingParser("acktree", description="Storm topologies on Spark: run, watch, repair.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")

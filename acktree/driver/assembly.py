@@ -178,7 +178,7 @@ def journal_of(checkpoint: Checkpoint, inbox: FileInbox, threads: Threads) -> Jo
     """The verdicts of messages that only the inbox has."""
     return Journal(
         checkpoint.verdicts, threads.delivered_through, lambda: inbox.oldest_kept, checkpoint.files,
-        lambda: inbox.newest_positions,
+        lambda: inbox.newest,
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager, nullcontext
 from threading import Event
 
 from acktree.checkpoint.folder import Checkpoint
-from acktree.checkpoint.inbox import FileInbox
+from acktree.checkpoint.inbox import WHOLE_INBOX, FileInbox
 from acktree.checkpoint.inbox_files import ChunkKind
 from acktree.checkpoint.logs.journal import Journal
 from acktree.dead_letters.conversion import redriven_letter, refuse_foreign_letters
@@ -168,7 +168,8 @@ def recover(run: Run, last_committed: int, lost_through: int = -1) -> int:
         else:
             inbox.release(number)
     if journal is not None:
-        inbox.refuse_older_positions({t: n for t, n in journal.positions.items() if t in threads.by_task})
+        known = {WHOLE_INBOX, *threads.by_task}
+        inbox.refuse_older({task: number for task, number in journal.newest.items() if task in known})
     for number, chunk in inbox.recovered(ChunkKind.PARK):
         if chunk.task in keeping:
             keeping[chunk.task].task.recover_parked(number, chunk, now_ms())

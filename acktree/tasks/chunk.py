@@ -70,6 +70,11 @@ class Chunk:
         """Sequence of each row, shape (n,)."""
         return np.arange(self.first_sequence, self.first_sequence + len(self))
 
+    @property
+    def is_only_here(self) -> bool:
+        """Whether a restart finds what it needs of these messages, or of their spout, here alone."""
+        return bool(self.message_ids or self.position)
+
     def slice(self, first: int, end: int) -> Chunk:
         """Rows first to end - 1, without what only a restart needs."""
 

@@ -42,7 +42,7 @@ TREES = {
     "binary": [(n - 1) // 2 for n in range(1000)],
     "star": [-1] * 1000,
     "chain": [n - 1 for n in range(1000)],
-    "binary of 100,000": [(n - 1) // 2 for n in range(100_000)],
+    "binary of 10,000": [(n - 1) // 2 for n in range(10_000)],
 }
 """The most tuples that are stored of a message, in different forms; one has more, which are counted."""
 

@@ -3,18 +3,27 @@
 A driver that starts then finds the damage and says so in one error, which names the file or its folder; or
 the file does not count any more, and all goes on as if it was whole. Nothing may be lost or acked by mistake.
 
-No file of the inbox is deleted here, since two such deletions are not noticed: of the newest file, and of one
-whose messages have verdicts that their spout has not heard. Spark's own files are not damaged here: the
-simulated Spark does not check them.
+Of the inbox only files are deleted of which the last commit says that they are there and that no micro-batch
+has run over them. That others are gone is not always noticed: what was handed over after the last commit, and
+messages whose verdict their spout has not heard. Spark's own files are not damaged here: the simulated Spark
+does not check them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 
-from acktree.errors import AcktreeError
+from acktree.checkpoint.envelope import opened
+from acktree.checkpoint.files import Files
+from acktree.checkpoint.inbox import WHOLE_INBOX
+from acktree.checkpoint.inbox_files import Entry
+from acktree.checkpoint.logs.commit_log import section_of
+from acktree.checkpoint.logs.journal import Journal
+from acktree.core.packing import int64s, unpack
+from acktree.errors import AcktreeError, CheckpointError
 from tests.simulator.disk import SimulatedDisk
 
 
@@ -76,11 +85,14 @@ def damaged(disk: SimulatedDisk, random: Random, folder: str) -> Damage | None:
     if not files:
         return None
     file = random.choice(files)
+    kind = random.choice((*KINDS, "older", "a neighbour's"))
+    known = _known_to_be_there(disk, Path(folder), files)
+    if known and random.random() < 0.1:
+        file, kind = random.choice(known), "gone"
+    elif kind == "gone" and "/inbox/" in file:
+        return None
     before = disk.content_of(file)
     assert before is not None
-    kind = random.choice((*KINDS, "older", "a neighbour's"))
-    if kind == "gone" and "/inbox/" in file:
-        return None
     if kind == "older":
         after = disk.past.get(file, before)
     elif kind == "a neighbour's":
@@ -92,3 +104,22 @@ def damaged(disk: SimulatedDisk, random: Random, folder: str) -> Damage | None:
         return None
     disk.put_back(file, after)
     return Damage(file, kind, before, after)
+
+
+def _known_to_be_there(disk: SimulatedDisk, checkpoint: Path, files: Sequence[str]) -> list[str]:
+    """The files of the inbox that the last commit says are there, and that no micro-batch has run over."""
+    held = Files(disk=disk)
+    commits = [int(name) for name in held.logged(checkpoint / "spark" / "commits")]
+    try:
+        last = max(commits, default=-1)
+        if disk.exists(synced := checkpoint / "synced"):  # what came after it does not count
+            last = min(last, int(bytes(opened(disk.read(synced), 0, synced)).split()[0]))
+        section = section_of(checkpoint, last, Journal.name, held) if last >= 0 else None
+    except (CheckpointError, ValueError):  # it is damaged itself
+        section = None
+    if section is None:
+        return []
+    head, newest, _ = unpack(section.content)
+    end, known = int64s(head)[1], dict(int64s(newest).reshape(-1, 2).tolist())
+    entries = {file: Entry.of_name(Path(file).name) for file in files if "/inbox/" in file}
+    return [file for file, entry in entries.items() if entry and end < entry.number <= known[WHOLE_INBOX]]

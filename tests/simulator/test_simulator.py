@@ -13,7 +13,7 @@ from tests.simulator.breaks import BREAKS, broken
 from tests.simulator.damage import KINDS
 from tests.simulator.simulate import simulate
 
-SEEDS, FEW_SEEDS = 600, 100
+SEEDS, FEW_SEEDS = 600, 60
 FOUND_AT = {
     "ack-before-commit": 0,
     "no-journal": 3,

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,7 +31,7 @@ def noted(folder: Path, verdict: str) -> list[int]:
 
 
 def killed_in_the_middle(spout: str, folder: Path) -> None:
-    """Run the driver in a process group of its own, and kill all of it when a third is acked."""
+    """Run the driver, and kill it alone when a third is acked: its JVM and workers go by themselves."""
     command = [sys.executable, "-m", "tests.spark.driver", spout, str(folder), str(COUNT)]
     with (folder / "driver.log").open("w") as log:
         driver = subprocess.Popen(command, cwd=ROOT, start_new_session=True, stdout=log, stderr=log)
@@ -39,9 +40,24 @@ def killed_in_the_middle(spout: str, folder: Path) -> None:
                 lambda: driver.poll() is not None or len(noted(folder, "acked")) > COUNT // 3, secs=200
             )
             assert driver.poll() is None, (folder / "driver.log").read_text()[-2000:]
-        finally:
-            os.killpg(driver.pid, signal.SIGKILL)
+            driver.kill()
             driver.wait()
+            deadline = time.monotonic() + 120
+            while _group_is_alive(driver.pid):
+                assert time.monotonic() < deadline, "the JVM outlived its driver"
+                time.sleep(0.1)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(driver.pid, signal.SIGKILL)
+            driver.wait()
+
+
+def _group_is_alive(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def stopped_in_the_middle(spout: str, folder: Path) -> None:
@@ -144,25 +160,3 @@ def test_a_killed_worker_costs_a_retry_of_its_spark_task_and_nothing_else(
     assert (tmp_path / "mark").exists()
     counts = [(key, int(count)) for key, count in notes(tmp_path, "notes")]
     assert Counter(counts) == Counter({(f"key {key}", n): 1 for key in range(10) for n in range(1, 201)})
-
-
-def test_what_a_driver_takes_down_with_it_does_not_outlive_it(tmp_path: Path) -> None:
-    """SIGKILL of the driver alone: its JVM and workers go by themselves, and the checkpoint is free again."""
-    command = [sys.executable, "-m", "tests.spark.driver", "queue", str(tmp_path), str(COUNT)]
-    with (tmp_path / "driver.log").open("w") as log:
-        driver = subprocess.Popen(command, cwd=ROOT, start_new_session=True, stdout=log, stderr=log)
-        wait_until(lambda: bool(noted(tmp_path, "acked")), secs=200)
-        driver.kill()
-        driver.wait()
-    deadline = time.monotonic() + 120
-    while _group_is_alive(driver.pid):
-        assert time.monotonic() < deadline, "the JVM outlived its driver"
-        time.sleep(0.1)
-
-
-def _group_is_alive(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    return True

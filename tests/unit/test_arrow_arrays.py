@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acktree import ArrowBolt, ColumnState, TopologyBuilder
+from acktree import ArrowBolt, ColumnState, TopologyBuilder, arrow_arrays
 from acktree.arrow_arrays import array_of, depth_of, holds, typed_array
 from acktree.testing import FeederSpout, LocalCluster
 
@@ -380,7 +380,9 @@ def test_a_value_of_great_depth_is_refused_before_arrow_sees_it(make):
         array_of([make(20_000)])
 
 
-def test_dicts_whose_fields_double_with_each_depth_are_refused():
+def test_dicts_whose_fields_double_with_each_depth_are_refused(monkeypatch):
+    assert arrow_arrays._MOST_PLACES == 100_000  # to count them takes seconds
+    monkeypatch.setattr(arrow_arrays, "_MOST_PLACES", 1_000)
     value = 1
     for _ in range(60):
         value = {"a": value, "b": value}

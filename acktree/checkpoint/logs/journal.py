@@ -15,6 +15,9 @@ was never committed.
     verdicts/told                 the last micro-batch whose verdicts were delivered; written every few
                                   moments, and at an orderly stop
 
+Beside the verdicts each section names the newest entries of the inbox. A restart that finds only older ones
+refuses the checkpoint: of the newest file no later one tells that it is gone.
+
 Verdicts are not needed any more when they were delivered and the last chunk that they may concern is gone.
 The section that forgets them says before which entry all chunks are gone. A restart drops a chunk that is
 there again, since it was not deleted at the URL yet: without their verdicts its messages would stay open.
@@ -79,8 +82,9 @@ class Journal(Participant):
 
     Attributes:
         first_entry: Before this entry of the inbox no chunk is needed, since its verdicts were forgotten.
-        positions: Of each spout task the entry that had its newest position, at the last commit of an earlier
-            run that is in the journal: that entry is there, or a newer one.
+        newest: Of each spout task the entry that had its newest position, and of the inbox the newest entry
+            that only it has, at the last commit of an earlier run that is in the journal: those entries are
+            there, or newer ones.
     """
 
     name = "verdicts"
@@ -91,7 +95,7 @@ class Journal(Participant):
         delivered_through: Callable[[], int],
         oldest_entry: Callable[[], int],
         files: Files = FOLDER,
-        positions: Callable[[], Mapping[int, int]] = dict,
+        newest: Callable[[], Mapping[int, int]] = dict,
     ) -> None:
         """Open it.
 
@@ -100,18 +104,19 @@ class Journal(Participant):
             delivered_through: Returns the last micro-batch all of whose verdicts the spouts have received.
             oldest_entry: Returns the oldest entry of the inbox that is kept.
             files: How files are written.
-            positions: Returns the entry of the inbox that has the newest position of each spout task.
+            newest: Returns the entry of the inbox that has the newest position of each spout task, and the
+                newest one that only the inbox has.
         """
         with explaining(folder):
             files.disk.make_folder(folder)
         self._folder, self._files = folder, files
         self._delivered_through, self._oldest_entry = delivered_through, oldest_entry
-        self._positions = positions
+        self._newest = newest
         self._ends: dict[int, int] = {}  # of the commits with verdicts that count
         self._noted = -1
         self._oldest = 0
         self.first_entry = 0
-        self.positions: Mapping[int, int] = {}
+        self.newest: Mapping[int, int] = {}
         self._verdicts: Verdicts | None = None
         self._rows = (NO_FILE, NO_FILE)
         self._recovered: Sequence[tuple[int, Section]] = ()
@@ -132,9 +137,9 @@ class Journal(Participant):
 
     def recover(self, sections: Sequence[tuple[int, Section]]) -> None:
         for number, section in sections:
-            head, positions, verdicts = unpack(section.content)
-            pairs = int64s(positions).reshape(-1, 2)
-            self.positions = dict(zip(*pairs.T.tolist(), strict=True))
+            head, newest, verdicts = unpack(section.content)
+            pairs = int64s(newest).reshape(-1, 2)
+            self.newest = dict(zip(*pairs.T.tolist(), strict=True))
             _, end, first_entry, *rows_of = int64s(head).tolist()
             self.first_entry = max(self.first_entry, first_entry)
             if not verdicts:
@@ -154,14 +159,17 @@ class Journal(Participant):
 
     def write(self, commit: Commit, outcome: Outcome) -> Section | None:
         has_forgotten = self._forget(commit)
-        if not outcome.verdicts and not has_forgotten:
+        newest = self._newest()
+        # Without verdicts before it, it supersedes the sections before it: they do not pile up.
+        is_alone = not self._ends and max(newest.values(), default=-1) > commit.end
+        if not outcome.verdicts and not has_forgotten and not is_alone:
             return None
         head = np.array([self._delivered_through(), commit.end, self.first_entry, *chain(*self._rows)])
-        positions = np.array([*self._positions().items()], dtype=np.int64)
+        pairs = np.array([*newest.items()], dtype=np.int64)
         if not outcome.verdicts:
-            return Section(pack(head, positions, b""))
+            return Section(pack(head, pairs, b""), is_whole=is_alone)
         self._ends[commit.number], self._rows = commit.end, (NO_FILE, NO_FILE)
-        return Section(pack(head, positions, outcome.verdicts.to_bytes()))
+        return Section(pack(head, pairs, outcome.verdicts.to_bytes()))
 
     def _forget(self, commit: Commit) -> bool:
         """Whether some verdicts are not needed any more: delivered ones that concern deleted chunks only."""

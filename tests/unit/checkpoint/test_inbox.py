@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from acktree.checkpoint.files import Files
-from acktree.checkpoint.inbox import FileInbox
+from acktree.checkpoint.inbox import WHOLE_INBOX, FileInbox
 from acktree.checkpoint.inbox_files import (
     WAKE,
     ChunkKind,
@@ -170,8 +170,11 @@ def test_what_runs_and_what_is_parked_are_one_group(tmp_path: Path) -> None:
     again.close()
     first = next(tmp_path.glob("*0.data*"))
     first.rename(tmp_path / f"new-{first.name}")  # died before the last rename
-    FileInbox(tmp_path, -1, **ROOMY).close()
-    assert numbers_in(tmp_path) == []
+    third = FileInbox(tmp_path, -1, **ROOMY)
+    assert not [*third.recovered(), *third.recovered(ChunkKind.PARK)]
+    assert third.append_control(ChunkKind.BEAT, {}) == 0
+    assert numbers_in(tmp_path) == [0]
+    third.close()
 
 
 def test_a_group_that_was_not_handed_over_whole_is_not_there(tmp_path: Path) -> None:
@@ -181,8 +184,9 @@ def test_a_group_that_was_not_handed_over_whole_is_not_there(tmp_path: Path) -> 
     second = next(tmp_path.glob("*1.data*"))
     second.rename(tmp_path / f"new-{second.name}")  # died before the last rename
     again = FileInbox(tmp_path, -1, **ROOMY)
-    assert numbers_in(tmp_path) == [0]
+    assert [number for number, _ in again.recovered()] == [0]
     assert again.append([chunk_of(5)]) == 1
+    assert numbers_in(tmp_path) == [0, 1]
     assert not list(tmp_path.glob("new-*"))
 
 
@@ -235,10 +239,32 @@ def test_a_file_that_is_missing_before_messages_that_only_the_inbox_has_is_told(
 
 def test_a_position_that_is_older_than_it_was_is_told(inbox: FileInbox, tmp_path: Path) -> None:
     inbox.append([chunk_of(0, position=1)])
-    assert inbox.newest_positions == {1: 0}
-    inbox.refuse_older_positions({1: 0})
+    assert inbox.newest == {1: 0, WHOLE_INBOX: 0}
+    inbox.refuse_older({1: 0})
     with pytest.raises(CheckpointError, match="is missing"):
-        inbox.refuse_older_positions({1: 1})
+        inbox.refuse_older({1: 1})
+
+
+def test_that_the_newest_file_is_gone_is_told_if_it_was_there_at_the_last_commit(tmp_path: Path) -> None:
+    inbox = FileInbox(tmp_path, -1, **ROOMY)
+    inbox.append([chunk_of(0)])
+    inbox.append([chunk_of(1, first_sequence=1)])
+    at_commit = inbox.newest
+    assert at_commit == {WHOLE_INBOX: 1}
+    inbox.append_control(ChunkKind.BEAT, {})
+    assert inbox.newest == at_commit  # a beat is no message
+    inbox.close()
+    whole = FileInbox(tmp_path, -1, **ROOMY)
+    assert len([*whole.recovered()]) == 2
+    assert whole.newest == at_commit  # the next run notes it, too
+    whole.refuse_older(at_commit)
+    whole.close()
+    for file in (Entry(1, ChunkKind.DATA, 1, 1), Entry(2, ChunkKind.BEAT, 0, 0)):
+        (tmp_path / file.name).unlink()
+    torn = FileInbox(tmp_path, -1, **ROOMY)
+    with pytest.raises(CheckpointError, match=r"a file of the checkpoint is missing\n.*000000000001"):
+        torn.refuse_older(at_commit)
+    torn.close()
 
 
 def test_a_closed_inbox_takes_nothing_and_closing_it_twice_is_fine(inbox: FileInbox) -> None:
@@ -403,6 +429,7 @@ class InboxBesideADict(RuleBasedStateMachine):
         self.last_lasting = self.next - 1
         self.known = self.ran  # what else was committed shows with the next commit
         self.waiting = sum(len(chunk) for chunk in found.values())
+        self.beat()  # each run begins with an entry, before which the rest of a torn group is deleted
 
     def forget(self) -> None:
         for number in list(self.kept):
@@ -484,4 +511,7 @@ def test_the_rest_of_a_group_that_was_never_appended_as_a_whole_is_no_missing_fi
     (tmp_path / "000000000000.data.1.1").unlink()
     again = FileInbox(tmp_path, -1, 20, 10**9)
     assert not list(again.recovered())
+    assert numbers_in(tmp_path) == [1, 2]  # who refuses the checkpoint has deleted nothing
+    assert again.append([chunk_of(7)]) == 0
+    assert numbers_in(tmp_path) == [0]
     again.close()

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from acktree.checkpoint.inbox import WHOLE_INBOX
 from acktree.checkpoint.logs.journal import Journal
 from acktree.core.tracking.verdicts import Judged, Verdicts
 from acktree.errors import CheckpointError
@@ -28,7 +29,10 @@ class Driver:
 
     def __init__(self, folder: Path, last_committed: int = -1, delivered: int = -1) -> None:
         self.delivered, self.oldest = delivered, 0
-        self.journal = Journal(folder / "verdicts", lambda: self.delivered, lambda: self.oldest)
+        self.newest: dict[int, int] = {}
+        self.journal = Journal(
+            folder / "verdicts", lambda: self.delivered, lambda: self.oldest, newest=lambda: self.newest
+        )
         self.log = Commits(folder, [self.journal], last_committed)
 
     def write(
@@ -46,6 +50,24 @@ class Driver:
 def read(folder: Path, last_committed: int) -> list[tuple[bool, list[int]]]:
     earlier = Driver(folder, last_committed).journal.earlier()
     return [(was_delivered, found.done[0][1].tolist()) for was_delivered, found, _ in earlier]
+
+
+def test_the_next_start_knows_which_entries_were_the_newest_at_the_last_commit(tmp_path: Path) -> None:
+    driver = Driver(tmp_path)
+    driver.newest = {WHOLE_INBOX: 10, 1: 9}
+    driver.write(4, 10, verdicts(1))
+    driver.newest = {WHOLE_INBOX: 12, 1: 12}
+    driver.write(5, 11, None)  # nothing has a verdict, and another micro-batch may never come
+    assert Driver(tmp_path, 4).journal.newest == {WHOLE_INBOX: 10, 1: 9}
+
+
+def test_the_next_start_knows_it_also_of_a_micro_batch_without_verdicts(tmp_path: Path) -> None:
+    driver = Driver(tmp_path)
+    for number in range(5):
+        driver.newest = {WHOLE_INBOX: number + 1}
+        driver.write(number, number, None)
+    assert committed_numbers(tmp_path) == [2, 3, 4]  # each supersedes those before it, and 2 is about to go
+    assert Driver(tmp_path, 4).journal.newest == {WHOLE_INBOX: 5}
 
 
 def test_the_next_start_knows_which_verdicts_were_delivered(tmp_path: Path) -> None:

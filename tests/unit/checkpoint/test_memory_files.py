@@ -128,6 +128,19 @@ def test_a_damaged_file_is_refused_with_its_name(tmp_path, damage):
         ChainStore(tmp_path, only.name).get("name")
 
 
+def test_a_file_with_the_content_of_its_neighbour_is_refused_with_its_name(tmp_path):
+    """A task may have written two in one micro-batch, and both would be whole."""
+    names = []
+    for blob in (b"old", b"new"):
+        store = ChainStore(tmp_path, None)
+        store.put("name", blob)
+        names += [each.name for each in store.commit(file_name(0))]
+    (tmp_path / names[1]).write_bytes((tmp_path / names[0]).read_bytes())
+    fresh_process()
+    with pytest.raises(CheckpointError, match=rf"content of {names[0]}\n.*{names[1]}"):
+        ChainStore(tmp_path, names[1])
+
+
 @given(st.data())
 @settings(max_examples=drawn(60), deadline=None)
 def test_no_byte_of_a_file_can_be_changed_unseen(tmp_path_factory, data):

@@ -10,10 +10,11 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from acktree.checkpoint.envelope import opened
+from acktree.checkpoint.envelope import opened, sealed
 from acktree.checkpoint.files import Files
 from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.power_cut import note_synced, roll_back
+from acktree.errors import CheckpointError
 from acktree.system import private_files
 from acktree.system.private_files import DISK, Disk
 from tests.in_module import replace
@@ -54,6 +55,12 @@ def test_what_spark_logged_after_the_last_sync_is_deleted_with_checksums_and_mar
     (tmp_path / "marks").mkdir()
     assert roll_back(tmp_path, spark, 10, DISK) == (11, False)
     assert (tmp_path / "marks").exists()  # with nothing to delete nothing is touched
+
+
+def test_a_note_with_the_content_of_another_file_is_told(tmp_path: Path) -> None:
+    (tmp_path / "synced").write_bytes(sealed(0, b'{"run": 2}'))
+    with pytest.raises(CheckpointError, match=r"content of another file\n.*synced"):
+        roll_back(tmp_path, tmp_path / "spark", 0, DISK)
 
 
 def test_where_nothing_of_spark_was_synced_it_begins_anew(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from acktree.core.state.key_table import KeyTable
 from acktree.core.state.store import MemoryStore
 from tests.chaos.faults import Interrupter, LateError
 from tests.drawn import drawn
-from tests.unit.core.state.test_key_value_state import CountingStore
+from tests.unit.core.state.counting_store import CountingStore
 
 _MASK = (1 << 64) - 1
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import copy
 import pickle
-from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
-from typing import NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
@@ -24,54 +21,12 @@ from hypothesis.stateful import (
     rule,
 )
 
-from acktree.core.data.hashing import stable_hash, with_one_nan
+from acktree.core.data.hashing import stable_hash
 from acktree.core.state import key_value_state as module
 from acktree.core.state.key_value_state import KeyValueState
-from acktree.core.state.store import MemoryStore
 from acktree.errors import MisuseError, ProtocolError
 from tests.drawn import drawn
-
-
-class CountingStore(MemoryStore):
-    """Remembers what was asked of it."""
-
-    def __init__(self):
-        super().__init__()
-        self.asked = []
-
-    def get(self, name):
-        self.asked.append(("get", name))
-        return super().get(name)
-
-    def put(self, name, blob):
-        self.asked.append(("put", name))
-        super().put(name, blob)
-
-    def delete(self, name):
-        self.asked.append(("delete", name))
-        super().delete(name)
-
-    def calls(self, *kinds):
-        """What was asked of these kinds since last called."""
-        asked, self.asked = self.asked, []
-        return [name for kind, name in asked if kind in kinds]
-
-
-def bound_to(store, initial=None):
-    state = KeyValueState(initial)
-    state.bind(store, pickle.dumps, pickle.loads)
-    return state
-
-
-@pytest.fixture
-def store():
-    return CountingStore()
-
-
-@pytest.fixture
-def small_buckets(monkeypatch):
-    monkeypatch.setattr(module, "KEYS_PER_BUCKET", 2)
-
+from tests.unit.core.state.counting_store import CountingStore, bound_to
 
 keys = st.sampled_from(
     [0, 1, True, 1.0, Decimal(1), -1, 2.5, 1 << 70, None, "", "a", "b", "ab", b"a", (), (1, "a"), (True, "a")]
@@ -242,167 +197,6 @@ class StateBesideADict(RuleBasedStateMachine):
 
 StateBesideADict.TestCase.settings = settings(max_examples=drawn(150), stateful_step_count=40, deadline=None)
 TestStateBesideADict = pytest.mark.slow(StateBesideADict.TestCase)
-
-
-# ---- keys that expire -------------------------------------------------------------------------------------
-
-
-def aged(store, now_ms, ttl_secs=10, initial=None):
-    """A state in the micro-batch with this clock."""
-    state = KeyValueState(initial, ttl_secs)
-    state.bind(store, pickle.dumps, pickle.loads, now_ms)
-    return state
-
-
-some_keys = st.sampled_from([0, 1, True, "a", (1, "a"), *(f"key {number}" for number in range(9))])
-some_values = st.integers(0, 2) | st.lists(st.integers(0, 2), max_size=2)
-
-
-class ExpiringStateBesideADict(RuleBasedStateMachine):
-    """A state whose ttl may change between micro-batches; for each key its value and when it was written."""
-
-    def __init__(self):
-        super().__init__()
-        self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(module, "KEYS_PER_BUCKET", 2)
-        self.store, self.now_ms, self.ttl_secs = CountingStore(), 0, None
-        self.horizon_ms = None  # None: it never had a ttl
-        self.naive, self.saved, self.before = {}, ({}, None), {}
-        self.begin(None)
-
-    def teardown(self):
-        self.patch.undo()
-
-    def begin(self, ttl_secs):
-        self.state = aged(self.store, self.now_ms, ttl_secs)
-        if ttl_secs is not None:
-            first = self.horizon_ms is None
-            expired_ms = self.now_ms - int(ttl_secs * 1000)
-            self.horizon_ms = expired_ms if first else max(self.horizon_ms, expired_ms)
-            if first:
-                self.naive = {key: (value, self.now_ms) for key, (value, _) in self.naive.items()}
-        if self.horizon_ms is not None:
-            self.naive = {key: pair for key, pair in self.naive.items() if pair[1] > self.horizon_ms}
-        self.ttl_secs = ttl_secs
-
-    @rule(key=some_keys, value=some_values)
-    def set(self, key, value):
-        self.state[key] = copy.deepcopy(value)
-        self.naive[key] = (value, self.now_ms)
-
-    @rule(more=st.dictionaries(some_keys, some_values))
-    def update_many(self, more):
-        self.state.update_many(more.keys(), copy.deepcopy([*more.values()]))
-        self.naive.update({key: (value, self.now_ms) for key, value in more.items()})
-
-    @rule(key=some_keys)
-    def delete(self, key):
-        assert (self.state.pop(key, "none") == "none") == (self.naive.pop(key, "none") == "none")
-
-    @rule(key=some_keys)
-    def change_in_place(self, key):
-        value = self.state.get(key)
-        if isinstance(value, list):
-            value.append(7)
-            self.naive[key] = ([*self.naive[key][0], 7], self.now_ms)
-
-    @rule(key=some_keys)
-    def look_at(self, key):
-        assert (key in self.state) == (key in self.naive)
-        assert self.state.get(key, "none") == self.naive.get(key, ("none",))[0]
-
-    @rule()
-    def count(self):
-        assert len(self.state) == len(self.naive)
-
-    @rule()
-    def read_everything(self):
-        assert dict(self.state) == {key: value for key, (value, _) in self.naive.items()}
-        assert pickle.loads(pickle.dumps(self.state)) == self.state
-
-    @rule(
-        secs=st.sampled_from([0, 0.001, 1, 4, 9.999, 10, 30]), ttl_secs=st.sampled_from([None, 4, 10, 10, 20])
-    )
-    def next_micro_batch(self, secs, ttl_secs):
-        self.state.save()
-        self.saved = copy.deepcopy((self.naive, self.horizon_ms))
-        self.before = dict(self.store.blobs)
-        self.now_ms += int(secs * 1000)
-        self.begin(ttl_secs)
-
-    @rule()
-    def the_micro_batch_runs_again(self):
-        """With the same clock it finds the same keys, whatever the lost attempt did."""
-        self.store.blobs = dict(self.before)
-        self.naive, self.horizon_ms = copy.deepcopy(self.saved)
-        self.begin(self.ttl_secs)
-
-
-ExpiringStateBesideADict.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
-TestExpiringStateBesideADict = ExpiringStateBesideADict.TestCase
-
-
-def test_a_key_is_gone_when_it_was_not_written_for_its_ttl_and_not_before(store):
-    state = aged(store, 0)
-    state["a"] = state["b"] = 1
-    state.save()
-    state = aged(store, 9_999)
-    assert dict(state) == {"a": 1, "b": 1}
-    state["b"] = 1  # writing the same value is writing
-    state.save()
-    state = aged(store, 10_000)
-    assert ("a" in state, "b" in state, len(state)) == (False, True, 1)
-    with pytest.raises(KeyError):
-        del state["a"]
-
-
-def test_expired_keys_leave_the_store_a_few_buckets_at_a_time(store, small_buckets):
-    aged(store, 0, initial={number: number for number in range(1000)}).save()
-    buckets = len(store.blobs) - 1
-    for number in range(1000):
-        store.calls()
-        state = aged(store, 10_000 + number)
-        assert 500 not in state
-        state.save()
-        assert len(store.calls("get", "put", "delete")) <= 6  # two buckets and the count
-        if len(store.blobs) == 1:
-            break
-    assert buckets // 2 < number < 2 * buckets
-
-
-@pytest.mark.parametrize(("now_ms", "ttl_secs"), [(10_000, None), (10_001, 100), (5_000, 10)])
-def test_what_has_expired_stays_expired(store, small_buckets, now_ms, ttl_secs):
-    """Also if the ttl is removed or longer later, or the clock goes back."""
-    aged(store, 0, initial={number: number for number in range(100)}).save()
-    aged(store, 10_000).save()
-    state = aged(store, now_ms, ttl_secs)
-    assert len(store.blobs) > 30
-    state["b"] = now_ms
-    state.save()
-    assert len(aged(store, now_ms, ttl_secs)) == 1
-    assert dict(aged(store, now_ms, ttl_secs)) == {"b": now_ms}
-
-
-def test_a_value_changed_in_place_is_a_key_that_was_written(store):
-    aged(store, 0, initial={"a": [1], "b": [1], "c": 1}).save()
-    state = aged(store, 9_000)
-    state["a"].append(2)
-    state.save()
-    assert dict(aged(store, 10_000)) == {"a": [1, 2]}
-
-
-def test_without_a_ttl_the_store_has_what_it_always_had(store):
-    other = CountingStore()
-    aged(store, 5, None, {"a": 1, "b": [2]}).save()
-    bound_to(other, {"a": 1, "b": [2]}).save()
-    assert store.blobs == other.blobs
-
-
-@pytest.mark.parametrize("ttl_secs", [0, -1, float("inf"), float("nan")])
-def test_a_ttl_is_a_positive_number_of_seconds(ttl_secs):
-    with pytest.raises(MisuseError, match=r"ttl_secs=.* is not a positive number"):
-        KeyValueState(ttl_secs=ttl_secs)
-
 
 # ---- what is written and what is read ---------------------------------------------------------------------
 
@@ -663,151 +457,6 @@ def test_many_keys_need_one_value_each_and_else_nothing_is_set(values):
         state.update_many(["a", "b"], values)
     assert "give one value for each key" in str(refused.value)
     assert dict(state) == {"a": 0}
-
-
-# ---- NaN --------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Price:
-    name: str
-    amount: object
-    note: object = field(default=None, compare=False)
-
-
-class Pair(NamedTuple):
-    a: object
-    b: int
-
-
-nans = [
-    *(lambda: float("nan"), lambda: -float("nan"), lambda: Decimal("nan"), lambda: np.float32("nan")),
-    *(lambda: np.float64("nan"), lambda: np.datetime64("NaT"), lambda: np.timedelta64("NaT", "s")),
-]
-numbers = [lambda value=value: value for value in (0.0, -0.0, 0, 1, True, 1.5, "nan", None)]
-leaves = st.sampled_from(numbers + nans)
-nested = st.recursive(
-    leaves,
-    lambda parts: st.one_of(
-        st.lists(parts, max_size=3).map(lambda made: lambda: tuple(make() for make in made)),
-        st.lists(parts, max_size=3).map(lambda made: lambda: frozenset(make() for make in made)),
-        parts.map(lambda make: lambda: Pair(make(), 1)),
-        parts.map(lambda make: lambda: Price("a", make(), note=object)),
-    ),
-    max_leaves=4,
-)
-"""Each makes an equal key anew."""
-
-
-def form(key):
-    """The naive key: a text in the place of each NaN, and of each class."""
-    if isinstance(key, tuple):
-        return ("tuple", *map(form, key))
-    if isinstance(key, frozenset):
-        return ("frozenset", frozenset(map(form, key)))
-    if isinstance(key, Price):
-        return ("Price", key.name, form(key.amount))
-    if isinstance(key, np.generic) and key.dtype.kind in "mM":
-        return ("NaT", key.dtype.kind)
-    return ("NaN",) if key != key else key  # noqa: PLR0124
-
-
-@given(st.lists(nested, min_size=1, max_size=4), st.data())
-def test_all_nan_are_one_key_wherever_they_stand(makers, data):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "KEYS_PER_BUCKET", 2)
-        store, naive = MemoryStore(), {}
-        state = bound_to(store)
-        for number in range(20):
-            make = data.draw(st.sampled_from(makers))
-            match data.draw(st.sampled_from(["set", "delete", "many", "save"])):
-                case "set":
-                    state[make()] = state.get(make(), 0) + 1
-                    naive[form(make())] = naive.get(form(make()), 0) + 1
-                case "delete":
-                    assert state.pop(make(), None) == naive.pop(form(make()), None)
-                case "many":
-                    state.update_many([make(), make()], [0, number])
-                    naive[form(make())] = number
-                case "save":
-                    state.save()
-                    state = bound_to(store)
-            asked = [make() for make in makers]
-            assert [key in state for key in asked] == [form(key) in naive for key in asked]
-            assert len(state) == len(naive)
-        assert state.get_many(asked) == [naive.get(form(key)) for key in asked]
-        assert {form(key): value for key, value in state.items()} == naive
-
-
-@given(nested)
-def test_a_key_of_one_nan_has_the_hash_of_the_key(make):
-    key = make()
-    assert stable_hash(with_one_nan(key)) == stable_hash(make())
-    one = with_one_nan(key)
-    assert with_one_nan(one) is one
-
-
-def test_nan_that_an_earlier_release_kept_apart_become_one_key_when_they_are_read(store):
-    earlier = {float("nan"): number for number in range(5)} | {1.5: 7}
-    number = stable_hash(float("nan")) & 1
-    buckets = {number: {key: kept for key, kept in earlier.items() if stable_hash(key) & 1 == number}}
-    buckets[1 - number] = {key: kept for key, kept in earlier.items() if key not in buckets[number]}
-    for at, bucket in buckets.items():
-        if bucket:
-            store.put(f"bucket/{at}", pickle.dumps(bucket))
-    store.put("meta", b'{"bits": 1, "count": 6}')
-    state = bound_to(store)
-    state[float("nan")] = state[float("nan")] + 1
-    assert len(state) == 2
-    state.save()
-    state = bound_to(store)
-    assert (state[float("nan")], state[1.5], len(state)) == (5, 7, 2)
-
-
-# ---- as a dict --------------------------------------------------------------------------------------------
-
-
-def test_equal_keys_of_any_types_are_one_key(store, small_buckets):
-    state = bound_to(store, dict.fromkeys(range(20), "int"))
-    state.save()
-    state = bound_to(store)
-    state[True] = "bool"
-    state[2.0] = "float"
-    state[Decimal(3)] = "decimal"
-    assert len(state) == 20
-    assert (state[1], state[2], state[3]) == ("bool", "float", "decimal")
-
-
-@pytest.mark.parametrize(
-    "change", [lambda state: state.update({99: 1}), lambda state: state.pop(1), KeyValueState.clear]
-)
-def test_changing_the_size_while_iterating_is_noticed_as_in_a_dict(small_buckets, change):
-    state = KeyValueState({number: number for number in range(9)})
-
-    def change_on_the_way():
-        for key in state:
-            if key == 1:
-                change(state)
-
-    with pytest.raises(RuntimeError, match="changed size during iteration"):
-        change_on_the_way()
-
-
-def test_growing_while_iterating_is_noticed_whichever_bucket_grows(small_buckets):
-    def grow_on_the_way(state, new):
-        for _ in state:
-            state[new] = 1
-
-    for new in range(100, 130):
-        with pytest.raises(RuntimeError, match="changed size during iteration"):
-            grow_on_the_way(KeyValueState({number: number for number in range(8)}), new)
-
-
-def test_values_may_be_replaced_while_iterating(small_buckets):
-    state = KeyValueState({number: number for number in range(9)})
-    for key in state:
-        state[key] = -key
-    assert dict(state) == {number: -number for number in range(9)}
 
 
 class Opaque:

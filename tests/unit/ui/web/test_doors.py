@@ -236,8 +236,9 @@ def test_a_pickle_in_place_of_a_file_of_the_checkpoint_is_not_unpickled_and_is_s
 
 
 NAMES = (
-    "../../../etc/passwd", "a/b?c=d&e#f;g", "%2e%2e%2f%00", "<img src=x onerror=alert(1)>", "'\"`$(touch x)",
-    "--json", "-h", "numbers ", "\u05d0\u05d1", "a|b=c,d e", "[bold red]x[/]", "{0.__class__}", "%s%n",
+    "../../../etc/passwd", "a/b?c=d&e#f;g|h=i,j k", "%2e%2e%2f%00",
+    "<img src=x onerror=alert(1)>'\"`$(touch x)",
+    "--json", "-h", "numbers ", "\u05d0\u05d1[bold red]x[/]{0.__class__}%s%n",
 )  # fmt: skip
 
 
