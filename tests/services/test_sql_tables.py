@@ -1,4 +1,4 @@
-"""A sink writes rows with their mark or not at all, also where a database undoes more, or its table is changed."""
+"""Rows are written with their mark or not at all, also where a database undoes more or a table is changed."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def rows(count, **more):
     return [{"id": number, "x": "a", **more} for number in range(count)]
 
 
-# ---- SQLite undoes a whole transaction -----------------------------------------------------------------------
+# ---- SQLite undoes a whole transaction --------------------------------------------------------------------
 
 
 def sqlite_file(folder, definition):
@@ -120,8 +120,10 @@ def test_where_sqlite_has_no_room_nothing_is_written_and_the_rows_wait(tmp_path,
     "definition",
     [
         "CREATE TABLE t (id INTEGER UNIQUE ON CONFLICT ROLLBACK, x TEXT)",
-        "CREATE TABLE t (id INTEGER, x TEXT); CREATE TRIGGER g BEFORE INSERT ON t WHEN new.x = 'bad'"
-        " BEGIN SELECT raise(ROLLBACK, 'no'); END",
+        (
+            "CREATE TABLE t (id INTEGER, x TEXT); CREATE TRIGGER g BEFORE INSERT ON t WHEN new.x = 'bad'"
+            " BEGIN SELECT raise(ROLLBACK, 'no'); END"
+        ),
     ],
     ids=["constraint", "trigger"],
 )
@@ -137,7 +139,7 @@ def test_a_row_that_ends_sqlites_transaction_is_an_error_and_nothing_is_written(
     assert (in_file(path), in_file(path, "acktree_marks")) == (0, 0)
 
 
-# ---- one row is refused, or the table is -----------------------------------------------------------------------
+# ---- one row is refused, or the table is ------------------------------------------------------------------
 
 POLICY = "CREATE POLICY p ON tables.{} WITH CHECK (x <> 'bad')"
 RAISES = (
@@ -175,14 +177,14 @@ def test_who_may_not_make_the_table_of_marks_is_told_how_to(server, opened):
         "GRANT ALL ON closed.t TO writer",
     )  # fmt: skip
     sink = opened(url_of_writer(server), "closed.t")
-    with pytest.raises(ConnectorError, match="no table closed.acktree_marks") as raised:
+    with pytest.raises(ConnectorError, match=r"no table closed\.acktree_marks") as raised:
         sink.write(rows(3))
     assert "GRANT SELECT, INSERT, UPDATE" in raised.value.fix
     executed(server, raised.value.fix.partition(": ")[2], "GRANT ALL ON closed.acktree_marks TO writer")
     assert sink.write(rows(3)) == {}
 
 
-# ---- the table is changed between two micro-batches ------------------------------------------------------------
+# ---- the table is changed between two micro-batches -------------------------------------------------------
 
 
 @pytest.mark.parametrize("count", [3, 200])

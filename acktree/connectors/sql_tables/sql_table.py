@@ -3,9 +3,11 @@
 Rules of this file
 ------------------
 1. A transaction with a mark begins with the mark: so it waits for one of another process.
-2. A refused row is found by halving, behind savepoints. A database may undo the whole transaction instead: SQLite
-   does where its disk is full. Then nothing more is written in it. Many rows go by COPY, where it can: ``sql_copy.py``.
-3. A table is looked up once. Each transaction asks at its end whether it is still the same: then it is locked.
+2. A refused row is found by halving, behind savepoints. A database may undo the whole transaction instead:
+   SQLite does where its disk is full. Then nothing more is written in it.
+3. Many rows go by COPY, where it can: ``sql_copy.py``.
+4. A table is looked up once. Each transaction asks at its end whether it is the same: from its first row on
+   nobody can change it.
 
 Source: SQLAlchemy's Core, and its pages on ``INSERT ... ON CONFLICT`` of each dialect.
 """
@@ -49,8 +51,8 @@ _DEFINITION: Final = sa.text("""
     FROM pg_class c WHERE c.oid = to_regclass(:name)""")
 """Is another row whenever a table's columns, keys, rules or triggers are."""
 _ENDS: Final = (
-    "declare the constraint without ON CONFLICT ROLLBACK, and write RAISE(ABORT, ...) in triggers, so that a row is "
-    "refused alone"
+    "declare the constraint without ON CONFLICT ROLLBACK, and write RAISE(ABORT, ...) in triggers, "
+    "so that a row is refused alone"
 )
 
 
@@ -175,7 +177,7 @@ class SqlTable:
                 self.forget_table()
 
     def _refuse_changed(self, connection: sa.Connection) -> None:
-        """Raise ChangedError if the table is another one now. What was written keeps it from being changed."""
+        """Raise ChangedError if the table is another one now."""
         if _definition(connection, self._schema, self._name) != self._definition:
             raise ChangedError
 
