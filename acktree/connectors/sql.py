@@ -66,7 +66,7 @@ _MYSQL_LOGIN: Final = frozenset({1045, 1251, 1698, 1862, 2059, 2061})
 _LOGIN_TEXTS: Final = ("password", "authentication", "role ")
 _OF_THE_TABLE: Final = (
     "0A000", "3D", "3F", "42501", "42601", "42703", "42704", "42809", "42883", "428C9", "42P01", "42P10",
-    "57P04", "XX001", "XX002",
+    "55000", "57P04", "XX001", "XX002",
 )  # fmt: skip
 _MYSQL_OF_THE_TABLE: Final = frozenset(
     {1044, 1046, 1049, 1054, 1064, 1142, 1143, 1146, 1194, 1195, 1227, 1305, 1356, 1370}
@@ -76,7 +76,7 @@ _OF_THE_TABLE_TEXTS: Final = (
     "no such table", "no such column", "has no column", "readonly", "unable to open", " does not exist",
 )  # fmt: skip
 _PASSING: Final = (
-    "08", "25", "26000", "40000", "40001", "40003", "40P01", "53", "55000", "55006", "55P03", "57", "58",
+    "08", "25", "26000", "40000", "40001", "40003", "40P01", "53", "55006", "55P03", "57", "58",
     "72",
 )  # fmt: skip
 _MYSQL_PASSING: Final = frozenset(
@@ -90,6 +90,11 @@ _PASSING_TEXTS: Final = (
     "SQLITE_BUSY", "SQLITE_FULL", "SQLITE_INTERRUPT", "SQLITE_IOERR", "SQLITE_LOCKED", "SQLITE_NOMEM",
     "SQLITE_PROTOCOL", "SQLITE_SCHEMA", "locked", "is full", "disk I/O", "connect",
 )  # fmt: skip
+
+
+_ROW_FIX: Final = "correct the value, or the table's types and constraints"
+_OF_A_ROW: Final = ("ExecWithCheckOptions", "exec_stmt_raise")
+"""Functions of PostgreSQL that refuse one row, for a policy or by RAISE, whatever the SQLSTATE is."""
 
 
 class SqlSink(BatchSink[dict[str, Any]], Sink):
@@ -306,6 +311,10 @@ def explained(error: Exception, where: str, url: str) -> tuple[ConnectorError, b
     words = masked_text(f"{type(orig).__name__}: {line}", url)[:_MOST_WORDS]  # masked before it is cut
     if isinstance(error, TableError):
         return ConnectorError(error.what, where, error.fix), False
+    diagnosis = getattr(orig, "diag", None)
+    is_refusal = getattr(diagnosis, "source_function", None) in _OF_A_ROW
+    if is_refusal and not str(getattr(orig, "sqlstate", "")).startswith(_PASSING):
+        return ConnectorError(f"the database refused the row: {words}", where, _ROW_FIX), True
     if _is_one(error, orig, _LOGIN, _MYSQL_LOGIN, _LOGIN_TEXTS):
         fix = "correct user and password in the URL, or where else the driver reads them"
         return ConnectorError(f"the database refused the login: {words}", where, fix), False
@@ -314,11 +323,10 @@ def explained(error: Exception, where: str, url: str) -> tuple[ConnectorError, b
         return ConnectorError(f"the table cannot be written: {words}", where, fix), False
     is_gone = bool(getattr(error, "connection_invalidated", False)) or isinstance(error, _GONE)
     if is_gone or _is_one(error, orig, _PASSING, _MYSQL_PASSING, _PASSING_TEXTS):
-        fix = "check that the database runs and is reachable"
+        fix = "check that the database runs, is reachable and takes writes, and that its time limits suffice"
         what = f"the database does not answer: {words}"
         return ConnectorError(what, where, fix, can_retry=True), False
-    fix = "correct the value, or the table's types and constraints"
-    return ConnectorError(f"the database refused the row: {words}", where, fix), True
+    return ConnectorError(f"the database refused the row: {words}", where, _ROW_FIX), True
 
 
 def _is_one(

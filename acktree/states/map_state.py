@@ -239,7 +239,9 @@ class MapState:
         self._written.clear()
         self._txid = txid
         over = [
-            name for name, removed in self._removed.items() if txid is not None and (removed or -1) < txid
+            name
+            for name, removed in self._removed.items()
+            if txid is not None and (removed is None or removed < txid)
         ]
         for name in over:
             del self._removed[name]

@@ -9,9 +9,15 @@ Rules of this file
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 from uuid import uuid4
 
@@ -31,6 +37,10 @@ ReadRows = Callable[[], Iterable[Mapping[str, Any]]]
 _Row = tuple[str, str]
 _KILLED_AFTER: Final = (0, 1, 4)
 _ROWS_WHEN_KILLED: Final = 200
+_MOST_STEPS: Final = 32
+_ROWS_OF_A_STEP: Final = 6
+_OCCURRENCES: Final = 2
+"""How often a line counts as a step: a loop over two files has a window between them."""
 _CHILD: Final = (
     "import sys, pickle; read = sys.stdin.buffer; sys.path[:] = pickle.load(read); pickle.load(read)()"
 )
@@ -46,7 +56,8 @@ def check_sink(
     """Check a sink against its server; takes some seconds.
 
     The checks write rows of two texts, ``key`` and ``value``. Each key is written once, and begins with a
-    text that no other check uses.
+    text that no other check uses. Processes that write are killed: some at any moment, and one in front of
+    each line of ``write`` and what it calls in its own folder, or of 32 of these.
 
     Args:
         make_sink: Makes a sink, not opened. It must be picklable by cloudpickle: one check kills processes.
@@ -64,18 +75,20 @@ def check_sink(
             raise AssertionError(f"{name}: {failed}") from failed
         except ConnectorError as error:
             raise AssertionError(f"{name}: the sink cannot be used: {error}") from error
+        except Exception as error:
+            raise AssertionError(f"{name}: {type(error).__name__}: {error}") from error
 
 
 class _Case:
     """One check: a writer, and rows of its own."""
 
     def __init__(self, make_sink: MakeSink, read_rows: ReadRows, refused: Mapping[str, str] | None) -> None:
-        self._make_sink, self._read_rows, self.refused = make_sink, read_rows, refused
+        self.make_sink, self._read_rows, self.refused = make_sink, read_rows, refused
         self.name = uuid4().hex[:12]
 
     def open(self, checkpoint: str = "a", component: str = "sink", task: int = 1) -> Sink:
         """A sink as a worker opens it."""
-        return _opened(self._make_sink, f"{self.name}{checkpoint}", component, task)
+        return _opened(self.make_sink, f"{self.name}{checkpoint}", component, task)
 
     def again(self) -> Sink:
         """A sink as a worker opens it after another one was killed: it asks for the last mark."""
@@ -85,7 +98,7 @@ class _Case:
 
     def rows(self, first: int, count: int = 3) -> list[_Row]:
         """Rows that this check alone writes."""
-        return [(f"{self.name}-{number}", f"value {number}") for number in range(first, first + count)]
+        return _rows(self.name, first, count)
 
     def expect_rows(self, rows: Iterable[_Row], what: str) -> None:
         """Fail unless these rows of this check are there, each once."""
@@ -95,7 +108,7 @@ class _Case:
 
     def killed_after(self, writes: int, batches: Sequence[tuple[pa.RecordBatch, bytes]]) -> None:
         """Write batches in a process that is killed during the write after so many."""
-        make_sink, checkpoint = self._make_sink, f"{self.name}a"
+        make_sink, checkpoint = self.make_sink, f"{self.name}a"
 
         def child() -> None:
             sink = _opened(make_sink, checkpoint, "sink", 1)
@@ -105,20 +118,121 @@ class _Case:
                 sink.write(batch, mark)
             print("all", flush=True)  # noqa: T201
 
-        process = subprocess.Popen(  # noqa: S603  # this Python
-            [sys.executable, "-c", _CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
-        with process:
-            assert process.stdin is not None
+        with _run(child) as process:
             assert process.stdout is not None
-            process.stdin.write(cloudpickle.dumps(sys.path) + cloudpickle.dumps(child))
-            process.stdin.close()
             begun = [process.stdout.readline() for _ in range(writes + 1)]
             process.kill()
         expect(all(begun), "a process that writes ended by itself")
 
+    def killed_at_steps(self) -> Sequence[int]:
+        """Let a process of its own write and be killed at each step of a write, or at some of many.
+
+        Returns:
+            The steps: see ``_of_step``. 0 is a process that was not killed.
+        """
+        make_sink, name = self.make_sink, self.name  # what reads rows may be no value to pickle
+
+        def child() -> None:
+            read, write = os.pipe()
+            _forked(lambda: _killed(make_sink, *_of_step(name, 0), lambda _: _tell(write)))
+            os.close(write)
+            with os.fdopen(read, "rb") as told:
+                steps = len(told.read())
+            for killed in _spread(steps):
+                _forked(partial(_killed, make_sink, *_of_step(name, killed), partial(_die, killed)))
+            print(steps, flush=True)  # noqa: T201
+
+        with _run(child) as process:
+            assert process.stdout is not None
+            told = process.stdout.read()
+        expect(told.strip().isdigit(), "a process that writes ended by itself")
+        return [0, *_spread(int(told))]
+
     def _is_own(self, key: str) -> bool:
         return key.startswith(self.name) or (self.refused is not None and key == self.refused["key"])
+
+
+def _rows(name: str, first: int, count: int = 3) -> list[_Row]:
+    return [(f"{name}-{number}", f"value {number}") for number in range(first, first + count)]
+
+
+def _of_step(name: str, step: int) -> tuple[str, list[pa.RecordBatch]]:
+    """The checkpoint of a writer that is killed at a step, and its two batches; 0: that is not killed."""
+    first = _ROWS_OF_A_STEP * step
+    return f"{name}s{step}", [_batch(_rows(name, first)), _batch(_rows(name, first + 3))]
+
+
+def _run(child: Callable[[], None]) -> subprocess.Popen[bytes]:
+    """Call a function in another process, which prints to a pipe."""
+    process = subprocess.Popen(  # noqa: S603  # this Python
+        [sys.executable, "-c", _CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdin is not None
+    process.stdin.write(cloudpickle.dumps(sys.path) + cloudpickle.dumps(child))
+    process.stdin.close()
+    return process
+
+
+def _forked(work: Callable[[], None]) -> None:
+    """Call a function in a fork of this process, which has imported all, and wait until it is dead."""
+    process = os.fork()
+    if process:
+        os.waitpid(process, 0)
+        return
+    try:
+        work()
+    finally:
+        os._exit(0)
+
+
+def _spread(steps: int) -> Sequence[int]:
+    """All steps, or some of them at even distances."""
+    return sorted(
+        {1 + number * steps // min(steps, _MOST_STEPS) for number in range(min(steps, _MOST_STEPS))}
+    )
+
+
+def _tell(pipe: int) -> None:
+    os.write(pipe, b".")
+
+
+def _die(killed: int, step: int) -> None:
+    if step == killed:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _killed(
+    make_sink: MakeSink, checkpoint: str, batches: Sequence[pa.RecordBatch], at_step: Callable[[int], None]
+) -> None:
+    """Write a batch, and another one in whose steps something is called."""
+    sink = _opened(make_sink, checkpoint, "sink", 1)
+    sink.last_mark()
+    sink.write(batches[0], _mark(0))
+    _traced(sink, batches[1], at_step)
+
+
+def _traced(sink: Sink, batch: pa.RecordBatch, at_step: Callable[[int], None]) -> None:
+    """Write a batch; each line of the sink's own folder is a step, and no step counts more than twice."""
+    folder = str(Path(type(sink).write.__code__.co_filename).parent)
+    seen: Counter[tuple[object, int]] = Counter()
+    steps = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:  # noqa: ANN401  # itself
+        nonlocal steps
+        if not frame.f_code.co_filename.startswith(folder):
+            return None
+        place = frame.f_code, frame.f_lineno
+        if event == "line" and seen[place] < _OCCURRENCES:
+            seen[place] += 1
+            steps += 1
+            at_step(steps)
+        return trace
+
+    sys.settrace(trace)
+    try:
+        sink.write(batch, _mark(1))
+    finally:
+        sys.settrace(None)
 
 
 def _opened(make_sink: MakeSink, checkpoint: str, component: str, task: int) -> Sink:
@@ -232,6 +346,19 @@ def _a_killed_process_leaves_all_of_a_batch_or_nothing(case: _Case) -> None:
         case.expect_rows(case.rows(0, written * _ROWS_WHEN_KILLED), "after the second run")
 
 
+def _a_write_killed_at_any_line_leaves_all_or_nothing(case: _Case) -> None:
+    steps = case.killed_at_steps()
+    for step in steps:
+        checkpoint, (_, batch) = _of_step(case.name, step)
+        again = _opened(case.make_sink, checkpoint, "sink", 1)
+        last = again.last_mark()
+        expect(last in (_mark(0), _mark(1)), f"a kill at step {step} of a write has left the mark {last!r}")
+        expect(not again.write(batch, _mark(1)), "a second run refuses rows")
+    # Only now: where a server keeps transactions in order, one that was killed may hide those after it.
+    rows = [row for step in steps for row in case.rows(_ROWS_OF_A_STEP * step, 6)]
+    case.expect_rows(rows, f"after kills at {len(steps) - 1} steps of a write, and second runs")
+
+
 _CHECKS: Final[Mapping[str, Callable[[_Case], None]]] = {
     "a_writer_begins_without_a_mark": _a_writer_begins_without_a_mark,
     "rows_and_their_mark_are_written": _rows_and_their_mark_are_written,
@@ -241,6 +368,7 @@ _CHECKS: Final[Mapping[str, Callable[[_Case], None]]] = {
     "writers_have_marks_of_their_own": _writers_have_marks_of_their_own,
     "an_abandoned_process_writes_nothing": _an_abandoned_process_writes_nothing,
     "a_killed_process_leaves_all_of_a_batch_or_nothing": _a_killed_process_leaves_all_of_a_batch_or_nothing,
+    "a_write_killed_at_any_line_leaves_all_or_nothing": _a_write_killed_at_any_line_leaves_all_or_nothing,
 }
 SINK_CHECKS: Final = tuple(_CHECKS)
 """The names of the checks, in their order."""

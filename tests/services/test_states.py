@@ -133,6 +133,19 @@ def test_a_key_is_removed_for_good_in_the_batch_after(backings, mode, again):
     assert backing.get(['"a"']) == [None]
 
 
+def test_what_batch_0_removed_has_its_value_again_when_batch_0_comes_again():
+    state = MapState(MemoryMap())
+    state.begin_commit(None)
+    state.multi_put(["a"], [1])
+    for _ in range(2):
+        state.begin_commit(0)
+        assert state.get("a") == 1
+        state.remove(["a"])
+        state.commit(0)
+    state.begin_commit(1)
+    assert state.get("a") is None
+
+
 @pytest.mark.parametrize(
     ("mode", "stored"), [("plain", '"v"'), ("transactional", '[2,"v"]'), ("opaque", '[2,"v",[1.5]]')]
 )

@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 import sqlalchemy as sa
 from pyarrow import csv
 
-__all__ = ["LEAST_ROWS", "Copied", "copied_of"]
+__all__ = ["LEAST_ROWS", "Copied", "copied_of", "quoted"]
 
 LEAST_ROWS: Final = 100
 """Fewer are inserted: a temporary table costs some milliseconds."""
@@ -85,7 +85,7 @@ def copied_of(
     dialect = connection.dialect
     if (dialect.name, dialect.driver) != ("postgresql", "psycopg"):
         return None
-    found = connection.execute(_ASKED, {"name": _quoted(table.schema, table.name)}).one_or_none()
+    found = connection.execute(_ASKED, {"name": quoted(table.schema, table.name)}).one_or_none()
     is_plain, may_make, uniques = found or (False, False, 0)
     is_able = is_plain and (merge is None or (may_make and table.name != _COPIED))
     return (
@@ -187,8 +187,8 @@ class Copied:
         form: str = "",
     ) -> None:
         """Copy rows into the table itself, or insert them from a temporary one in their turns."""
-        columns = ", ".join(map(_quoted, names))
-        table = _quoted(self._table.schema, self._table.name)
+        columns = ", ".join(map(quoted, names))
+        table = quoted(self._table.schema, self._table.name)
         straight, count = f"COPY {table} ({columns}) FROM STDIN {form}", 1 + max(turns, default=0)
         if self._merge is None:
             self._copy(connection, straight, write, None)
@@ -243,7 +243,7 @@ class Copied:
         )  # fmt: skip
 
 
-def _quoted(*names: str | None) -> str:
+def quoted(*names: str | None) -> str:
     """A name as PostgreSQL reads it, with its schema. SQLAlchemy doubles the percent signs in it."""
     return ".".join('"' + name.replace('"', '""') + '"' for name in names if name)
 

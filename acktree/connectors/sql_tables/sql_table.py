@@ -3,7 +3,11 @@
 Rules of this file
 ------------------
 1. A transaction with a mark begins with the mark: so it waits for one of another process.
-2. A refused row is found by halving, behind savepoints. Many rows go by COPY, where it can: ``sql_copy.py``.
+2. A refused row is found by halving, behind savepoints. A database may undo the whole transaction instead:
+   SQLite does where its disk is full. Then nothing more is written in it.
+3. Many rows go by COPY, where it can: ``sql_copy.py``.
+4. A table is looked up once. Each transaction asks at its end whether it is the same: from its first row on
+   nobody can change it.
 
 Source: SQLAlchemy's Core, and its pages on ``INSERT ... ON CONFLICT`` of each dialect.
 """
@@ -12,9 +16,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,14 +29,31 @@ from sqlalchemy.dialects import mysql, postgresql, sqlite
 from acktree import ConnectorError
 from acktree.connectors.batch_sink import refusals_of, rows_of
 from acktree.connectors.sql_tables.sql_columns import Change, Takes, changes, takes_of
-from acktree.connectors.sql_tables.sql_copy import Copied, copied_of
+from acktree.connectors.sql_tables.sql_copy import Copied, copied_of, quoted
 
 __all__ = ["Explain", "MarkedError", "Rows", "SqlTable", "TableError", "UnfitError", "engine_of", "upsert"]
 
 Rows = Mapping[int, dict[str, Any]]
 """Rows by their index in a batch."""
 Explain = Callable[[Exception], tuple[ConnectorError, bool]]
+_Result = TypeVar("_Result")
 _CONNECT_SECS: Final = 5
+_FORBIDDEN: Final = "42501"
+_DEFINITION: Final = sa.text("""
+    SELECT c.oid, c.xmin, c.relhasrules, c.relrowsecurity,
+        (SELECT string_agg(a.xmin::text, ' ' ORDER BY a.attnum)
+            FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0),
+        (SELECT string_agg(i.indexrelid || ' ' || i.xmin, ' ' ORDER BY i.indexrelid)
+            FROM pg_index i WHERE i.indrelid = c.oid),
+        (SELECT string_agg(k.oid::text, ' ' ORDER BY k.oid) FROM pg_constraint k WHERE k.conrelid = c.oid),
+        (SELECT string_agg(t.oid::text, ' ' ORDER BY t.oid) FROM pg_trigger t WHERE NOT t.tgisinternal AND
+            (t.tgrelid = c.oid OR t.tgrelid IN (SELECT relid FROM pg_partition_tree(c.oid))))
+    FROM pg_class c WHERE c.oid = to_regclass(:name)""")
+"""Is another row whenever a table's columns, keys, rules or triggers are."""
+_ENDS: Final = (
+    "declare the constraint without ON CONFLICT ROLLBACK, and write RAISE(ABORT, ...) in triggers, "
+    "so that a row is refused alone"
+)
 
 
 class TableError(Exception):
@@ -42,8 +64,24 @@ class TableError(Exception):
         self.what, self.fix = what, fix
 
 
+class ChangedError(Exception):
+    """The table was changed since it was looked up: what was written may not be what is meant."""
+
+
 class MarkedError(Exception):
     """The mark of a writer is not the expected one."""
+
+
+class UndoneError(Exception):
+    """A statement failed, and the database has undone the whole transaction: its mark is gone, too.
+
+    Attributes:
+        error: What the driver raised.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(error)
+        self.error = error
 
 
 class UnfitError(Exception):
@@ -67,6 +105,7 @@ class SqlTable:
         self._schema = schema or None
         self._engine = engine_of(url)
         self._table: sa.Table | None = None
+        self._definition = ""
         self._takes: Mapping[str, Takes] = {}
         self._statements: dict[frozenset[str], sa.Executable] = {}
         self._copied: Copied | None = None
@@ -75,11 +114,16 @@ class SqlTable:
 
     def commit(self, rows: Sequence[dict[str, Any]]) -> None:
         """Write rows of the same fields in one transaction. Raises UnfitError, or what the driver does."""
+        self._unless_changed(lambda: self._commit(rows))
+
+    def _commit(self, rows: Sequence[dict[str, Any]]) -> None:
         with self._engine.begin() as connection:
             statement = self._statement(connection, frozenset(rows[0]))
             if unfit := dict(self._unfit(rows)):
+                self._refuse_changed(connection)
                 raise UnfitError(unfit)
             connection.execute(statement, rows)
+            self._refuse_changed(connection)
 
     def marked(self, writer: str) -> tuple[bytes, dict[int, str]]:
         """The mark of a writer, empty for none, and the refusals of its last write."""
@@ -105,6 +149,11 @@ class SqlTable:
         Raises:
             MarkedError: The writer has another mark.
         """
+        return self._unless_changed(lambda: self._write(marks, batch, explain))
+
+    def _write(
+        self, marks: tuple[str, bytes, bytes], batch: pa.RecordBatch, explain: Explain
+    ) -> dict[int, str]:
         table = self._marks_table()
         with self._engine.begin() as connection:
             _move_mark(connection, table, marks)
@@ -115,16 +164,35 @@ class SqlTable:
             if refused:
                 noted = sa.update(table).where(table.c.writer == marks[0]).values(refused=json.dumps(refused))
                 connection.execute(noted)
+            self._refuse_changed(connection)
             self.may_be_written = True  # what is raised from here on, the commit raises
         return refused
+
+    def _unless_changed(self, write: Callable[[], _Result]) -> _Result:
+        """Write, again if the table was changed since it was looked up."""
+        while True:
+            try:
+                return write()
+            except ChangedError:
+                self.forget_table()
+
+    def _refuse_changed(self, connection: sa.Connection) -> None:
+        """Raise ChangedError if the table is another one now."""
+        if _definition(connection, self._schema, self._name) != self._definition:
+            raise ChangedError
 
     def _marks_table(self) -> sa.Table:
         if self._marks is None:
             table = _table_of_marks(self._schema)
             try:
                 table.create(self._engine, checkfirst=True)
-            except sa.exc.SQLAlchemyError:  # another task makes it, too
+            except sa.exc.SQLAlchemyError as error:  # another task makes it, too
                 if not sa.inspect(self._engine).has_table(table.name, schema=self._schema):
+                    if getattr(getattr(error, "orig", None), "sqlstate", None) == _FORBIDDEN:
+                        made = " ".join(str(sa.schema.CreateTable(table).compile(self._engine)).split())
+                        what = f"there is no table {table.fullname} for marks, and the user may not make it"
+                        fix = f"make it, and GRANT SELECT, INSERT, UPDATE on it: {made}"
+                        raise TableError(what, fix) from None
                     raise
             self._marks = table
         return self._marks
@@ -139,9 +207,8 @@ class SqlTable:
         ):
             return False
         try:
-            with connection.begin_nested():
+            with _savepoint(connection):
                 is_loaded = self._copied.load_batch(connection, batch)
-                _check_constraints(connection)
         except Exception as error:
             if not explain(error)[1]:
                 raise
@@ -181,13 +248,18 @@ class SqlTable:
     ) -> dict[int, str]:
         """Execute a statement for rows behind savepoints. Returns why the database refuses some."""
         try:
-            with connection.begin_nested():
+            with _savepoint(connection):
                 left: Sequence[dict[str, Any]] = list(rows.values())
                 if self._copied is not None:
                     left = self._copied.load(connection, left)
                 if left:
                     connection.execute(statement, left)
-                _check_constraints(connection)
+        except UndoneError as undone:
+            refusal, is_rows = explain(undone.error)
+            if not is_rows:
+                raise undone.error from None
+            what = f"a row ended the transaction of all rows: {refusal.what}"
+            raise TableError(what, _ENDS) from None
         except Exception as error:
             refusal, is_rows = explain(error)
             if not is_rows:
@@ -261,6 +333,7 @@ class SqlTable:
     def _looked_up(self, connection: sa.Connection) -> sa.Table:
         """The table as it is in the database."""
         if self._table is None:
+            definition = _definition(connection, self._schema, self._name)
             try:
                 table = sa.Table(
                     self._name,
@@ -276,7 +349,7 @@ class SqlTable:
                 raise TableError(what, "create it, or correct its name; acktree never creates it") from None
             if self._mode != "insert":
                 self._refuse_without_key(connection)
-            self._table = table
+            self._table, self._definition = table, definition
             dialect = connection.dialect.name
             self._takes = {column.name: takes_of(column.type, dialect) for column in table.columns}
             turned = self._key if self._mode in ("upsert", "add") else ()
@@ -314,12 +387,42 @@ class SqlTable:
         return self._make(self._table, sorted({*fields} - {*self._key}), "postgresql", rows)
 
 
+def _definition(connection: sa.Connection, schema: str | None, name: str) -> str:
+    """A text that changes with a table's definition; always empty where the database does not say."""
+    dialect = connection.dialect
+    if dialect.name == "sqlite":
+        return str(connection.execute(sa.text("PRAGMA schema_version")).scalar())
+    if dialect.name != "postgresql":
+        return ""
+    return str(connection.execute(_DEFINITION, {"name": quoted(schema, name)}).one_or_none())
+
+
 def _is_whole(index: Mapping[str, Any]) -> bool:
     """Whether an index makes its columns unique in all rows. One with a WHERE does not."""
     options = index.get("dialect_options", {})
     return bool(index["unique"]) and not any(
         options[name] is not None for name in options if "_where" in name
     )
+
+
+@contextmanager
+def _savepoint(connection: sa.Connection) -> Iterator[None]:
+    """What fails in it is undone, and may be followed by other statements. Deferred constraints are checked.
+
+    Raises:
+        UndoneError: More than that is undone. What followed would be committed without the mark.
+    """
+    nested = connection.begin_nested()
+    try:
+        yield
+        _check_constraints(connection)
+        nested.commit()
+    except Exception as error:
+        try:
+            nested.rollback()
+        except Exception:  # noqa: BLE001  # such as that there is no savepoint
+            raise UndoneError(error) from error
+        raise
 
 
 def _check_constraints(connection: sa.Connection) -> None:
