@@ -46,8 +46,8 @@ __all__ = ["DRIVER", "ResidentLevel", "resident_level"]
 DRIVER: Final = 0
 """Who sends to the first level."""
 _YOUNG: Final = 5000
-"""Garbage is looked for when there are so many new objects, and not 700: a level makes some thousands for one
-message, and almost all of them end by themselves."""
+"""The collector's threshold for its youngest objects: at how many new ones it looks for garbage. Python has
+700. A level makes some thousands for one message, and almost all of them end without the collector."""
 
 
 def resident_level(
