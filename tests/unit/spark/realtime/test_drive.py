@@ -17,12 +17,14 @@ from acktree import Config
 from acktree import submit as submit_topology
 from acktree.core.data.frames import WireRow
 from acktree.driver.handle import SubmittedTopology
+from acktree.driver.spouts.spout_threads import SpoutThread
 from acktree.errors import AcktreeError, ConfigError
 from acktree.spark import submit as submitting
 from acktree.spark.realtime import drive
 from acktree.spark.realtime.connections import ConnectionLostError
 from acktree.spark.realtime.session import refuse_unfit
 from acktree.spark.worker.isolation import UNGUARDED
+from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from acktree.testing import FeederSpout
 from tests.spark import test_exactly_once as exactly_once
 from tests.spark.realtime_driver import Cluster, await_verdicts, line_of, settled, word_count
@@ -107,37 +109,62 @@ def test_each_message_has_its_verdict_and_each_epoch_is_in_both_logs(run):
     assert list(metadata) == ["id"]
 
 
-def test_at_most_one_epoch_is_logged_and_not_committed(run, monkeypatch):
-    """Though two are under way: of two, Spark would run the second one alone after a crash."""
-    entries, under_way, log = [], set(), drive.Drive._log
-    send = ThreadedQuery.send
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """What a run does, in its order: the offsets of an epoch logged, its commit, its verdicts told."""
+    done: list[tuple[str, int]] = []
+    log, dispatch = drive.Drive._log, SpoutThread.dispatch
 
-    def noting(self: drive.Drive, name: str, number: int, *lines: str) -> None:
-        entries.append((name, number))
-        under_way.add(len(self._under_way))
+    def logging_it(self: drive.Drive, name: str, number: int, *lines: str) -> None:
+        done.append((name, number))
         log(self, name, number, *lines)
+
+    def dispatching(self: SpoutThread, verdicts: VerdictBatch | None, number: int) -> None:
+        done.append(("verdicts", number))
+        dispatch(self, verdicts, number)
+
+    monkeypatch.setattr(drive.Drive, "_log", logging_it)
+    monkeypatch.setattr(SpoutThread, "dispatch", dispatching)
+    return done
+
+
+def run_two_at_a_time(run: ThreadedRun, monkeypatch: pytest.MonkeyPatch, last: int) -> set[int]:
+    """Run epochs up to this number, each while the one before it is under way. Returns how many were."""
+    running, lines = run.submit()
+    send, inbox, under_way = ThreadedQuery.send, running._run.inbox, set[int]()
 
     def sending(self: ThreadedQuery, rows: list[WireRow]) -> int:
         """Send, and let the spout emit another message before the epoch is over."""
-        number = send(self, rows)
-        inbox, before = running._run.inbox, running._run.inbox._next
-        if 0 < number < 20:
+        number, before = send(self, rows), inbox._next
+        under_way.add(self.under_way)
+        if 0 < number < last:
             lines.feed([line_of(number)], message_id=number)
             while inbox._next == before:
                 time.sleep(0.001)
         return number
 
-    monkeypatch.setattr(drive.Drive, "_log", noting)
-    running, lines = run.submit()
     with running:
         while not running.is_warm:
             time.sleep(0.01)
         monkeypatch.setattr(ThreadedQuery, "send", sending)
         feed(running, lines, range(100, 101))
-        await_verdicts(running, lines, range(1, 20))
-    count = len(entries) // 2
-    assert entries == [(name, number) for number in range(count) for name in ("offsets", "commits")]
-    assert max(under_way) == 2
+        await_verdicts(running, lines, range(1, last))
+    return under_way
+
+
+def test_at_most_one_epoch_is_logged_and_not_committed(run, monkeypatch, steps):
+    """Though two are under way: of two, Spark would run the second one alone after a crash."""
+    assert max(run_two_at_a_time(run, monkeypatch, 20)) == 2
+    logged = [step for step in steps if step[0] != "verdicts"]
+    assert logged == [(name, number) for number in range(len(logged) // 2) for name in ("offsets", "commits")]
+
+
+def test_verdicts_of_an_epoch_go_out_before_the_offsets_of_the_next_one_are_logged(run, monkeypatch, steps):
+    """A spout waits for its verdicts; for the offsets of an epoch that is under way nobody waits."""
+    assert max(run_two_at_a_time(run, monkeypatch, 20)) == 2
+    order = ("offsets", "commits", "verdicts")
+    steps.remove(("verdicts", -1))  # a start tells those of an earlier run
+    assert steps == [(name, number) for number in range(len(steps) // 3) for name in order]
 
 
 def test_the_next_run_goes_on_where_the_last_one_was(run):
