@@ -34,6 +34,7 @@ from acktree.driver.query import Query
 from acktree.errors import AcktreeError
 from acktree.logs.loggers import logger
 from acktree.spark.query.results import Results, payloads_in_rows
+from acktree.spark.query.sink import QuerySink
 from acktree.spark.query.source import InboxReader
 from acktree.spark.realtime.connections import ConnectionLostError, Moments
 from acktree.spark.realtime.epochs import Place
@@ -159,7 +160,7 @@ class Drive(Query):
         checkpoint: Checkpoint,
         inbox: FileInbox,
         partitions: int,
-        take: Callable[[int, Results], None],
+        sink: QuerySink,
         on_commit: Callable[[], None],
     ) -> None:
         """Prepare it.
@@ -169,11 +170,11 @@ class Drive(Query):
             checkpoint: The folder.
             inbox: Its inbox, which is read here from now on.
             partitions: Of the plan.
-            take: The sink: is given Spark's number of each epoch, and its results.
+            sink: It is given Spark's number of each epoch, and its results.
             on_commit: Called after each commit.
         """
         self._query, self._checkpoint = query, checkpoint
-        self._take = take
+        self._sink = sink
         self.on_commit = on_commit
         """Called after each commit, and at the end."""
         self._inbox, self._reader = inbox, _Reader(inbox, checkpoint.inbox, partitions)
@@ -258,7 +259,7 @@ class Drive(Query):
         if self._checkpoint.files.is_logged(file):
             _, metadata, offset, *_ = self._checkpoint.files.read_log(file).splitlines()
             clock_ms = int(json.loads(metadata)["batchTimestampMs"])
-            self._send(
+            self._begin(
                 _Cut(self._next, self._end, int(json.loads(offset)["chunk"]), clock_ms, time.monotonic_ns())
             )
 
@@ -268,11 +269,17 @@ class Drive(Query):
         if end == self._end:
             return False
         cut = _Cut(self._next, self._end, end, time.time_ns() // 1_000_000, time.monotonic_ns())
-        if not self._under_way:
-            self._checkpoint.sync(self._checkpoint.first_batch + cut.number - 1)  # before the levels run
+        if self._under_way:
+            self._send(cut)
+        else:
             self._log_offsets(cut)
-        self._send(cut)
+            self._begin(cut)
         return True
+
+    def _begin(self, cut: _Cut) -> None:
+        """Send an epoch that is logged, once what it stands on is synced."""
+        self._sink.begin(self._checkpoint.first_batch + cut.number)
+        self._send(cut)
 
     def _send(self, cut: _Cut) -> None:
         rows = self._reader.rows(cut)
@@ -322,7 +329,7 @@ class Drive(Query):
     def _commit(self, number: int, rows: list[WireRow]) -> None:
         """Let the sink write the oldest epoch, and commit it."""
         whole, cut = time.monotonic_ns(), self._under_way[0]
-        self._take(cut.number, Results(rows, payloads_in_rows([]), payloads_in_rows([])))
+        self._sink.take(cut.number, Results(rows, payloads_in_rows([]), payloads_in_rows([])))
         judged = time.monotonic_ns()
         self._log("commits", cut.number, '{"nextBatchWatermarkMs":0}')
         self._query.committed(number)
