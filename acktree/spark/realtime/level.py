@@ -33,6 +33,7 @@ from acktree.spark.realtime.epochs import MOST_UNDER_WAY, Alignment
 from acktree.spark.realtime.frames import FrameKind, frame_batch, frames_in, frames_of, packed, unpacked
 from acktree.spark.worker import process as worker
 from acktree.spark.worker.isolation import Isolation, Run
+from acktree.spark.worker.kept_workers import lose_connection_only
 from acktree.spark.worker.log_levels import follow_log_levels
 from acktree.spark.worker.printing import label_output
 from acktree.spark.worker.process import SharedPlan
@@ -71,7 +72,8 @@ def resident_level(
         worker.limit_memory(plan.config.worker_max_bytes)
         label_output(plan.config.log_format)
         follow_log_levels(places.log_levels)
-        return ResidentLevel(shared, level, context.partitionId(), places).epochs(address, batches)
+        here = ResidentLevel(shared, level, context.partitionId(), places)
+        return lose_connection_only(here.epochs(address, batches))
 
     return run
 
