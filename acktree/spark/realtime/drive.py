@@ -9,7 +9,8 @@ Rules of this file
 1. At most one epoch is logged and not committed, as with micro-batches. The offsets of an epoch that is cut
    while another one is under way are logged when that one is committed. Nothing durable depends on it before.
 2. An epoch that was logged and not committed when the driver ended runs again with its entries and clock.
-3. A query that fails starts again. If it fails :data:`MOST_STARTS` times over one epoch, the run ends.
+3. A query that fails starts again. If it fails :data:`MOST_STARTS` times over one epoch, or
+   :data:`MOST_FIRST_STARTS` times before its readers are there for the first time, the run ends.
 4. A batch of Spark's ends between two epochs, after :data:`BATCH_SECS` at the latest. Nothing durable depends
    on it.
 """
@@ -49,6 +50,8 @@ epoch_log: Final = logger("acktree.epochs")
 
 MOST_STARTS: Final = 25
 """How often the query fails over one epoch: a few deaths find a tuple that kills its process."""
+MOST_FIRST_STARTS: Final = 4
+"""As often as Spark tries a task of a micro-batch: what fails each time is no death by chance."""
 BATCH_SECS: Final = 3600.0
 """How long a batch of Spark's lasts at most: Spark keeps account of a job and its tasks until they end."""
 _EPOCH_SECS: Final = 0.1
@@ -241,7 +244,7 @@ class Drive(Query):
         """The thread's target."""
         try:
             self._give_id()
-            self._start()
+            self._start_first()
             self._run_again_what_was_logged()
             while not self._stopping.is_set():
                 if not (self._may_cut and self._cut_next()):
@@ -294,7 +297,7 @@ class Drive(Query):
 
     @property
     def _may_cut(self) -> bool:
-        return self._query.can_send and not self._is_batch_due
+        return self._query.can_send and not self._is_batch_due and not self._is_lost
 
     @property
     def _is_batch_due(self) -> bool:
@@ -345,6 +348,21 @@ class Drive(Query):
         self._times = cut.number, times
         self._reader.ran(messages, (times.committed - max(before, cut.begun)) / 1e9)
         epoch_log.debug("epoch=%s times=%s", cut.number, times, extra={"times": times})
+
+    def _start_first(self) -> None:
+        """Start the query, as often as workers die before it runs."""
+        self._is_lost = True
+        while self._is_lost:
+            try:
+                self._start()
+            except ConnectionLostError as error:
+                if self._losses + 1 >= MOST_FIRST_STARTS:
+                    raise AcktreeError(
+                        f"the query of real time failed {MOST_FIRST_STARTS} times while it started",
+                        f"checkpoint {self._checkpoint.place}: {error.__cause__ or error!s:.500}",
+                        "mend what this error names; if workers die, see their own output above",
+                    ) from error
+                self._note_loss(error)
 
     def _note_loss(self, error: ConnectionLostError) -> None:
         if self._stopping.is_set():

@@ -192,6 +192,61 @@ def test_a_query_that_fails_starts_again_and_loses_nothing(run):
     assert sorted(moons(lines)) == sorted(moons(model.lines))
 
 
+def test_a_death_counts_once_though_there_is_more_to_cut(run, monkeypatch, caplog):
+    """What is cut of a query that failed would be sent to nobody, and that would count as another failure."""
+    running, lines = run.submit()
+    with running:
+        feed(running, lines, range(10))
+        take, died = ThreadedQuery.take, []
+
+        def dying(self: ThreadedQuery, *given: object) -> tuple[int, list[WireRow]] | None:
+            if self.under_way == 1 and len(died) < 3:
+                died.append(self.under_way)
+                inbox, before = running._run.inbox, running._run.inbox._next
+                lines.feed([line_of(50 + len(died))], message_id=50 + len(died))
+                while inbox._next == before:
+                    time.sleep(0.001)
+                self._query.die()
+                raise ConnectionLostError("a worker died")
+            return take(self, *given)
+
+        monkeypatch.setattr(ThreadedQuery, "take", dying)
+        feed(running, lines, range(50, 51))
+        await_verdicts(running, lines, range(50, 54))
+    assert caplog.text.count("the query of real time failed and starts again") == len(died) == 3
+
+
+class Failed:
+    """A query of Spark's that failed before its readers were there."""
+
+    isActive = False  # noqa: N815  # Spark's name
+
+    def awaitTermination(self, secs: float) -> bool:  # noqa: N802  # Spark's name
+        raise ValueError("a worker died while it started")
+
+    def stop(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("deaths", [drive.MOST_FIRST_STARTS - 1, drive.MOST_FIRST_STARTS])
+def test_a_worker_may_die_while_the_query_starts_for_the_first_time(run, monkeypatch, deaths):
+    started, starts = ThreadedQuery._started, count()
+    monkeypatch.setattr(
+        ThreadedQuery,
+        "_started",
+        lambda self, address: Failed() if next(starts) < deaths else started(self, address),
+    )
+    running, lines = run.submit()
+    if deaths == drive.MOST_FIRST_STARTS:
+        with pytest.raises(AcktreeError, match="4 times while it started") as ended:
+            running.await_termination(60)
+        assert "a worker died while it started" in str(ended.value)
+        return
+    with running:
+        feed(running, lines, range(10))
+    assert settled(lines) == list(range(10))
+
+
 def test_a_query_that_fails_over_and_over_ends_the_run_with_its_reason(run, monkeypatch):
     running, lines = run.submit()
     feed(running, lines, range(10))
@@ -232,6 +287,40 @@ def test_an_epoch_that_was_logged_and_not_committed_runs_again_as_it_was(run, mo
         feed(running, lines, range(99, 100))  # as its queue delivers it again
     assert (run.checkpoint / "spark" / "offsets" / str(last)).read_text() == entry
     assert run.logged["offsets"][-1] == run.logged["commits"][-1]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("step", ["offsets", "commits"])
+def test_a_driver_that_dies_at_this_step_loses_nothing_and_counts_nothing_twice(run, monkeypatch, step, when):
+    """The next run goes on from what is logged; the queue delivers again what has no verdict."""
+    running, lines = run.submit()
+    feed(running, lines, range(10))
+    log, told = drive.Drive._log, []
+
+    def dying(self: drive.Drive, name: str, number: int, *entry: str) -> None:
+        if name == step and when == "before":
+            raise OSError("the driver dies here")
+        log(self, name, number, *entry)
+        if name == step:
+            raise OSError("the driver dies here")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(drive.Drive, "_log", dying)
+        lines.feed([line_of(99)], message_id=99)
+        with pytest.raises(OSError, match="dies here"):
+            running.await_termination(60)
+    told += settled(lines)
+    assert 99 not in told or (step, when) == ("commits", "after"), "no verdict before the commit"
+    found = moons(lines)
+    running, lines = run.submit()
+    with running:
+        feed(running, lines, range(100, 110))
+        if 99 not in told:
+            feed(running, lines, range(99, 100))
+    assert sorted([*told, *settled(lines)]) == [*range(10), *range(99, 110)]
+    model = Cluster()
+    model.feed([*range(10), *range(99, 110)], together=True)
+    assert sorted(found + moons(lines)) == sorted(moons(model.lines))
 
 
 def test_a_batch_of_sparks_ends_between_two_epochs_and_loses_nothing(run, monkeypatch, caplog):
