@@ -41,6 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--master", default="local[2,4]", help="local-cluster[2,1,1024] has executors to kill"
     )
+    parser.add_argument("--real-time", action="store_true", help="by epochs; --master means nothing then")
     parser.add_argument("--rate", type=float, default=Settings.rate, help="messages a second")
     parser.add_argument(
         "--patience", type=float, default=Settings.patience_secs, help="seconds until it hangs"
@@ -60,6 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         master=given.master,
         queue_retries=given.seed % 2 == 0,  # in half of the runs the queue retries
         rate=given.rate,
+        real_time=given.real_time,
         patience_secs=given.patience,
     )
     counts = counts_of(given.kinds, given.kills, has_executors=given.master.startswith("local-cluster"))

@@ -54,7 +54,8 @@ _ENTRY_BYTES: Final = 40
 """About what a name takes in an index, beside its letters."""
 _DELETED: Final = -1
 _MOST_WRITTEN: Final = 1 << 20
-"""After so many bytes a store forgets what it has written, and reads it where it is asked for it."""
+"""The most bytes that a store keeps of what it has written; a blob counts each time it is written. With more
+it drops all of them, and reads from the files what it is asked for."""
 _MOST_TASKS: Final = 1024
 """Of how many tasks a process keeps the indexes."""
 

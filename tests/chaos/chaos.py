@@ -56,7 +56,7 @@ class Result:
             "planned": sum(self.counts.values()),
             "strikes": {str(kind): self.struck[kind] for kind in self.counts if self.struck[kind]},
             "left_out": {str(kind): why for kind, why in self.left_out.items()},
-            "master": self.settings.master,
+            "master": "real time" if self.settings.real_time else self.settings.master,
             "queue_retries": self.settings.queue_retries,
             "drivers": story.starts,
             "secs": round(self.secs),

@@ -45,6 +45,7 @@ class Settings:
 
     Attributes:
         rate: Messages a second that are put into the queue.
+        real_time: Whether by epochs; then ``master`` means nothing.
         backlog: No message is put while this number waits.
         patience_secs: A driver that has work and does nothing for this number of seconds counts as hung.
         rest_secs: How long after the last strike every message must have its verdict.
@@ -52,6 +53,7 @@ class Settings:
 
     master: str = "local[2,4]"
     queue_retries: bool = True
+    real_time: bool = False
     rate: float = 60
     backlog: int = 1500
     message_timeout_secs: float = 20
@@ -141,6 +143,7 @@ class Conductor:
             "checkpoint": str(self.checkpoint),
             "message_timeout_secs": self.settings.message_timeout_secs,
             "queue_retries": self.settings.queue_retries,
+            "real_time": self.settings.real_time,
         }
 
     def _command(self) -> list[str]:

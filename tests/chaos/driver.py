@@ -96,6 +96,7 @@ def main(folder: Path) -> int:
         max_spout_pending=300,
         partitions=settings.get("partitions", 2),
         dead_letters_url=settings.get("dead_letters_url"),
+        real_time=settings.get("real_time", False),
     )
     topology = chaos_topology(folder, int(os.environ[RUN]), queue_retries=settings["queue_retries"])
     try:

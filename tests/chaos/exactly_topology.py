@@ -31,7 +31,7 @@ PARTS: Final = 2
 SOURCES: Final = ("position", "repeated", "rows", "keyed", "plain")
 """A position spout, one whose keys come again, rows of a DataFrame, queues with and without keys."""
 _BEFORE: Final = 3
-"""So many numbers before the newest is the one that comes again."""
+"""How far behind the newest number the one is whose key comes again."""
 ASK: Final = "ask"
 PUT, ARMED, STOP = "put", "armed", "stop"
 """Files: how many messages there are; who dies after the database's next commit; that no more will come."""

@@ -1,6 +1,6 @@
-"""A driver that dies at a step: ``python -m tests.spark.dying_driver SPOUT FOLDER COUNT STEP``.
+"""A driver that dies at a step: ``python -m tests.spark.dying_driver SPOUT FOLDER COUNT STEP [epochs]``.
 
-``SINK`` after a sink has returned that decided something, before Spark logs the commit; ``TOLD`` when its
+``SINK`` after a sink has returned that decided something, before the commit is logged; ``TOLD`` when its
 spout has the verdicts of a third of the messages.
 """
 
@@ -19,14 +19,14 @@ from tests.spark.driver import topology_over
 class DiesAfterwards(QuerySink):
     """Dies when it has returned, once it has left verdicts for somebody."""
 
-    def __call__(self, frame, batch_id):
-        super().__call__(frame, batch_id)
+    def take(self, batch_id, results):
+        super().take(batch_id, results)
         if any(self.dispatch.__self__._held.get(batch_id, {})):
             os._exit(9)
 
 
 if __name__ == "__main__":
-    name, place, numbers, step = sys.argv[1:]
+    name, place, numbers, step, *epochs = sys.argv[1:]
     folder = Path(place)
     if step == "SINK":
         putting_together.QuerySink = DiesAfterwards
@@ -41,5 +41,6 @@ if __name__ == "__main__":
                 os._exit(9)
 
         spout.ack = ack_and_die
-    with submit(topology, checkpoint=folder / "checkpoint", config=Config(max_spout_pending=100)) as running:
+    config = Config(max_spout_pending=100, real_time=bool(epochs))
+    with submit(topology, checkpoint=folder / "checkpoint", config=config) as running:
         running.await_termination()

@@ -222,6 +222,10 @@ def resident(folder: Path) -> Iterator[tuple[str, Any]]:
     began = time.monotonic()
     yield "after a death", both(600, together=False)
     yield "seconds after a death", time.monotonic() - began
+    before = [*workers_of(os.getpid())]
+    os.kill(before[0], signal.SIGKILL)
+    yield "after the death of one", both(700, together=False)
+    yield "workers", {"before": before, "after": [*workers_of(os.getpid())]}
     watcher.is_over = True
     yield "ports", {"new": sorted(watcher.ports), "known": len(watcher.known)}
     real.query.stop()

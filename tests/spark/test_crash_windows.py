@@ -21,13 +21,20 @@ if TYPE_CHECKING:
 
 COUNT = 1500
 ROOT = Path(__file__).parents[2]
+WINDOWS = [
+    ("position", "SINK"), ("queue", "SINK"), ("queue", "TOLD"),
+    ("position", "SINK", "epochs"), ("queue", "TOLD", "epochs"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("spout", "step"), [("position", "SINK"), ("queue", "SINK"), ("queue", "TOLD")])
+@pytest.mark.parametrize("given", WINDOWS, ids="-".join)
 def test_a_driver_that_dies_at_this_step_has_delivered_only_what_is_committed(
-    spark: SparkSession, tmp_path: Path, spout: str, step: str
+    spark: SparkSession, tmp_path: Path, given: tuple[str, ...]
 ) -> None:
+    """By epochs, too: then the next run goes on by micro-batches."""
+    spout, step, *epochs = given
     command = [sys.executable, "-m", "tests.spark.dying_driver", spout, str(tmp_path), str(COUNT), step]
+    command += epochs
     with (tmp_path / "driver.log").open("w") as log:
         driver = subprocess.Popen(command, cwd=ROOT, start_new_session=True, stdout=log, stderr=log)
         try:

@@ -107,14 +107,12 @@ def in_every_grouping(spout: Spout, key: str, fields: list[str]) -> TopologyBuil
     return builder
 
 
-def test_all_columns_by_every_grouping_have_the_verdicts_that_they_have_without_spark(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def check_columns_by_every_grouping(spark: SparkSession | None, folder: Path, config: Config) -> None:
+    """Run all columns by every grouping: their verdicts are those that they have without Spark."""
     spout, alike = EmitsColumns(), EmitsColumns()
-    config = Config(partitions=2)
     with submit(
         in_every_grouping(spout, "value", spout.outputs).create_topology(),
-        checkpoint=tmp_path,
+        checkpoint=folder,
         spark=spark,
         config=config,
     ) as running:
@@ -129,6 +127,12 @@ def test_all_columns_by_every_grouping_have_the_verdicts_that_they_have_without_
         for one in (spout, alike)
     )
     assert acked == acked_alike  # a worker may know an extension type or not
+
+
+def test_all_columns_by_every_grouping_have_the_verdicts_that_they_have_without_spark(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    check_columns_by_every_grouping(spark, tmp_path, Config(partitions=2))
 
 
 SPARKS = {

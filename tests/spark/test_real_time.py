@@ -88,17 +88,44 @@ def test_a_reader_that_waits_holds_the_driver_back(java):
     assert pressure["rows"] == [*rows, "end 1"], "nothing is lost or out of order; batches of two rows"
 
 
+def test_scenarios_drawn_topologies_and_hostile_values_have_their_verdicts_by_epochs(tmp_path):
+    """In a session of their own: by_epochs.py has them."""
+    words = [
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        f"--basetemp={tmp_path / 'in'}",
+        "tests/spark/by_epochs.py",
+    ]
+    command = [*ISOLATED, sys.executable, "-m", *words]
+    run = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=900)
+    assert run.returncode == 0, run.stdout[-3000:]
+    assert "skipped" not in run.stdout.splitlines()[-1]
+
+
 def in_order(verdicts: dict[str, Any]) -> dict[str, Any]:
     return {kind: sorted(each) for kind, each in verdicts.items()}
 
 
-@pytest.mark.parametrize("when", ["one by one", "together", "in the next batch", "after a death"])
+WHEN = ["one by one", "together", "in the next batch", "after a death", "after the death of one"]
+
+
+@pytest.mark.parametrize("when", WHEN)
 def test_verdicts_are_those_of_the_local_cluster(outcome, when):
     """Also in Spark's next batch, and after a worker was killed: a count that were lost would be seen."""
     both = outcome[when]
     assert in_order(both["real"]) == in_order(both["model"])
     assert both["real"]["acked"]
     assert ["moon number 3" in reason for _, reason in both["real"]["failed"][:1]] == [True]
+
+
+def test_after_the_death_of_a_worker_others_go_on_with_what_they_have_imported(outcome):
+    """A process that is late is still there, and another one has its task."""
+    before, after = (set(outcome["workers"][when]) for when in ("before", "after"))
+    assert len(before) == 6
+    assert len(before & after) == 5
+    assert len(after - before) < 6, "some have another task"
 
 
 def test_a_checkpoint_is_used_by_epochs_and_by_micro_batches_in_turn(outcome):

@@ -9,7 +9,8 @@ Rules of this file
 1. At most one epoch is logged and not committed, as with micro-batches. The offsets of an epoch that is cut
    while another one is under way are logged when that one is committed. Nothing durable depends on it before.
 2. An epoch that was logged and not committed when the driver ended runs again with its entries and clock.
-3. A query that fails starts again. If it fails :data:`MOST_STARTS` times over one epoch, the run ends.
+3. A query that fails starts again. If it fails :data:`MOST_STARTS` times over one epoch, or
+   :data:`MOST_FIRST_STARTS` times before its readers are there for the first time, the run ends.
 4. A batch of Spark's ends between two epochs, after :data:`BATCH_SECS` at the latest. Nothing durable depends
    on it.
 """
@@ -34,6 +35,7 @@ from acktree.driver.query import Query
 from acktree.errors import AcktreeError
 from acktree.logs.loggers import logger
 from acktree.spark.query.results import Results, payloads_in_rows
+from acktree.spark.query.sink import QuerySink
 from acktree.spark.query.source import InboxReader
 from acktree.spark.realtime.connections import ConnectionLostError, Moments
 from acktree.spark.realtime.epochs import Place
@@ -49,6 +51,8 @@ epoch_log: Final = logger("acktree.epochs")
 
 MOST_STARTS: Final = 25
 """How often the query fails over one epoch: a few deaths find a tuple that kills its process."""
+MOST_FIRST_STARTS: Final = 4
+"""As often as Spark tries a task of a micro-batch: what fails each time is no death by chance."""
 BATCH_SECS: Final = 3600.0
 """How long a batch of Spark's lasts at most: Spark keeps account of a job and its tasks until they end."""
 _EPOCH_SECS: Final = 0.25
@@ -163,7 +167,7 @@ class Drive(Query):
         checkpoint: Checkpoint,
         inbox: FileInbox,
         partitions: int,
-        take: Callable[[int, Results], None],
+        sink: QuerySink,
         on_commit: Callable[[], None],
     ) -> None:
         """Prepare it.
@@ -173,11 +177,11 @@ class Drive(Query):
             checkpoint: The folder.
             inbox: Its inbox, which is read here from now on.
             partitions: Of the plan.
-            take: The sink: is given Spark's number of each epoch, and its results.
+            sink: It is given Spark's number of each epoch, and its results.
             on_commit: Called after each commit.
         """
         self._query, self._checkpoint = query, checkpoint
-        self._take = take
+        self._sink = sink
         self.on_commit = on_commit
         """Called after each commit, and at the end."""
         self._inbox, self._reader = inbox, _Reader(inbox, checkpoint.inbox, partitions)
@@ -244,7 +248,7 @@ class Drive(Query):
         """The thread's target."""
         try:
             self._give_id()
-            self._start()
+            self._start_first()
             self._run_again_what_was_logged()
             while not self._stopping.is_set():
                 if not (self._may_cut and self._cut_next()):
@@ -262,7 +266,7 @@ class Drive(Query):
         if self._checkpoint.files.is_logged(file):
             _, metadata, offset, *_ = self._checkpoint.files.read_log(file).splitlines()
             clock_ms = int(json.loads(metadata)["batchTimestampMs"])
-            self._send(
+            self._begin(
                 _Cut(self._next, self._end, int(json.loads(offset)["chunk"]), clock_ms, time.monotonic_ns())
             )
 
@@ -272,11 +276,17 @@ class Drive(Query):
         if end == self._end:
             return False
         cut = _Cut(self._next, self._end, end, time.time_ns() // 1_000_000, time.monotonic_ns())
-        if not self._under_way:
-            self._checkpoint.sync(self._checkpoint.first_batch + cut.number - 1)  # before the levels run
+        if self._under_way:
+            self._send(cut)
+        else:
             self._log_offsets(cut)
-        self._send(cut)
+            self._begin(cut)
         return True
+
+    def _begin(self, cut: _Cut) -> None:
+        """Send an epoch that is logged, once what it stands on is synced."""
+        self._sink.begin(self._checkpoint.first_batch + cut.number)
+        self._send(cut)
 
     def _send(self, cut: _Cut) -> None:
         rows = self._reader.rows(cut)
@@ -291,7 +301,7 @@ class Drive(Query):
 
     @property
     def _may_cut(self) -> bool:
-        return self._query.can_send and not self._is_batch_due
+        return self._query.can_send and not self._is_batch_due and not self._is_lost
 
     @property
     def _is_batch_due(self) -> bool:
@@ -326,7 +336,7 @@ class Drive(Query):
     def _commit(self, number: int, rows: list[WireRow]) -> None:
         """Let the sink write the oldest epoch, and commit it."""
         whole, cut = time.monotonic_ns(), self._under_way[0]
-        self._take(cut.number, Results(rows, payloads_in_rows([]), payloads_in_rows([])))
+        self._sink.take(cut.number, Results(rows, payloads_in_rows([]), payloads_in_rows([])))
         judged = time.monotonic_ns()
         self._log("commits", cut.number, '{"nextBatchWatermarkMs":0}')
         self._query.committed(number)
@@ -342,6 +352,21 @@ class Drive(Query):
         self._times = cut.number, times
         self._reader.ran(messages, (times.committed - max(before, cut.begun)) / 1e9)
         epoch_log.debug("epoch=%s times=%s", cut.number, times, extra={"times": times})
+
+    def _start_first(self) -> None:
+        """Start the query, as often as workers die before it runs."""
+        self._is_lost = True
+        while self._is_lost:
+            try:
+                self._start()
+            except ConnectionLostError as error:
+                if self._losses + 1 >= MOST_FIRST_STARTS:
+                    raise AcktreeError(
+                        f"the query of real time failed {MOST_FIRST_STARTS} times while it started",
+                        f"checkpoint {self._checkpoint.place}: {error.__cause__ or error!s:.500}",
+                        "mend what this error names; if workers die, see their own output above",
+                    ) from error
+                self._note_loss(error)
 
     def _note_loss(self, error: ConnectionLostError) -> None:
         if self._stopping.is_set():

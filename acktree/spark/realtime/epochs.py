@@ -12,7 +12,8 @@ barriers.
 Rules of this file
 ------------------
 1. Epochs are committed in order, each once. At most :data:`MOST_UNDER_WAY` are cut and not committed; one
-   where a sink writes, because its mark names the last epoch only.
+   with sinks or exactly-once bolts. The mark of a sink, and a Trident state, name the last epoch alone; and
+   an epoch that is not logged may be cut in another way after a restart.
 2. A start of the query is an *incarnation*. Reports of an earlier one do not count. Epochs that were under
    way run again in the next one, as they were cut.
 3. Nothing here knows Spark, sockets or time.

@@ -36,6 +36,7 @@ from acktree.spark.realtime.frames import FrameKind, frame_batch, frames_in, fra
 from acktree.spark.worker import process as worker
 from acktree.spark.worker import scratch
 from acktree.spark.worker.isolation import Isolation, Run
+from acktree.spark.worker.kept_workers import lose_connection_only
 from acktree.spark.worker.log_levels import follow_log_levels
 from acktree.spark.worker.printing import label_output
 from acktree.spark.worker.process import SharedPlan
@@ -50,8 +51,8 @@ __all__ = ["DRIVER", "ResidentLevel", "resident_level"]
 DRIVER: Final = 0
 """Who sends to the first level."""
 _YOUNG: Final = 5000
-"""Garbage is looked for when there are so many new objects, and not 700: a level makes some thousands for one
-message, and almost all of them end by themselves."""
+"""The collector's threshold for its youngest objects: at how many new ones it looks for garbage. Python has
+700. A level makes some thousands for one message, and almost all of them end without the collector."""
 
 
 _CLEANUP_SECS: Final = 10
@@ -79,7 +80,8 @@ def resident_level(
         worker.limit_memory(plan.config.worker_max_bytes)
         label_output(plan.config.log_format)
         follow_log_levels(places.log_levels)
-        return ResidentLevel(shared, level, context.partitionId(), places).epochs(address, batches)
+        here = ResidentLevel(shared, level, context.partitionId(), places)
+        return lose_connection_only(here.epochs(address, batches))
 
     return run
 

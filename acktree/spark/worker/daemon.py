@@ -2,7 +2,7 @@
 
 Spark's own daemon imports nothing: each worker imports PyArrow and pandas after its fork. That takes half a
 second of CPU, and the first micro-batch starts a worker for each operator and partition. Workers of this one
-share what it has imported.
+share what it has imported. ``kept_workers.py`` says which of them take more than one connection.
 
 Rules of this file
 ------------------
@@ -18,11 +18,15 @@ Spark starts it by ``spark.python.daemon.module``.
 from __future__ import annotations
 
 import gc
+import select
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from importlib import import_module
+from types import ModuleType, SimpleNamespace
 from typing import Final
+
+from acktree.spark.worker.kept_workers import KeptWorkers
 
 PRELOADED: Final = (
     "pandas",
@@ -32,15 +36,43 @@ PRELOADED: Final = (
     "pyspark.sql.streaming.stateful_processor_api_client",
     "acktree.spark.query.operators",
     "acktree.spark.query.source",
+    "acktree.spark.realtime.level",
 )
+
+
+LATER: Final = ("acktree.checkpoint.folder", "acktree.driver.assembly", "acktree.spark.submit")
+"""What a user's module imports that names ``submit``: a third of a second of CPU. No start waits for it."""
+_RESTS: Final = 10
+"""After how many seconds in which Spark asks for no worker one of these is imported."""
 
 
 def preload() -> None:
     """Import what workers will need, and exempt it from garbage collection: it is never freed."""
-    for module in PRELOADED:
+    _import(PRELOADED)
+
+
+def _import(modules: Iterable[str]) -> None:
+    for module in modules:
         with suppress(Exception):  # two incompatible libraries may raise anything
             import_module(module)
     gc.freeze()
+
+
+class Poll:
+    """``select.poll`` of PySpark's daemon, which waits a second at a time. At rest it imports ``LATER``."""
+
+    def __init__(self) -> None:
+        self._poll = select.poll()
+        self.register, self.unregister = self._poll.register, self._poll.unregister
+        self._left, self._rests = list(LATER), 0
+
+    def poll(self, ms: float) -> list[tuple[int, int]]:
+        """What is ready after this time at most."""
+        ready = self._poll.poll(ms)
+        self._rests = 0 if ready else self._rests + 1
+        if self._left and self._rests >= _RESTS:
+            _import([self._left.pop(0)])
+        return ready
 
 
 def without_trace(
@@ -57,9 +89,31 @@ def without_trace(
     return run
 
 
+def manage(daemon: ModuleType) -> None:
+    """Run PySpark's daemon, whose workers may be kept.
+
+    Args:
+        daemon: ``pyspark.daemon``.
+    """
+    kept, worker = KeptWorkers(), without_trace(daemon.worker)
+
+    class Listening(socket.socket):
+        def accept(self) -> tuple[socket.socket, object]:
+            return kept.accept(self)
+
+    def serve(connection: socket.socket, authenticated: bool) -> int:  # noqa: FBT001  # as PySpark calls it
+        return kept.serve(worker, connection, is_authenticated=authenticated)
+
+    vars(daemon).update(
+        worker=serve,
+        socket=SimpleNamespace(**vars(socket) | {"socket": Listening}),
+        select=SimpleNamespace(**vars(select) | {"poll": Poll}),
+    )
+    daemon.manager()
+
+
 if __name__ == "__main__":
     from pyspark import daemon
 
     preload()
-    vars(daemon)["worker"] = without_trace(daemon.worker)
-    daemon.manager()
+    manage(daemon)

@@ -226,9 +226,7 @@ class SinkTask(ArrowBoltTask):
             pause_secs = next(pauses, _LONGEST_PAUSE_SECS if is_patient else None)
             if pause_secs is None:
                 raise error
-            if (
-                tries & (tries - 1) == 0
-            ):  # again after twice the time: where executors are apart, all that is seen
+            if _is_said(tries):
                 log.warning(
                     "component=%s task=%s micro_batch=%s waits until the server says if it has its rows, "
                     "tries=%s: %s (%s; %s)",
@@ -310,6 +308,14 @@ def _number_of(mark: bytes | None) -> int | None:
     if mark is None or len(mark) != _MARK.size or not mark.startswith(_VERSION):
         return None
     return int(_MARK.unpack(mark)[1])
+
+
+def _is_said(tries: int) -> bool:
+    """Whether this attempt is logged: the first, the second, the fourth, the eighth and so on.
+
+    Where executors are apart, nothing else tells that a sink waits.
+    """
+    return tries.bit_count() == 1
 
 
 def _is_nothing_written(error: Exception) -> bool:

@@ -18,6 +18,7 @@ from acktree import Config
 from acktree import submit as submit_topology
 from acktree.core.data.frames import Kind, WireRow
 from acktree.driver.handle import SubmittedTopology
+from acktree.driver.spouts.spout_threads import SpoutThread
 from acktree.errors import AcktreeError, ConfigError
 from acktree.spark import submit as submitting
 from acktree.spark.realtime import drive
@@ -26,6 +27,7 @@ from acktree.spark.realtime.epochs import MOST_UNDER_WAY
 from acktree.spark.realtime.session import refuse_unfit
 from acktree.spark.worker import scratch
 from acktree.spark.worker.isolation import UNGUARDED
+from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from acktree.testing import FeederSpout
 from tests.spark import test_exactly_once as exactly_once
 from tests.spark.realtime_driver import Cluster, await_verdicts, line_of, settled, word_count
@@ -110,37 +112,62 @@ def test_each_message_has_its_verdict_and_each_epoch_is_in_both_logs(run):
     assert list(metadata) == ["id"]
 
 
-def test_at_most_one_epoch_is_logged_and_not_committed(run, monkeypatch):
-    """Though two are under way: of two, Spark would run the second one alone after a crash."""
-    entries, under_way, log = [], set(), drive.Drive._log
-    send = ThreadedQuery.send
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """What a run does, in its order: the offsets of an epoch logged, its commit, its verdicts told."""
+    done: list[tuple[str, int]] = []
+    log, dispatch = drive.Drive._log, SpoutThread.dispatch
 
-    def noting(self: drive.Drive, name: str, number: int, *lines: str) -> None:
-        entries.append((name, number))
-        under_way.add(len(self._under_way))
+    def logging_it(self: drive.Drive, name: str, number: int, *lines: str) -> None:
+        done.append((name, number))
         log(self, name, number, *lines)
+
+    def dispatching(self: SpoutThread, verdicts: VerdictBatch | None, number: int) -> None:
+        done.append(("verdicts", number))
+        dispatch(self, verdicts, number)
+
+    monkeypatch.setattr(drive.Drive, "_log", logging_it)
+    monkeypatch.setattr(SpoutThread, "dispatch", dispatching)
+    return done
+
+
+def run_two_at_a_time(run: ThreadedRun, monkeypatch: pytest.MonkeyPatch, last: int) -> set[int]:
+    """Run epochs up to this number, each while the one before it is under way. Returns how many were."""
+    running, lines = run.submit()
+    send, inbox, under_way = ThreadedQuery.send, running._run.inbox, set[int]()
 
     def sending(self: ThreadedQuery, rows: list[WireRow]) -> int:
         """Send, and let the spout emit another message before the epoch is over."""
-        number = send(self, rows)
-        inbox, before = running._run.inbox, running._run.inbox._next
-        if 0 < number < 20:
+        number, before = send(self, rows), inbox._next
+        under_way.add(self.under_way)
+        if 0 < number < last:
             lines.feed([line_of(number)], message_id=number)
             while inbox._next == before:
                 time.sleep(0.001)
         return number
 
-    monkeypatch.setattr(drive.Drive, "_log", noting)
-    running, lines = run.submit()
     with running:
         while not running.is_warm:
             time.sleep(0.01)
         monkeypatch.setattr(ThreadedQuery, "send", sending)
         feed(running, lines, range(100, 101))
-        await_verdicts(running, lines, range(1, 20))
-    count = len(entries) // 2
-    assert entries == [(name, number) for number in range(count) for name in ("offsets", "commits")]
-    assert max(under_way) == 2
+        await_verdicts(running, lines, range(1, last))
+    return under_way
+
+
+def test_at_most_one_epoch_is_logged_and_not_committed(run, monkeypatch, steps):
+    """Though two are under way: of two, Spark would run the second one alone after a crash."""
+    assert max(run_two_at_a_time(run, monkeypatch, 20)) == 2
+    logged = [step for step in steps if step[0] != "verdicts"]
+    assert logged == [(name, number) for number in range(len(logged) // 2) for name in ("offsets", "commits")]
+
+
+def test_verdicts_of_an_epoch_go_out_before_the_offsets_of_the_next_one_are_logged(run, monkeypatch, steps):
+    """A spout waits for its verdicts; for the offsets of an epoch that is under way nobody waits."""
+    assert max(run_two_at_a_time(run, monkeypatch, 20)) == 2
+    order = ("offsets", "commits", "verdicts")
+    steps.remove(("verdicts", -1))  # a start tells those of an earlier run
+    assert steps == [(name, number) for number in range(len(steps) // 3) for name in order]
 
 
 def test_large_rows_and_chunks_do_not_travel_and_the_files_of_an_epoch_end_with_the_next(run, monkeypatch):
@@ -198,6 +225,61 @@ def test_a_query_that_fails_starts_again_and_loses_nothing(run):
     assert sorted(moons(lines)) == sorted(moons(model.lines))
 
 
+def test_a_death_counts_once_though_there_is_more_to_cut(run, monkeypatch, caplog):
+    """What is cut of a query that failed would be sent to nobody, and that would count as another failure."""
+    running, lines = run.submit()
+    with running:
+        feed(running, lines, range(10))
+        take, died = ThreadedQuery.take, []
+
+        def dying(self: ThreadedQuery, *given: object) -> tuple[int, list[WireRow]] | None:
+            if self.under_way == 1 and len(died) < 3:
+                died.append(self.under_way)
+                inbox, before = running._run.inbox, running._run.inbox._next
+                lines.feed([line_of(50 + len(died))], message_id=50 + len(died))
+                while inbox._next == before:
+                    time.sleep(0.001)
+                self._query.die()
+                raise ConnectionLostError("a worker died")
+            return take(self, *given)
+
+        monkeypatch.setattr(ThreadedQuery, "take", dying)
+        feed(running, lines, range(50, 51))
+        await_verdicts(running, lines, range(50, 54))
+    assert caplog.text.count("the query of real time failed and starts again") == len(died) == 3
+
+
+class Failed:
+    """A query of Spark's that failed before its readers were there."""
+
+    isActive = False  # noqa: N815  # Spark's name
+
+    def awaitTermination(self, secs: float) -> bool:  # noqa: N802  # Spark's name
+        raise ValueError("a worker died while it started")
+
+    def stop(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("deaths", [drive.MOST_FIRST_STARTS - 1, drive.MOST_FIRST_STARTS])
+def test_a_worker_may_die_while_the_query_starts_for_the_first_time(run, monkeypatch, deaths):
+    started, starts = ThreadedQuery._started, count()
+    monkeypatch.setattr(
+        ThreadedQuery,
+        "_started",
+        lambda self, address: Failed() if next(starts) < deaths else started(self, address),
+    )
+    running, lines = run.submit()
+    if deaths == drive.MOST_FIRST_STARTS:
+        with pytest.raises(AcktreeError, match="4 times while it started") as ended:
+            running.await_termination(60)
+        assert "a worker died while it started" in str(ended.value)
+        return
+    with running:
+        feed(running, lines, range(10))
+    assert settled(lines) == list(range(10))
+
+
 def test_a_query_that_fails_over_and_over_ends_the_run_with_its_reason(run, monkeypatch):
     running, lines = run.submit()
     feed(running, lines, range(10))
@@ -238,6 +320,40 @@ def test_an_epoch_that_was_logged_and_not_committed_runs_again_as_it_was(run, mo
         feed(running, lines, range(99, 100))  # as its queue delivers it again
     assert (run.checkpoint / "spark" / "offsets" / str(last)).read_text() == entry
     assert run.logged["offsets"][-1] == run.logged["commits"][-1]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("step", ["offsets", "commits"])
+def test_a_driver_that_dies_at_this_step_loses_nothing_and_counts_nothing_twice(run, monkeypatch, step, when):
+    """The next run goes on from what is logged; the queue delivers again what has no verdict."""
+    running, lines = run.submit()
+    feed(running, lines, range(10))
+    log, told = drive.Drive._log, []
+
+    def dying(self: drive.Drive, name: str, number: int, *entry: str) -> None:
+        if name == step and when == "before":
+            raise OSError("the driver dies here")
+        log(self, name, number, *entry)
+        if name == step:
+            raise OSError("the driver dies here")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(drive.Drive, "_log", dying)
+        lines.feed([line_of(99)], message_id=99)
+        with pytest.raises(OSError, match="dies here"):
+            running.await_termination(60)
+    told += settled(lines)
+    assert 99 not in told or (step, when) == ("commits", "after"), "no verdict before the commit"
+    found = moons(lines)
+    running, lines = run.submit()
+    with running:
+        feed(running, lines, range(100, 110))
+        if 99 not in told:
+            feed(running, lines, range(99, 100))
+    assert sorted([*told, *settled(lines)]) == [*range(10), *range(99, 110)]
+    model = Cluster()
+    model.feed([*range(10), *range(99, 110)], together=True)
+    assert sorted(found + moons(lines)) == sorted(moons(model.lines))
 
 
 def test_a_batch_of_sparks_ends_between_two_epochs_and_loses_nothing(run, monkeypatch, caplog):
