@@ -28,6 +28,7 @@ from acktree import (  # isort: skip
 )  # fmt: skip
 from acktree.connectors import client_errors
 from acktree.connectors.message_names import KeyFrom, LabelFrom, MessageNames
+from acktree.system.readable import is_readable
 
 __all__ = ["KestrelSpout"]
 
@@ -306,7 +307,7 @@ class _Connection:
 
     def is_up(self) -> bool:
         """Whether its socket has neither data nor an end: an idle connection gets none while it is up."""
-        return not select.select([self._socket], [], [], 0)[0]
+        return not is_readable(self._socket)
 
     def ask(self, command: str) -> str:
         """Send a command, and return the first line of its answer."""

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import logging
 import re
-import select
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -33,6 +32,7 @@ from acktree.connectors import client_errors
 from acktree.connectors.batch_sink import BatchSink, Outcome, as_bytes, as_text, headers_of, must_read
 from acktree.connectors.message_names import KeyFrom, LabelFrom, MessageNames, Names
 from acktree.connectors.rabbitmq_client import UNREADABLE, Wire, connector_error, size_of_headers
+from acktree.system.readable import is_readable
 
 try:
     import pika
@@ -236,7 +236,7 @@ class RabbitMQSpout(Spout):
         """Whether the socket has something to read: this takes a tenth of the CPU of asking pika."""
         try:
             stream = self._connection._impl._transport._sock  # noqa: SLF001  # pika shows its socket nowhere else
-            return bool(select.select([stream], [], [], 0)[0])
+            return is_readable(stream)
         except (AttributeError, OSError, ValueError):  # the connection is gone: a look finds out
             return True
 

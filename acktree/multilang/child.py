@@ -29,6 +29,7 @@ from acktree.multilang import keeper
 from acktree.multilang.framing import FramingError, format_of
 from acktree.system.forks import close_in_children, note_closed
 from acktree.system.processes import lasting_process
+from acktree.system.readable import is_readable
 
 __all__ = ["Child", "SubprocessError"]
 
@@ -270,7 +271,7 @@ class Child:
 
     def _hear(self, secs: float) -> None:
         """Hear what the keeper tells; wait for it for ``secs`` at most."""
-        if self._connection is None or not select.select([self._connection], [], [], secs)[0]:
+        if self._connection is None or not is_readable(self._connection, secs):
             return
         try:
             data = self._connection.recv(_CHUNK)

@@ -322,7 +322,9 @@ class _Keeper:
 
     def _owner_runs(self) -> bool:
         if self._owner_descriptor is not None:
-            return not select.select([self._owner_descriptor], [], [], 0)[0]
+            poll = select.poll()  # select() refuses descriptors above 1,023
+            poll.register(self._owner_descriptor, select.POLLIN)
+            return not poll.poll(0)
         try:
             os.kill(self._owner, 0)
         except OSError:

@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -350,10 +351,11 @@ def _a_write_killed_at_any_line_leaves_all_or_nothing(case: _Case) -> None:
     steps = case.killed_at_steps()
     for step in steps:
         checkpoint, (_, batch) = _of_step(case.name, step)
-        again = _opened(case.make_sink, checkpoint, "sink", 1)
-        last = again.last_mark()
-        expect(last in (_mark(0), _mark(1)), f"a kill at step {step} of a write has left the mark {last!r}")
-        expect(not again.write(batch, _mark(1)), "a second run refuses rows")
+        with closing(_opened(case.make_sink, checkpoint, "sink", 1)) as again:
+            last = again.last_mark()
+            is_one = last in (_mark(0), _mark(1))
+            expect(is_one, f"a kill at step {step} of a write has left the mark {last!r}")
+            expect(not again.write(batch, _mark(1)), "a second run refuses rows")
     # Only now: where a server keeps transactions in order, one that was killed may hide those after it.
     rows = [row for step in steps for row in case.rows(_ROWS_OF_A_STEP * step, 6)]
     case.expect_rows(rows, f"after kills at {len(steps) - 1} steps of a write, and second runs")

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import time
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise, product
@@ -46,6 +45,7 @@ from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
 from acktree.errors import CheckpointError
 from acktree.spark.query.wire import WIRE_DDL, batch_of
 from acktree.system.private_files import DISK, Disk
+from acktree.system.readable import is_readable
 from acktree.tasks.broadcast import Broadcast, OperatorOrder
 from acktree.tasks.chunk import Chunk
 
@@ -174,7 +174,7 @@ class InboxReader(DataSourceStreamReader):
             time.sleep(0.01)  # this file system has no pipes: poll
             return
         try:
-            if select.select([pipe], [], [], secs)[0] and not os.read(pipe, 65536):
+            if is_readable(pipe, secs) and not os.read(pipe, 65536):
                 time.sleep(0.01)  # the pipe has no writer and would be readable again at once
         except BlockingIOError:
             pass  # another reader took the byte
