@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from acktree import Config
+from acktree import BasicBolt, Config, TopologyBuilder, submit
 from acktree.spark.realtime.session import start_realtime_session
+from acktree.testing import FeederSpout
 from tests.generated import at_random
 from tests.generated.tracker import Tracker
 from tests.spark import test_acker_rules as rules
 from tests.spark import test_agreement as agreement
 from tests.spark.on_spark import SparkRunner
+from tests.spark.realtime_driver import await_verdicts
 from tests.spark.test_hostile import check_columns_by_every_grouping
 from tests.unit.spark.realtime.test_on_epochs import CONFIG
 
@@ -50,6 +52,42 @@ def run(session: SparkSession, tmp_path: Path):
 
 
 globals().update({name: vars(rules)[name] for name in RULES})
+
+
+class Noting(BasicBolt):
+    """Adds a line to a file when it is prepared, and when it is cleaned up."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def _note(self, what: str) -> None:
+        with self.file.open("a") as file:
+            file.write(f"{what}\n")
+
+    def prepare(self, config, context):
+        self._note("prepare")
+
+    def execute(self, tup, collector):
+        pass
+
+    def cleanup(self):
+        self._note("cleanup")
+
+
+def test_a_bolt_is_prepared_for_a_task_and_not_for_each_epoch(session: SparkSession, tmp_path: Path) -> None:
+    numbers, builder = FeederSpout(["n"]), TopologyBuilder("prepared")
+    builder.set_spout("numbers", numbers)
+    builder.set_bolt("bolt", Noting(tmp_path / "calls")).shuffle_grouping("numbers")
+    config = Config(partitions=1, real_time=True)
+    with submit(
+        builder.create_topology(), checkpoint=tmp_path / "checkpoint", config=config, spark=session
+    ) as running:
+        for n in range(12):
+            numbers.feed([n], message_id=n)
+            await_verdicts(running, numbers, [n])
+    calls = (tmp_path / "calls").read_text().split()
+    assert calls.count("prepare") <= 3, "for the first two epochs of the task, and to stay"
+    assert calls.count("cleanup") == calls.count("prepare")
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])

@@ -20,7 +20,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from threading import Thread
 from typing import Final
 
 import pyarrow as pa
@@ -53,10 +52,6 @@ DRIVER: Final = 0
 _YOUNG: Final = 5000
 """The collector's threshold for its youngest objects: at how many new ones it looks for garbage. Python has
 700. A level makes some thousands for one message, and almost all of them end without the collector."""
-
-
-_CLEANUP_SECS: Final = 10
-"""How long the copies of bolts may take to clean up at the end of Spark's batch."""
 
 
 def resident_level(
@@ -130,14 +125,8 @@ class ResidentLevel:
                     body = packed([*for_driver, *self._written_memory()])
                     driver.sendall(REPORT.pack(epoch, len(body), *moments) + body)
             finally:
-                self._clean_up()
+                clean_up(self._stock)
                 self._staying.close()
-
-    def _clean_up(self) -> None:
-        """Let the copies of bolts release what they have; those that take longer than a while are left."""
-        cleaning = Thread(target=clean_up, args=(self._stock,), name="acktree cleanup", daemon=True)
-        cleaning.start()
-        cleaning.join(_CLEANUP_SECS)
 
     def _put_apart(self, epoch: int, rows: list[WireRow], incarnation: int) -> list[WireRow]:
         """Write large rows to a file, which the sink deletes when a later epoch is committed."""

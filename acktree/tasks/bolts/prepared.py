@@ -55,7 +55,7 @@ Stock = MutableMapping[tuple[str, int], Prepared]
 
 
 def clean_up(stock: Stock) -> None:
-    """Call ``cleanup`` of each copy, at the end; what it raises is logged."""
+    """Call ``cleanup`` of each copy, at the end and on the thread of its ``prepare``; errors are logged."""
     while stock:
         (component, task), prepared = stock.popitem()
         try:

@@ -99,14 +99,19 @@ def moons(lines: FeederSpout) -> list[str]:
     return [failure.reason.partition(" in ")[0] for _, failure in lines.failed]
 
 
+def assert_as_the_model(lines: FeederSpout, numbers: range) -> None:
+    """Each message has a verdict, and those are the ``LocalCluster``'s."""
+    assert settled(lines) == list(numbers)
+    model = Cluster()
+    model.feed(numbers, together=True)
+    assert sorted(moons(lines)) == sorted(moons(model.lines))
+
+
 def test_each_message_has_its_verdict_and_each_epoch_is_in_both_logs(run):
     running, lines = run.submit()
     with running:
         feed(running, lines, range(30))
-    assert settled(lines) == list(range(30))
-    model = Cluster()
-    model.feed(range(30), together=True)
-    assert sorted(moons(lines)) == sorted(moons(model.lines))
+    assert_as_the_model(lines, range(30))
     assert run.logged["offsets"] == run.logged["commits"]
     metadata = json.loads((run.checkpoint / "spark" / "metadata").read_text())
     assert list(metadata) == ["id"]
@@ -191,10 +196,7 @@ def test_large_rows_and_chunks_do_not_travel_and_the_files_of_an_epoch_end_with_
     running, lines = run.submit()
     with running:
         feed(running, lines, range(30))
-    assert settled(lines) == list(range(30))
-    model = Cluster()
-    model.feed(range(30), together=True)
-    assert sorted(moons(lines)) == sorted(moons(model.lines))
+    assert_as_the_model(lines, range(30))
     assert {len(row.body) for row in cut if row.kind == Kind.CHUNK} == {0}
     assert max(travelled) < 100
     assert max(max(epochs) - min(epochs) for epochs in left if epochs) <= MOST_UNDER_WAY
@@ -219,10 +221,7 @@ def test_a_query_that_fails_starts_again_and_loses_nothing(run):
         for first in (10, 20):
             run.queries[0]._query.die()
             feed(running, lines, range(first, first + 10))
-    assert settled(lines) == list(range(30))
-    model = Cluster()
-    model.feed(range(30), together=True)
-    assert sorted(moons(lines)) == sorted(moons(model.lines))
+    assert_as_the_model(lines, range(30))
 
 
 def test_a_death_counts_once_though_there_is_more_to_cut(run, monkeypatch, caplog):
@@ -367,10 +366,7 @@ def test_a_batch_of_sparks_ends_between_two_epochs_and_loses_nothing(run, monkey
     with running:
         for first in range(0, 30, 5):
             feed(running, lines, range(first, first + 5))
-    assert settled(lines) == list(range(30))
-    model = Cluster()
-    model.feed(range(30), together=True)
-    assert sorted(moons(lines)) == sorted(moons(model.lines))
+    assert_as_the_model(lines, range(30))
     assert ended
     assert set(ended) == {0}, "no epoch is under way then"
     assert "a batch of Spark's ended between two epochs" in caplog.text

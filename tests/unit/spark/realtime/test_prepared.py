@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from threading import get_ident
 
 import pyarrow as pa
 import pytest
@@ -22,13 +23,15 @@ from tests.unit.spark.realtime.test_drive import session
 CONFIG = Config(partitions=1, real_time=True, message_timeout_secs=600)
 EPOCHS = range(12)
 FIRST = 3
-"""So many epochs at most have copies of their own: those that were under way when the task began."""
+"""The most copies that a task makes here: one for each of its first two epochs, and the one that stays."""
 
 calls: Counter[str] = Counter()
 """Tasks are threads of this process, and note here what was called."""
 seen: list[tuple[int, int]] = []
 kinds: set[type] = set()
 """Of the collector that a bolt was given."""
+threads: set[int] = set()
+"""On which a bolt was prepared and cleaned up."""
 
 
 class Quiet(BasicBolt):
@@ -36,6 +39,7 @@ class Quiet(BasicBolt):
 
     def prepare(self, config, context):
         calls["prepare"] += 1
+        threads.add(get_ident())
         self.context, self.opened = context, object()
 
     def execute(self, tup, collector):
@@ -44,6 +48,7 @@ class Quiet(BasicBolt):
 
     def cleanup(self):
         calls["cleanup"] += 1
+        threads.add(get_ident())
 
 
 class ByHand(Bolt):
@@ -119,10 +124,11 @@ class Counting(Quiet):
 
 
 @pytest.fixture(autouse=True)
-def threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def tasks_are_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     calls.clear()
     seen.clear()
     kinds.clear()
+    threads.clear()
     monkeypatch.setenv(UNGUARDED, "1")
     monkeypatch.setattr(submitting, "ResidentQuery", ThreadedQuery)
     monkeypatch.setattr(submitting, "refuse_unseen", lambda *_: None)
@@ -144,6 +150,13 @@ def run(bolt: object, folder: Path) -> None:
         for n in EPOCHS:
             numbers.feed([n], message_id=n)
             await_verdicts(running, numbers, [n])
+
+
+def test_a_bolt_is_cleaned_up_on_the_thread_that_has_prepared_it(tmp_path):
+    """A client may refuse other threads, as sqlite3 does."""
+    run(Quiet(), tmp_path)
+    assert calls["cleanup"]
+    assert len(threads) == 1
 
 
 @pytest.mark.parametrize("bolt", [Quiet(), ByHand(), Batches()], ids=lambda bolt: type(bolt).__name__)
