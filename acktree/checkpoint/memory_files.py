@@ -305,9 +305,9 @@ def _read_index(file: Path, disk: Disk) -> _Index:
         if bytes(view[: len(_BEGIN)]) != _BEGIN or len(packed) != length or crc32(packed) != checksum:
             raise _unreadable(file, "its content is damaged")
         said, *columns = unpack(packed)
-        names, before, size, *name = json.loads(bytes(said))
-        if name not in ([], [file.name]):  # none: it was written before files had their names in them
-            raise _unreadable(file, f"it has the content of {name[0]}")
+        names, before, size, name = json.loads(bytes(said))
+        if name != file.name:
+            raise _unreadable(file, f"it has the content of {name}")
         rows = zip(*(int64s(column).tolist() for column in columns), strict=True)
         spans = {
             name: None if row[1] == _DELETED else _Span(*row) for name, row in zip(names, rows, strict=True)
