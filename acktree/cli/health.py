@@ -159,7 +159,14 @@ def _undone(snapshot: Snapshot) -> Iterator[Check]:
 
 
 class _Counts(NamedTuple):
-    """The first of some counts, and the others together, of so many seconds; few others say nothing."""
+    """Counts of a component in the last seconds.
+
+    Attributes:
+        first: The first of the counts that were asked for.
+        others: The sum of the other counts.
+        secs: The length of the window.
+        are_few: Whether there are too few of the others to draw a conclusion.
+    """
 
     first: int
     others: int

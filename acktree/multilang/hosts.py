@@ -159,9 +159,7 @@ class BoltHost(_Host):
             self.carry_out(instructions)
         except MisuseError:
             for each in instructions:
-                if isinstance(
-                    each, protocol.Ack | protocol.Fail
-                ):  # it was refused, so the tuple is open still
+                if isinstance(each, protocol.Ack | protocol.Fail):  # it was refused: the tuple is open still
                     self.unclosed[message["id"]] = each.tup
             raise
 

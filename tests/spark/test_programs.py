@@ -16,10 +16,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from acktree import (
-    BasicBolt,
     Config,
     FailureCause,
-    KeyValueState,
     TopologyBuilder,
     Verdict,
     flux,
@@ -31,6 +29,7 @@ from acktree.streamparse.bootstrap import quickstart
 from acktree.streamparse.testing import run_topology
 from acktree.testing import FeederSpout
 from tests.spark.on_spark import await_commit, tuples_logged
+from tests.unit.multilang.bench import EXAMPLES, Count
 from tests.unit.pystorm import test_async as at_once
 from tests.unit.streamparse import test_programs as programs
 
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from acktree import Topology
 
 ROOT = Path(__file__).parents[2]
-EXAMPLES = ROOT / "examples" / "multilang"
 TWO = Config(partitions=2, debug=True)
 needs_examples = pytest.mark.skipif(
     not EXAMPLES.is_dir() or shutil.which("node") is None, reason="node or the examples are not here"
@@ -284,18 +282,6 @@ def test_a_store_beside_the_topology_is_counted_into_by_every_task(
     for line in (tmp_path / "store").read_text().splitlines():
         counts[line.split()[0]] += int(line.split()[1])
     assert counts == {"dog": 200, "cat": 20, "zebra": 20, "elephant": 20}
-
-
-class Count(BasicBolt):
-    outputs = ["word", "count"]
-    remembers = ["counts"]
-
-    def prepare(self, config, context):
-        self.counts = KeyValueState()
-
-    def execute(self, tup, collector):
-        self.counts[tup["word"]] = self.counts.get(tup["word"], 0) + 1
-        collector.emit([tup["word"], self.counts[tup["word"]]])
 
 
 @needs_examples

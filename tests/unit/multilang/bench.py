@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from acktree import Retry, TopologyBuilder
+from acktree import BasicBolt, KeyValueState, Retry, TopologyBuilder
 from acktree.multilang import ShellBolt
 from acktree.system.processes import is_alive
 from acktree.testing import FeederSpout, LocalCluster
@@ -16,6 +16,20 @@ from acktree.testing import FeederSpout, LocalCluster
 ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "examples" / "multilang"
 HOSTILE = [sys.executable, "-I", "-S", str(Path(__file__).parent / "hostile.py")]
+
+
+class Count(BasicBolt):
+    """Counts words in its memory."""
+
+    outputs = ["word", "count"]
+    remembers = ["counts"]
+
+    def prepare(self, config, context):
+        self.counts = KeyValueState()
+
+    def execute(self, tup, collector):
+        self.counts[tup["word"]] = self.counts.get(tup["word"], 0) + 1
+        collector.emit([tup["word"], self.counts[tup["word"]]])
 
 
 class Bench:

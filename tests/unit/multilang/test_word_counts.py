@@ -8,25 +8,13 @@ from collections import Counter
 
 import pytest
 
-from acktree import BasicBolt, KeyValueState, TopologyBuilder
+from acktree import TopologyBuilder
 from acktree.multilang import ShellBolt, ShellSpout
 from acktree.streamparse import Bolt, Grouping, Spout, Topology, load
 from acktree.testing import LocalCluster
-from tests.unit.multilang.bench import EXAMPLES
+from tests.unit.multilang.bench import EXAMPLES, Count
 
 SENTENCES = ["the cow jumped over the moon", "an apple a day", "four score and seven", "snow white and seven"]
-
-
-class Count(BasicBolt):
-    outputs = ["word", "count"]
-    remembers = ["counts"]
-
-    def prepare(self, config, context):
-        self.counts = KeyValueState()
-
-    def execute(self, tup, collector):
-        self.counts[tup["word"]] = self.counts.get(tup["word"], 0) + 1
-        collector.emit([tup["word"], self.counts[tup["word"]]])
 
 
 def counted(topology):

@@ -68,11 +68,6 @@ def bound_to(store, key=str, values=int):
 
 
 @pytest.fixture
-def store():
-    return CountingStore()
-
-
-@pytest.fixture
 def small_buckets(monkeypatch):
     monkeypatch.setattr(module, "KEYS_PER_BUCKET", 2)
 
