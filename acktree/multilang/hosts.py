@@ -37,7 +37,7 @@ class _Host:
         raised: What the component raised, while it is handled: the cause of errors and failures.
         has_reported: Whether an error was reported since this was set to False.
         metrics: The kinds of its metrics by name; those that are not named are counters.
-        warned: Of what a warning was given.
+        warned: What the component was warned of: once each.
     """
 
     def __init__(

@@ -188,7 +188,7 @@ class Live:
         setting: The context that it was given, as it was given.
         run: The name of the run that it was made in.
         version: The version of its data; None while it is used.
-        warned: Of what of its doings a warning was given.
+        warned: What the component was warned of: once each.
     """
 
     def __init__(self, program: Program, config: Config, context: TaskContext, run: bytes = b"") -> None:
