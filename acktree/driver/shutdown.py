@@ -110,13 +110,14 @@ def stop_on_signal(running: Stoppable, asked: StoppedBySignal) -> None:
     """
     if not running.is_running:
         return
-    log.warning(
-        "topology=%s signal=%s: spouts are deactivated, and open messages (%s) have %g s to finish; "
-        "a second signal stops at once",
-        running.name, asked.signal.name, _open(running), running.message_timeout_secs,
-    )  # fmt: skip
     try:
-        running.kill()
+        with signals_wait():  # a second signal may follow the line of the log at once: it is for kill()
+            log.warning(
+                "topology=%s signal=%s: spouts are deactivated, and open messages (%s) have %g s to finish; "
+                "a second signal stops at once",
+                running.name, asked.signal.name, _open(running), running.message_timeout_secs,
+            )  # fmt: skip
+            running.kill()
     finally:
         log.warning(
             "topology=%s %s. Open: %s. To continue, submit it again on checkpoint=%s",

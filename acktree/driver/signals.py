@@ -71,22 +71,27 @@ def signals_raise() -> Iterator[None]:
 
 @contextmanager
 def signals_wait() -> Iterator[Callable[[], bool]]:
-    """Defer signals to the end of this block. Yields a function that says whether a signal arrived in it.
+    """Defer signals to the end of this block. Yields a function that says whether one waits.
+
+    A block inside of another one also sees, and raises, what has arrived in the outer one before it.
 
     Raises:
-        StoppedBySignal: For the first signal that arrived in the block; only in the main thread.
+        StoppedBySignal: For the first signal that waits, in the main thread; later ones are over with it.
     """
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return
+    if not _handlers.waits:
+        _handlers.came.clear()
     _handlers.waits += 1
-    before = len(_handlers.came)
     try:
-        yield lambda: len(_handlers.came) > before
+        yield lambda: bool(_handlers.came)
     finally:
         _handlers.waits -= 1
-    if len(_handlers.came) > before:
-        raise _handlers.came[before]
+    if _handlers.came:
+        first = _handlers.came[0]
+        _handlers.came.clear()
+        raise first
 
 
 def _is_sparks(handler: object) -> bool:

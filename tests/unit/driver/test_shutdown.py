@@ -15,7 +15,7 @@ from acktree import IterableSpout, TopologyBuilder
 from acktree.core.stats.numbers import SpoutNumbers
 from acktree.core.stats.statistics import Counters, Stats
 from acktree.driver.shutdown import start_interruptibly, stop_on_signal, stop_on_signals
-from acktree.driver.signals import signals_wait
+from acktree.driver.signals import signals_raise, signals_wait
 from acktree.spark import submit
 from acktree.system.stopped_by import StoppedBySignal
 
@@ -58,6 +58,35 @@ def test_it_is_said_what_is_waited_for_and_what_is_open_at_the_end_of_each_spout
     assert "open messages (a 1,204, b 0) have 7 s" in first
     assert last.startswith("topology=orders is stopped. Open: a 3, b 0. To continue, submit it again on ")
     assert last.endswith("checkpoint=/checkpoints/orders")
+
+
+def test_a_second_signal_while_the_first_is_logged_breaks_the_wait_off(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Somebody who reads the line may send it before the wait begins."""
+
+    class Impatient(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "a second signal stops at once" in record.getMessage():
+                signal.raise_signal(signal.SIGTERM)
+
+    class Waiting(Running):
+        def kill(self, wait_secs: float | None = None) -> None:
+            super().kill(wait_secs)
+            with signals_wait() as came:
+                self.saw = came()
+
+    log, handler, running = logging.getLogger("acktree"), Impatient(), Waiting()
+    log.addHandler(handler)
+    try:
+        with signals_raise(), caplog.at_level(logging.WARNING, "acktree"), pytest.raises(StoppedBySignal):
+            stop_on_signal(running, StoppedBySignal(signal.SIGTERM))
+    finally:
+        log.removeHandler(handler)
+    assert running.saw
+    assert [record.getMessage()[:26] for record in caplog.records] == [
+        "topology=orders signal=SIG", "topology=orders is stopped"
+    ]  # fmt: skip
 
 
 def test_what_could_not_be_stopped_in_time_is_reported_as_such(caplog: pytest.LogCaptureFixture) -> None:

@@ -53,6 +53,16 @@ def test_while_somebody_waits_signals_are_noted_and_the_first_is_raised_behind_t
         assert not came()
 
 
+def test_a_block_within_another_sees_what_arrived_in_that_one_and_what_it_raised_is_over() -> None:
+    with signals_raise(), signals_wait() as outside:
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(StoppedByCtrlC), signals_wait() as inside:
+            assert inside()
+        assert not outside()
+        with signals_wait() as inside:
+            assert not inside()
+
+
 def test_the_handlers_of_before_are_back_behind_the_outermost_block() -> None:
     before = [signal.getsignal(number) for number in BOTH]
     with signals_raise():
