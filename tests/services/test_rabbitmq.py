@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import select
 import socket
 import struct
 import threading
@@ -18,6 +17,7 @@ pika = pytest.importorskip("pika")
 from acktree import ConfigError, ConnectorError, Retry, TopologyBuilder  # noqa: E402
 from acktree.connectors import rabbitmq as connector  # noqa: E402
 from acktree.connectors.rabbitmq import RabbitMQSink, RabbitMQSpout  # noqa: E402
+from acktree.system.readable import is_readable  # noqa: E402
 from acktree.testing import SPOUT_CHECKS, FeederSpout, LocalCluster, SpoutHarness, check_spout  # noqa: E402
 from tests.services.named import check_that_a_key_runs_once  # noqa: E402
 from tests.services.proxied import (  # noqa: E402
@@ -213,7 +213,7 @@ def test_a_message_that_pika_read_while_it_acknowledged_another_is_emitted_at_th
             made.put([b"first"])
             harness.until(lambda: len(harness.arrived) == 1, 10, "the first message")
             made.put([b"second"])
-            assert select.select([spout._connection._impl._transport._sock], [], [], 10)[0]  # it has come
+            assert is_readable(spout._connection._impl._transport._sock, 10)  # it has come
             spout.ack_batch([harness.arrived[0].message_id])
             assert not spout._can_read()  # pika holds it
             spout.next_tuple()
