@@ -21,7 +21,17 @@ from acktree.checkpoint.files import Files
 from acktree.core.packing import Buffer
 from acktree.errors import CheckpointError
 
-__all__ = ["checksum_of", "damaged", "missing", "number_of", "opened", "opened_all", "read", "sealed"]
+__all__ = [
+    "checksum_of",
+    "damaged",
+    "missing",
+    "number_of",
+    "opened",
+    "opened_all",
+    "read",
+    "sealed",
+    "sealed_pieces",
+]
 
 _MAGIC: Final = b"acktree1"
 _HEAD: Final = struct.Struct("<8sqq")
@@ -41,8 +51,13 @@ def missing(file: Path) -> CheckpointError:
 
 def sealed(number: int, content: Buffer) -> bytes:
     """Content in its envelope."""
+    return b"".join(sealed_pieces(number, content))
+
+
+def sealed_pieces(number: int, content: Buffer) -> tuple[bytes, Buffer, bytes]:
+    """The same in three pieces, so that the content is not copied; the last one has the checksum."""
     head = _HEAD.pack(_MAGIC, number, len(content))
-    return b"".join((head, content, _SUM.pack(zlib.crc32(content, zlib.crc32(head)))))
+    return head, content, _SUM.pack(zlib.crc32(content, zlib.crc32(head)))
 
 
 def number_of(blob: Buffer) -> int:

@@ -91,7 +91,11 @@ def assembled_run(
         else None
     )
     keys = KeyLog(plan)
-    gates = None if acker is None else gate_log_of(plan, acker.still_open, keys, threads.ids_at)
+    gates = (
+        None
+        if acker is None
+        else gate_log_of(plan, acker.still_open, keys, threads.ids_at, checkpoint.folder, checkpoint.files)
+    )
     recorder = DeadLetterRecorder(
         letters, topology, config, change.set, None if gates is None else gates.origins_of
     )

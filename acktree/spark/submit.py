@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
 
-from acktree.checkpoint import full_disk
+from acktree.checkpoint import full_disk, staged_files
 from acktree.checkpoint.files import Files
 from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.location import location_of, refuse_letters_beside
@@ -319,6 +319,7 @@ def _query(session: SparkSession, topology: Topology, run: Run, commits: CommitL
         places = Places(
             str(held.inbox), str(held.marks), scratch, memory, log_levels=levels, first_batch=first,
             state=None if held.state is None else str(held.state), state_from=held.state_from or 0,
+            staged=str(held.folder / staged_files.FOLDER_NAME),
             # The micro-batch after the last committed one may have begun; in real time several may have.
             new_from=maxsize if plan.config.real_time else held.last_committed() + 2 - first,
         )  # fmt: skip

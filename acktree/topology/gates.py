@@ -57,6 +57,13 @@ class _Collector(Protocol):
         """Emit rows as they are."""
 
 
+class _OpenNumbers(Protocol):
+    """The open messages of a spout task whose message ids are numbers."""
+
+    def lowest_of_oldest(self) -> int | None:
+        """The lowest number among the oldest messages; None when none is open."""
+
+
 class GateSpout(Spout):
     """Hands what a gate lets through to the inbox, in order of micro-batch. Its message ids are numbers."""
 
@@ -89,8 +96,8 @@ class GateSpout(Spout):
 
     def keep_alive(self, open_messages: OpenMessages) -> None:
         # Numbers ascend with the time of the first emit: so the lowest open one is among the oldest.
-        oldest = open_messages.older_than(open_messages.oldest_secs or 0)
-        self._passed.settled(self._gate, min(cast("Sequence[int]", oldest), default=self.end))
+        lowest = cast("_OpenNumbers", open_messages).lowest_of_oldest()
+        self._passed.settled(self._gate, self.end if lowest is None else lowest)
 
     def lag(self) -> int:
         return self._passed.waiting(self._gate)

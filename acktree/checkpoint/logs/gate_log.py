@@ -7,9 +7,10 @@ remembers with its messages how far it came. A restart continues there.
 With its values a frame has the *origins* of its rows for dead letters: the messages of users' spouts that
 they hang on. They are looked up while these are open, and kept until the messages of the gate have verdicts.
 
-A section of the commit log has the values that a micro-batch staged, and what it decided. From time to time
-one has everything that is staged or not handed over, and supersedes those before: when they have grown as
-large, so each value is written about twice, however long it waits.
+A section of the commit log has the values that a micro-batch staged, or their places in files of the tasks
+(staged_files.py), and what it decided. From time to time one has everything that is staged or not handed
+over, and supersedes those before: when they have grown as large, so each value is written about twice,
+however long it waits. A restart reads what the sections name, and finds out that it is whole.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from threading import Lock
 from typing import Final, NamedTuple
@@ -25,9 +25,10 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from acktree.checkpoint.files import Files
+from acktree.checkpoint.files import FOLDER, Files
 from acktree.checkpoint.logs.commit_log import Commit, Outcome, Participant, Section, sections_of
 from acktree.checkpoint.logs.key_log import KeyLog
+from acktree.checkpoint.staged_files import FOLDER_NAME, Place, StagedFiles
 from acktree.core.data.frames import Kind, WireRow
 from acktree.core.data.values import batch_from_bytes
 from acktree.core.gate import Gate, Mask, Passage, Staged, among
@@ -49,6 +50,7 @@ _FRAMES: Final = 1 << 24
 _MOST_CHANGES: Final = 256
 """After this number of sections one with everything is written in any case: a restart reads them all."""
 _GROUP_BYTES: Final = 28
+_PLACE_BYTES: Final = 80
 _ROW: Final = "a row"
 
 
@@ -61,14 +63,25 @@ def _no_roots() -> Int64s:
 
 
 def gate_log_of(
-    plan: Plan, still_open: Callable[[Int64s], Int64s], keys: KeyLog, ids_at: IdsAt
+    plan: Plan,
+    still_open: Callable[[Int64s], Int64s],
+    keys: KeyLog,
+    ids_at: IdsAt,
+    checkpoint: Path | None = None,
+    files: Files = FOLDER,
 ) -> GateLog | None:
-    """The gates of a topology; None if it has none."""
+    """The gates of a topology; None if it has none.
+
+    Args:
+        checkpoint: The folder of the checkpoint; None for ``LocalCluster``, where rows carry all values.
+        files: How its files are read and deleted.
+    """
     spouts = plan.topology.spouts
     names = [spout.id for spout in spouts if spout.gated is not None]
     if not names:
         return None
-    return GateLog(names, plan.run_salt, still_open, spouts, ids_at, repeated=lambda: keys.repeated)
+    values = None if checkpoint is None else StagedFiles(checkpoint / FOLDER_NAME, files)
+    return GateLog(names, plan.run_salt, still_open, spouts, ids_at, lambda: keys.repeated, values)
 
 
 def waiting_gates(checkpoint: Path, last_committed: int, files: Files) -> frozenset[str]:
@@ -90,6 +103,7 @@ class GateLog(Participant, Passed):
         spouts: Sequence[Component],
         ids_at: IdsAt,
         repeated: Callable[[], Int64s] = _no_roots,
+        files: StagedFiles | None = None,
     ) -> None:
         """Begin with nothing staged, until :meth:`recover`.
 
@@ -99,13 +113,14 @@ class GateLog(Participant, Passed):
             spouts: All spouts, gates included.
             ids_at: Returns the ids of open messages.
             repeated: Returns the roots that the micro-batch ACKED after another with the same key.
+            files: The files of staged values; None where rows carry all values.
         """
         self._spouts = {task: spout.id for spout in spouts for task in spout.task_ids}
         self._ids_at = ids_at
         # The driver does not know the ids of a DataFrame's rows, and their roots do not name the task.
         self._rows: Origins = tuple(Origin(spout.id, _ROW) for spout in spouts if spout.is_dataframe)
         self._gates = {name: _Frames() for name in names}
-        self._salt, self._still_open, self._repeated = run_salt, still_open, repeated
+        self._salt, self._still_open, self._repeated, self._files = run_salt, still_open, repeated, files
         self._lock = Lock()
         self._decided = -1
         self._was_empty = True  # of the last section that has everything
@@ -119,7 +134,19 @@ class GateLog(Participant, Passed):
 
     def after(self, gate: str, start: int) -> Sequence[tuple[int, pa.RecordBatch]]:
         with self._lock:
-            return self._gates[gate].after(start)
+            frames = self._gates[gate]
+            passage = frames.next_passage(start)
+            values = {} if passage is None else frames.values_of(passage)
+        if passage is None:
+            return ()
+        read = {frame: self._read(blob) for frame, blob in values.items()}  # the sink may go on meanwhile
+        return _batches_of(passage, start, read)
+
+    def _read(self, values: Buffer | Place) -> Buffer:
+        if not isinstance(values, Place):
+            return values
+        assert self._files is not None, "a checkpoint has files"
+        return self._files.values(values)
 
     def handed_over(self, gate: str, end: int) -> None:
         with self._lock:
@@ -157,8 +184,28 @@ class GateLog(Participant, Passed):
             return
         by_gate = _recovered(sections)
         self._gates |= {name: frames for name, frames in by_gate.items() if name in self._gates}
+        for frames in self._gates.values():
+            for place in frames.places:
+                self._read(place)  # it is whole
+                self._noted(place)
         self._decided, self._was_empty, self._changes = sections[-1][0], False, _MOST_CHANGES
         self._publish()
+
+    def _noted(self, place: Place) -> Place:
+        assert self._files is not None, "a checkpoint has files"
+        return self._files.seen(place)
+
+    def sweep(self) -> None:
+        if self._files is not None:
+            self._files.sweep(self._named())
+
+    def committed(self, number: int) -> None:  # noqa: ARG002  # what the last section named is what it was told
+        if self._files is not None:
+            self._files.keep(self._named())
+
+    def _named(self) -> set[str]:
+        """The files that the log names."""
+        return set[str]().union(*(frames.named for frames in self._gates.values()))
 
     def write(self, commit: Commit, outcome: Outcome) -> Section | None:
         acked, staged = partial(self._acked, outcome.verdicts), dict[str, list[WireRow]]()
@@ -169,7 +216,12 @@ class GateLog(Participant, Passed):
             self._decided = commit.number
             decided = {
                 name: frames.decide(
-                    commit.number, staged.get(name, ()), acked, self._still_open, self._frame_origins
+                    commit.number,
+                    staged.get(name, ()),
+                    acked,
+                    self._still_open,
+                    self._frame_origins,
+                    self._noted,
                 )
                 for name, frames in self._gates.items()
             }
@@ -281,12 +333,15 @@ class _Frames:
     Attributes:
         gate: Which tuples wait, and which have passed.
         visible: The messages before this number are committed.
+        named: The files that the log names for it.
     """
 
     def __init__(self, whole: Buffer | None = None) -> None:
         self.gate, self.visible = Gate(), 0
+        self.named: frozenset[str] = frozenset()
+        self._handed_over = 0  # the inbox has the messages before this number
         self._open: list[Passage] = []  # those of which messages may have no verdict
-        self._values: dict[int, bytes] = {}  # by number of the frame
+        self._values: dict[int, Buffer | Place] = {}  # by number of the frame
         self._origins: dict[int, FrameOrigins] = {}  # likewise
         if whole is not None:
             gate, passages, *frames = unpack(whole)
@@ -294,28 +349,39 @@ class _Frames:
             self._open = [Passage.from_bytes(blob) for blob in unpack(passages)]
             self._read(frames)
             self._forget()
+            self.named = self._files()
 
     def to_bytes(self) -> bytes:
+        self.named = self._files()
         passages = pack(*(passage.to_bytes() for passage in self._open))
         return pack(self.gate.to_bytes(), passages, *self._packed(self._origins))
 
     def _packed(self, frames: Iterable[int]) -> tuple[bytes, ...]:
-        """The numbers of frames, and the values and origins of each."""
-        parts = ((self._values.get(frame, b""), self._origins[frame].blob) for frame in frames)
-        return np.array(list(frames), dtype=np.int64).tobytes(), *(pack(*part) for part in parts)
+        """The numbers of frames, and of each its values or their place, and its origins."""
+        parts = (pack(*_apart(self._values.get(frame, b"")), self._origins[frame].blob) for frame in frames)
+        return np.array(list(frames), dtype=np.int64).tobytes(), *parts
 
     def _read(self, packed: Sequence[Buffer]) -> None:
         """Add what :meth:`_packed` wrote."""
         numbers, *frames = packed
         for frame, blob in zip(int64s(numbers).tolist(), frames, strict=True):
-            values, origins = unpack(blob)
-            self._values[frame], self._origins[frame] = bytes(values), FrameOrigins(origins)
+            values, place, origins = unpack(blob)
+            self._values[frame] = Place.from_bytes(place) if len(place) else bytes(values)
+            self._origins[frame] = FrameOrigins(origins)
+
+    @property
+    def places(self) -> list[Place]:
+        """Where values are that are in files."""
+        return [values for values in self._values.values() if isinstance(values, Place)]
+
+    def _files(self) -> frozenset[str]:
+        return frozenset(place.file for place in self.places)
 
     @property
     def size(self) -> int:
         """About the length of :meth:`to_bytes`."""
         origins = sum(len(frame_origins.blob) for frame_origins in self._origins.values())
-        return sum(map(len, self._values.values())) + origins + _GROUP_BYTES * self.gate.waiting
+        return sum(map(_size_of, self._values.values())) + origins + _GROUP_BYTES * self.gate.waiting
 
     @property
     def is_empty(self) -> bool:
@@ -332,13 +398,16 @@ class _Frames:
         acked: Callable[[Int64s], Mask],
         still_open: Callable[[Int64s], Int64s],
         origins_of: Callable[[Staged], FrameOrigins],
+        noted: Callable[[Place], Place],
     ) -> _Change | None:
         """Decide for a micro-batch; None if nothing changed."""
         staged = dict[int, Staged]()
         for frame, row in enumerate(rows, number * _FRAMES):
-            *groups, values = unpack(row.body)
-            staged[frame] = Staged.groups(frame, *map(int64s, groups))
-            self._values[frame] = bytes(values)
+            body: Buffer = row.body
+            counts, degrees, roots, values, *place = unpack(body)
+            staged[frame] = Staged.groups(frame, int64s(counts), int64s(degrees), int64s(roots))
+            inline = values if isinstance(body, bytes) else bytes(values)
+            self._values[frame] = noted(Place.from_bytes(place[0])) if place else inline
         decision = self.gate.decide(Staged.joined([*staged.values()]), acked, still_open)
         self._opened(decision.passage)
         kept = sorted(staged.keys() & self._values.keys())
@@ -347,22 +416,25 @@ class _Frames:
 
     def packed(self, change: _Change) -> bytes:
         """What :meth:`replay` takes."""
-        return pack(change.of_gate, *self._packed(change.frames))
+        self.named = self._files()
+        return pack(change.of_gate, np.array([self._handed_over]), *self._packed(change.frames))
 
     def size_of(self, change: _Change) -> int:
         """About the length of :meth:`packed`."""
         frames = (
-            len(self._values.get(frame, b"")) + len(self._origins[frame].blob) for frame in change.frames
+            _size_of(self._values.get(frame, b"")) + len(self._origins[frame].blob) for frame in change.frames
         )
         return len(change.of_gate) + sum(frames)
 
     def replay(self, change: Buffer) -> None:
         """Apply what :meth:`decide` returned in an earlier run, packed."""
-        of_gate, *frames = unpack(change)
+        of_gate, handed_over, *frames = unpack(change)
         self._read(frames)
         end = self.gate.end
         self.gate.replay(of_gate)
         self._opened(*(passage for passage in self.gate.passages if passage.end > end))
+        self.hand_over(int(int64s(handed_over)[0]))
+        self.named = self._files()
 
     def _opened(self, *passages: Passage) -> None:
         self._open += (passage for passage in passages if len(passage.frames))
@@ -381,16 +453,16 @@ class _Frames:
                 return self._origins[frame].of_row(row)
         return ()
 
-    def after(self, start: int) -> Sequence[tuple[int, pa.RecordBatch]]:
-        passages = (passage for passage in self.gate.passages if start < passage.end <= self.visible)
-        batches = (batch for passage in islice(passages, 1) for batch in self._batches(passage))
-        return [
-            (max(first, start), batch.slice(max(0, start - first)))
-            for first, batch in batches
-            if first + batch.num_rows > start
-        ]
+    def next_passage(self, start: int) -> Passage | None:
+        """The first committed passage with messages from a number on; None if there is none."""
+        return next((each for each in self.gate.passages if start < each.end <= self.visible), None)
+
+    def values_of(self, passage: Passage) -> dict[int, Buffer | Place]:
+        """The values of its frames, or their places, by frame."""
+        return {frame: self._values[frame] for frame in np.unique(passage.frames).tolist()}
 
     def hand_over(self, end: int) -> None:
+        self._handed_over = max(self._handed_over, end)
         self.gate.hand_over(end)
         self._forget()
 
@@ -400,17 +472,32 @@ class _Frames:
         needed.update(*(passage.frames.tolist() for passage in self._open))
         self._origins = {frame: origins for frame, origins in self._origins.items() if frame in needed}
 
-    def _batches(self, passage: Passage) -> list[tuple[int, pa.RecordBatch]]:
-        batches, first = [], passage.first
-        for frame in np.unique(passage.frames).tolist():
-            is_here = passage.frames == frame
-            firsts, counts = passage.firsts[is_here], passage.counts[is_here]
-            batch, count = batch_from_bytes(self._values[frame]), int(counts.sum())
-            if len(counts) == 1:
-                batch = batch.slice(int(firsts[0]), count)
-            else:
-                rows = np.repeat(firsts - np.cumsum(counts) + counts, counts) + np.arange(count)
-                batch = batch.take(pa.array(rows))
-            batches.append((first, batch))
-            first += count
-        return batches
+
+def _apart(values: Buffer | Place) -> tuple[Buffer, Buffer]:
+    """Values and their place: one of them is empty."""
+    return (b"", values.to_bytes()) if isinstance(values, Place) else (values, b"")
+
+
+def _size_of(values: Buffer | Place) -> int:
+    """About the bytes that values, or their place, take in a section."""
+    return _PLACE_BYTES if isinstance(values, Place) else len(values)
+
+
+def _batches_of(
+    passage: Passage, start: int, values: Mapping[int, Buffer]
+) -> Sequence[tuple[int, pa.RecordBatch]]:
+    """The messages of a passage from a number on, by frame: the number of the first, and the batch."""
+    batches, first = [], passage.first
+    for frame, blob in values.items():
+        is_here = passage.frames == frame
+        firsts, counts = passage.firsts[is_here], passage.counts[is_here]
+        batch, count = batch_from_bytes(blob), int(counts.sum())
+        if len(counts) == 1:
+            batch = batch.slice(int(firsts[0]), count)
+        else:
+            rows = np.repeat(firsts - np.cumsum(counts) + counts, counts) + np.arange(count)
+            batch = batch.take(pa.array(rows))
+        if first + count > start:
+            batches.append((max(first, start), batch.slice(max(0, start - first))))
+        first += count
+    return batches

@@ -32,7 +32,7 @@ import numpy.typing as npt
 from acktree.core.ids import Int32s, Int64s
 from acktree.errors import ProtocolError
 
-__all__ = ["Closed", "IdArray", "MessageIds", "Pending", "ids_together"]
+__all__ = ["Closed", "IdArray", "MessageIds", "Pending", "ids_together", "one_by_one"]
 
 MessageIds = Sequence[object] | npt.NDArray[Any]
 """Message ids of consecutive tuples: any objects, or an array. An array is returned as an array."""
@@ -306,15 +306,12 @@ class Pending:
         self._done.clear()
         return done
 
-    def emitted_by(self, moment_ms: int) -> Iterator[object]:
-        """The ids of the open messages whose first attempt was emitted at a moment or before it."""
+    def emitted_by(self, moment_ms: int) -> Iterator[MessageIds]:
+        """The ids of the open messages whose first attempt was emitted at a moment or before it, in parts."""
         for segment in self._segments:
             places = segment.emitted_by(moment_ms)
-            ids = segment.message_ids
-            if isinstance(ids, np.ndarray):
-                yield from ids[places].tolist()
-            else:
-                yield from map(ids.__getitem__, places.tolist())
+            if len(places):
+                yield segment.ids_at(places)
 
     def oldest(self, most: int) -> list[tuple[int, int, object, int]]:
         """The oldest open messages as (first emitted ms, sequence, message id, attempt), at most ``most``.
@@ -346,6 +343,12 @@ class Pending:
         for segment in self._segments:
             for position in np.flatnonzero(segment.is_open).tolist():
                 yield segment.start + position, segment.id_at(position)
+
+
+def one_by_one(parts: Iterable[MessageIds]) -> Iterator[Any]:
+    """Message ids that are in several sequences, as Python objects."""
+    for ids in parts:
+        yield from ids.tolist() if isinstance(ids, np.ndarray) else ids
 
 
 class _Segment:

@@ -25,6 +25,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from acktree.checkpoint.inbox_files import read_chunk
 from acktree.checkpoint.logs.memory_log import MemoryOfBatch
 from acktree.checkpoint.migrated_state import SeededStore
+from acktree.checkpoint.staged_files import put_apart
 from acktree.core.data.frames import Kind, WireRow
 from acktree.core.state.store import StateStore
 from acktree.errors import ProtocolError
@@ -75,6 +76,7 @@ class Places:
         state: The folder of the files in which bolts remember; None where that is Spark's state.
         state_from: The first micro-batch in which something could be remembered there.
         new_from: Spark's number of the first micro-batch that no earlier run can have begun.
+        staged: The folder of the files of staged values; None where rows carry them.
     """
 
     inbox: str
@@ -87,6 +89,7 @@ class Places:
     state: str | None = None
     state_from: int = 0
     new_from: int = maxsize
+    staged: str | None = None
 
 
 def isolation(shared: SharedPlan, places: Places, level: int, partition: int) -> Isolation:
@@ -159,7 +162,7 @@ def mapped_level(shared: SharedPlan, level: int, places: Places, *, remembers: b
                     out: Iterable[WireRow] = _remembered(alone, run_it, places, partition)
                 else:
                     out = alone.run(run_it)
-                out = chain(out, alone.lost_rows())
+                out = put_apart(places.staged, _micro_batch(places), chain(out, alone.lost_rows()))
                 yield from map(batch_of, _in_batches(scratch.put(places.scratch, level, out)))
             plan.worker.end_with_process()
 

@@ -26,6 +26,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from acktree.checkpoint.logs.memory_log import MemoryOfBatch
+from acktree.checkpoint.staged_files import put_apart
 from acktree.core.data.frames import WireRow
 from acktree.core.state.store import StateStore
 from acktree.spark.query.operators import Places, carried_by, observe, with_moved_memory
@@ -143,7 +144,8 @@ class ResidentLevel:
         onward = [row for row in rows if row.level != self._level]
         own_rows = [row for row in rows if row.level == self._level]
         for_driver: list[WireRow] = []
-        for row in self._run_bolts(epoch, own_rows) if own_rows else ():
+        ran = self._run_bolts(epoch, own_rows) if own_rows else ()
+        for row in put_apart(self._places.staged, epoch, ran):
             (onward if row.level < len(self._plan.levels) else for_driver).append(row)
         return onward, for_driver
 

@@ -32,7 +32,7 @@ import numpy as np
 from acktree.core.data.context import Clock, TaskContext, TaskServices
 from acktree.core.data.instruments import Increment
 from acktree.core.ids import Int64s, root_ids
-from acktree.core.spouts.pending import MessageIds
+from acktree.core.spouts.pending import MessageIds, one_by_one
 from acktree.core.stats.numbers import Lag, Outage
 from acktree.core.tracking.verdicts import Failure, FailureCause
 from acktree.errors import AcktreeError, ConnectorError, SpoutError
@@ -165,7 +165,7 @@ class SpoutTask:
 
     def _recovered_ids(self) -> tuple[object, ...]:
         """The ids of messages that an earlier run left open."""
-        return tuple(self._open_ids(maxsize))
+        return tuple(one_by_one(self._open_ids(maxsize)))
 
     def recover_parked(self, number: int, chunk: Chunk, now_ms: int) -> None:  # noqa: ARG002
         """Before ``open``: take up messages that an earlier run has parked. Call after those it has sent."""
@@ -351,7 +351,7 @@ class SpoutTask:
         self.lag = None
         self.lag = checked_lag(self.spout.lag(), f"spout {self.component.id!r}, task {self.task}")
 
-    def _open_ids(self, moment_ms: int) -> Iterator[object]:
+    def _open_ids(self, moment_ms: int) -> Iterator[MessageIds]:
         return self._open_messages.ids(moment_ms, self._hooks.now_ms)
 
     def oldest_open(self, most: int) -> list[OpenMessage]:

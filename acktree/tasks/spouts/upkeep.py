@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Final
 
+import numpy as np
+
 from acktree.core.spouts.open_messages import OpenMessages
+from acktree.core.spouts.pending import MessageIds, one_by_one
 from acktree.core.stats.numbers import Lag, Outage
 from acktree.errors import AcktreeError, MisuseError
 from acktree.texts import MOST_REASON, bounded, error_text, printable, short_repr
@@ -104,13 +107,13 @@ class OpenNow(OpenMessages):
         open_count: How many.
         oldest_ms: When the oldest was first emitted; None when none is open.
         now_ms: The moment.
-        emitted_by: The ids of those that were first emitted at a moment or before it.
+        emitted_by: The ids of those that were first emitted at a moment or before it, in parts.
     """
 
     open_count: int
     oldest_ms: int | None
     now_ms: int
-    emitted_by: Callable[[int], Iterable[object]]
+    emitted_by: Callable[[int], Iterable[MessageIds]]
 
     @property
     def count(self) -> int:
@@ -121,7 +124,12 @@ class OpenNow(OpenMessages):
         return None if self.oldest_ms is None else max(0, self.now_ms - self.oldest_ms) / 1000
 
     def older_than(self, secs: float) -> Sequence[object]:
-        return list(self.emitted_by(self.now_ms - round(secs * 1000)))
+        return list(one_by_one(self.emitted_by(self.now_ms - round(secs * 1000))))
+
+    def lowest_of_oldest(self) -> int | None:
+        """The lowest id among the oldest messages; None when none is open. For ids that are numbers."""
+        parts = () if self.oldest_ms is None else self.emitted_by(self.oldest_ms)
+        return min((int(np.min(np.asarray(ids))) for ids in parts if len(ids)), default=None)
 
 
 _MOST_LAG: Final = 1 << 63

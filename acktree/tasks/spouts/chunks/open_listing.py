@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -10,6 +10,7 @@ from typing import Literal
 
 import numpy as np
 
+from acktree.core.spouts.pending import MessageIds
 from acktree.tasks.spouts.chunks.open_chunks import OpenChunks
 from acktree.tasks.spouts.collector import SpoutCollector
 from acktree.tasks.spouts.keys.labels import id_of
@@ -62,13 +63,15 @@ class OpenListing:
         ages = [self._pending.oldest_ms(), self._retries.oldest_ms()]
         return min((age for age in ages if age is not None), default=None)
 
-    def ids(self, moment_ms: int, now_ms: int) -> Iterator[object]:
-        """The ids of those that were first emitted at a moment or before it, without redriven letters."""
-        earlier = (self._pending.emitted_by(moment_ms), self._retries.emitted_by(moment_ms))
+    def ids(self, moment_ms: int, now_ms: int) -> Iterator[MessageIds]:
+        """The ids of those that were first emitted at a moment or before it, in parts.
+
+        Redriven letters are not among them.
+        """
+        for ids in self._pending.emitted_by(moment_ms):
+            yield ids if isinstance(ids, np.ndarray) else _not_redriven(ids)
         young = self._collector.waiting_ids() if moment_ms >= now_ms else ()
-        return (
-            id_of(message_id) for message_id in chain(*earlier, young) if not isinstance(message_id, Redriven)
-        )
+        yield _not_redriven(chain(self._retries.emitted_by(moment_ms), young))
 
     def oldest(self, most: int) -> list[OpenMessage]:
         """The oldest ones that were handed over, at most ``most``. Any thread may call it.
@@ -89,3 +92,7 @@ class OpenListing:
 
     def _root_of(self, sequence: int) -> int:
         return int(self._roots_of(np.array([sequence]))[0])
+
+
+def _not_redriven(message_ids: Iterable[object]) -> list[object]:
+    return [id_of(message_id) for message_id in message_ids if not isinstance(message_id, Redriven)]

@@ -1,0 +1,154 @@
+"""Files of staged values: where executors see the checkpoint, the driver touches roots and not values.
+
+::
+
+    staged/000000000041-5f0c9a3e1b2d4c6a     envelopes: what one task staged in that micro-batch
+
+Rules of this file
+------------------
+1. A task writes the values that it stages in a micro-batch to a file of its own, which never changes, before
+   its rows leave. The rows, and the sections of the commit log, name a place in it. So attempts do not meet,
+   and a micro-batch that runs again has other files.
+2. Rows of few bytes carry their values, as all do at a URL and where the disk refuses.
+3. A file counts as long as the log names it. It is deleted when the first commit that names it no more is
+   final; a restart deletes all files that the last commit does not name.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from acktree.checkpoint.envelope import checksum_of, damaged, opened, read, sealed_pieces
+from acktree.checkpoint.files import FOLDER, Files
+from acktree.checkpoint.logs.commit_log import file_of
+from acktree.core.data.frames import Kind, WireRow
+from acktree.core.packing import Buffer, pack, unpack
+from acktree.system.private_files import DISK, Disk
+
+__all__ = ["FOLDER_NAME", "Place", "StagedFiles", "put_apart"]
+
+FOLDER_NAME: Final = "staged"
+"""The folder of these files in a checkpoint."""
+_LARGE: Final = 16 << 10
+"""Values of fewer bytes stay in their row."""
+
+
+class Place(NamedTuple):
+    """Where values are: in an envelope of a file.
+
+    Attributes:
+        file: The file's name.
+        number: The micro-batch, which is the number of the envelope.
+        at: The envelope's first byte.
+        size: The envelope's length.
+        checksum: The envelope's.
+    """
+
+    file: str
+    number: int
+    at: int
+    size: int
+    checksum: int
+
+    def to_bytes(self) -> bytes:
+        """For a row, or a section."""
+        return json.dumps(self).encode()
+
+    @classmethod
+    def from_bytes(cls, blob: Buffer) -> Place:
+        """Read what :meth:`to_bytes` wrote."""
+        return cls(*json.loads(bytes(blob)))
+
+
+def put_apart(
+    folder: str | None, batch_id: int, rows: Iterable[WireRow], disk: Disk = DISK
+) -> Iterator[WireRow]:
+    """The output rows of a task; large values that it has staged are in a file, and their rows say where.
+
+    Args:
+        folder: The folder of these files; None where the rows carry all values.
+        batch_id: The number of the micro-batch in the checkpoint.
+        disk: The file is written through it.
+    """
+    large: list[WireRow] = []
+    for row in rows:
+        if folder is not None and row.kind == Kind.STAGED and len(row.body) >= _LARGE:
+            large.append(row)
+        else:
+            yield row
+    if folder is not None and large:
+        name = f"{file_of(batch_id)}-{secrets.token_hex(8)}"
+        yield from _in_file(Path(folder) / name, batch_id, large, disk)
+
+
+def _in_file(file: Path, batch_id: int, rows: list[WireRow], disk: Disk) -> list[WireRow]:
+    """Write the values of rows to a file; returns the rows that say where they are."""
+    named: list[WireRow] = []
+
+    def pieces() -> Iterator[Buffer]:
+        at = 0
+        for row in rows:
+            *groups, values = unpack(row.body)
+            envelope = sealed_pieces(batch_id, values)
+            place = Place(file.name, batch_id, at, sum(map(len, envelope)), checksum_of(envelope[-1]))
+            named.append(row._replace(body=pack(*groups, b"", place.to_bytes())))
+            at += place.size
+            yield from envelope
+
+    try:
+        disk.write_pieces(file, pieces())
+    except OSError:  # no room: the rows carry their values
+        with suppress(OSError):
+            disk.remove(file)
+        return rows
+    return named
+
+
+class StagedFiles:
+    """The files of one checkpoint, as the driver reads and deletes them."""
+
+    def __init__(self, folder: Path, files: Files = FOLDER) -> None:
+        """Use a folder, which is made if it is not there.
+
+        Args:
+            folder: The folder of these files.
+            files: How they are read and deleted.
+        """
+        files.disk.make_folder(folder)
+        self._folder, self._files = folder, files
+        self._seen: set[str] = set()
+
+    def values(self, place: Place) -> memoryview:
+        """The values at a place; a view of the mapped file. Any thread may call it.
+
+        Raises:
+            CheckpointError: The file is not there, damaged, or another one.
+        """
+        file = self._folder / place.file
+        envelope = read(file, self._files)[place.at : place.at + place.size]
+        values = opened(envelope, place.number, file)
+        if checksum_of(envelope) != place.checksum:
+            raise damaged("is another one than was written", file)
+        return values
+
+    def seen(self, place: Place) -> Place:
+        """Note a place, whose file is deleted when it is not named any more."""
+        self._seen.add(place.file)
+        return place
+
+    def keep(self, named: Collection[str]) -> None:
+        """Delete the files that were seen and are not named."""
+        for name in self._seen.difference(named):
+            self._files.remove(self._folder / name)
+        self._seen.intersection_update(named)
+
+    def sweep(self, named: Collection[str]) -> None:
+        """Delete all files that are not named: of attempts that failed, and of what was never committed."""
+        for name in self._files.disk.names(self._folder):
+            if name not in named:
+                self._files.disk.remove(self._folder / name)
