@@ -42,6 +42,8 @@ Counted = Callable[["SubmittedTopology"], int]
 """How many messages a topology has done since it began."""
 
 _POLL_SECS: Final = 0.01
+_COUNTED_SECS: Final = 0.1
+"""How often the driver's counts are asked for, which takes it some milliseconds each time."""
 _LEAST_BATCHES: Final = 3
 _SILENCE_SECS: Final = 0.03
 _RUNTIME_FOLDERS: Final = ("XDG_RUNTIME_DIR", "XDG_STATE_HOME")
@@ -247,9 +249,9 @@ def _watch(
     running: SubmittedTopology, meter: Meter, counted: Counted | None, secs: float, since: int
 ) -> None:
     """Let time pass, and at least three micro-batches after the event ``since``."""
-    end = time.perf_counter() + secs
+    end, pause = time.perf_counter() + secs, _POLL_SECS if counted is None else _COUNTED_SECS
     while time.perf_counter() < end or len(batch_ends(meter.events[since:])) < _LEAST_BATCHES:
-        if running.await_termination(timeout_secs=_POLL_SECS):
+        if running.await_termination(timeout_secs=pause):
             raise RuntimeError("the topology ended by itself")
         if counted is not None and (done := counted(running) - sum(count for _, count in meter.events)):
             meter.add(done)

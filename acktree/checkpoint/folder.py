@@ -11,6 +11,7 @@
     memory-N/        the bolts' memory when generation N began, a file for each task
     commits/         what each micro-batch changed: what is open, verdicts, metrics, counts
     payloads/        open rows of DataFrames, where there is a retry policy
+    staged/          values of tuples that wait in front of gates
     inbox/           messages of spouts, until they are committed and no longer needed
     marks/           execution marks: what each level is executing, in case it kills its worker
     verdicts/        which verdicts were delivered, where acktree brings a spout's messages back

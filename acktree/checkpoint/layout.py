@@ -12,7 +12,7 @@
       acker             JSON, packed arrays                                     acker_log.py
       verdicts          packed arrays; of each failure a pickle of texts and    journal.py, tasks/acker.py,
                         numbers, its version first, the exception as a value    core/tracking/verdicts.py
-      gates             JSON, packed arrays, Arrow IPC                          gate_log.py, core/gate.py,
+      gates             JSON, packed arrays; Arrow IPC, or its place in staged/ gate_log.py, core/gate.py,
                                                                                 core/tracking/origins.py
       memory            JSON: the newest file of each task                      memory_log.py
       metrics           JSON                                                    core/stats/user_metrics.py
@@ -20,6 +20,7 @@
     payloads/*, ids/*,  envelopes; in each packed arrays, Arrow IPC             acker_log.py, journal.py,
     verdicts/N.*                                                                row_files.py
     verdicts/told       an envelope; in it a number as text                     journal.py
+    staged/N-*          envelopes; in each Arrow IPC                            staged_files.py
     memory-N/T          packed: names, and each blob of the five below          migrated_state.py
     state*/T/*          checked blobs, packed index; the blobs of task T:       memory_files.py
       attribute/A       packed: names of held tuples, a value                   tasks/bolts/memory.py
@@ -53,7 +54,7 @@ from typing import Any, Final
 
 from acktree.errors import CheckpointError
 
-VERSION: Final = 7
+VERSION: Final = 8
 """The version of the layout and of message ids. Earlier ones were before 0.1.0, and are not read."""
 FRESH: Final[Mapping[str, Any]] = {
     "version": VERSION,

@@ -17,7 +17,6 @@ Rules of this file
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -26,6 +25,7 @@ from typing import Final, NamedTuple
 from acktree.checkpoint.envelope import checksum_of, damaged, opened, read, sealed_pieces
 from acktree.checkpoint.files import FOLDER, Files
 from acktree.checkpoint.logs.commit_log import file_of
+from acktree.checkpoint.memory_files import file_name
 from acktree.core.data.frames import Kind, WireRow
 from acktree.core.packing import Buffer, pack, unpack
 from acktree.system.private_files import DISK, Disk
@@ -66,7 +66,13 @@ class Place(NamedTuple):
 
 
 def put_apart(
-    folder: str | None, batch_id: int, rows: Iterable[WireRow], disk: Disk = DISK
+    folder: str | None,
+    batch_id: int,
+    rows: Iterable[WireRow],
+    disk: Disk = DISK,
+    *,
+    attempt: str | None = None,
+    least_bytes: int = _LARGE,
 ) -> Iterator[WireRow]:
     """The output rows of a task; large values that it has staged are in a file, and their rows say where.
 
@@ -74,16 +80,17 @@ def put_apart(
         folder: The folder of these files; None where the rows carry all values.
         batch_id: The number of the micro-batch in the checkpoint.
         disk: The file is written through it.
+        attempt: See :func:`file_name`.
+        least_bytes: Rows of fewer bytes keep their values.
     """
     large: list[WireRow] = []
     for row in rows:
-        if folder is not None and row.kind == Kind.STAGED and len(row.body) >= _LARGE:
+        if folder is not None and row.kind == Kind.STAGED and len(row.body) >= least_bytes:
             large.append(row)
         else:
             yield row
     if folder is not None and large:
-        name = f"{file_of(batch_id)}-{secrets.token_hex(8)}"
-        yield from _in_file(Path(folder) / name, batch_id, large, disk)
+        yield from _in_file(Path(folder) / file_name(batch_id, attempt), batch_id, large, disk)
 
 
 def _in_file(file: Path, batch_id: int, rows: list[WireRow], disk: Disk) -> list[WireRow]:
@@ -113,15 +120,17 @@ class StagedFiles:
     """The files of one checkpoint, as the driver reads and deletes them."""
 
     def __init__(self, folder: Path, files: Files = FOLDER) -> None:
-        """Use a folder, which is made if it is not there.
+        """Use a folder; :meth:`begin` makes it.
 
         Args:
             folder: The folder of these files.
             files: How they are read and deleted.
         """
-        files.disk.make_folder(folder)
         self._folder, self._files = folder, files
-        self._seen: set[str] = set()
+
+    def begin(self) -> None:
+        """Make the folder, if it is not there; before a micro-batch runs."""
+        self._files.disk.make_folder(self._folder)
 
     def values(self, place: Place) -> memoryview:
         """The values at a place; a view of the mapped file. Any thread may call it.
@@ -136,19 +145,11 @@ class StagedFiles:
             raise damaged("is another one than was written", file)
         return values
 
-    def seen(self, place: Place) -> Place:
-        """Note a place, whose file is deleted when it is not named any more."""
-        self._seen.add(place.file)
-        return place
+    def forget(self, named: Collection[str], before: int | None = None) -> None:
+        """Delete the files that are not named: those of micro-batches before a number, or all.
 
-    def keep(self, named: Collection[str]) -> None:
-        """Delete the files that were seen and are not named."""
-        for name in self._seen.difference(named):
-            self._files.remove(self._folder / name)
-        self._seen.intersection_update(named)
-
-    def sweep(self, named: Collection[str]) -> None:
-        """Delete all files that are not named: of attempts that failed, and of what was never committed."""
+        Also those of attempts that failed, and of what was never committed.
+        """
         for name in self._files.disk.names(self._folder):
-            if name not in named:
-                self._files.disk.remove(self._folder / name)
+            if name not in named and (before is None or name < file_of(before)):
+                self._files.remove(self._folder / name)

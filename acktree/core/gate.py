@@ -87,7 +87,9 @@ class Staged:
     @classmethod
     def joined(cls, parts: Sequence[Staged]) -> Staged:
         """The tuples of several, in this order."""
-        parts = [cls.nothing(), *parts]
+        parts = [part for part in parts if len(part)] or [cls.nothing()]
+        if len(parts) == 1:
+            return parts[0]
         return cls(
             np.concatenate([part.frames for part in parts]),
             np.concatenate([part.firsts for part in parts]),
@@ -112,10 +114,14 @@ class Staged:
 
     def having(self, is_so: Mask) -> Mask:
         """Which groups have a root of which ``is_so`` is true; shape (g,)."""
+        if not is_so.any():
+            return np.zeros(len(self), dtype=np.bool_)
         return np.bincount(self.group_of_root[is_so], minlength=len(self)) > 0
 
     def take(self, is_taken: Mask, without: Mask) -> Staged:
         """The chosen groups without the left-out roots; shapes (g,) and (number of roots,)."""
+        if not is_taken.any():
+            return Staged.nothing()
         stays = is_taken[self.group_of_root] & ~without
         degrees = np.bincount(self.group_of_root[stays], minlength=len(self))
         return Staged(
@@ -153,11 +159,14 @@ class Passage:
     counts: Int64s
 
     @classmethod
-    def of(cls, first: int, passed: Staged) -> Passage:
-        """All tuples of some groups. Adjacent groups become one slice."""
-        frames, firsts, counts = passed.frames, passed.firsts, passed.counts
+    def of(cls, first: int, staged: Staged, is_passing: Mask) -> Passage:
+        """All tuples of the groups that pass. Adjacent groups become one slice."""
+        frames, firsts, counts = (
+            column if is_passing.all() else column[is_passing]
+            for column in (staged.frames, staged.firsts, staged.counts)
+        )
         ends = firsts + counts
-        is_start = np.ones(len(passed), dtype=np.bool_)
+        is_start = np.ones(len(frames), dtype=np.bool_)
         is_start[1:] = (frames[1:] != frames[:-1]) | (firsts[1:] != ends[:-1])
         starts = np.flatnonzero(is_start)
         sums = np.add.reduceat(counts, starts) if len(starts) else _NONE
@@ -271,7 +280,7 @@ class Gate:
         has_open = asked.having(~is_acked & is_open)
         is_dropped = asked.having(~is_acked & ~is_open)
         is_passing = ~has_open & ~is_dropped
-        passage = Passage.of(self._next, asked.take(is_passing, is_acked))
+        passage = Passage.of(self._next, asked, is_passing)
         dropped = int(asked.counts[is_dropped].sum())
         waits = has_open & ~is_dropped
         before = len(self._waiting)

@@ -242,6 +242,10 @@ def _run_anew(_: Any) -> Any:
     return lambda self, batch_id: self.sync(batch_id - 1)
 
 
+def _named_as_needed(_: Any) -> Any:
+    return lambda self: {place.file for frames in self._gates.values() for place in frames.places}
+
+
 BREAKS: Final[Mapping[str, Break]] = {
     "ack-before-commit": Break(
         "a verdict is delivered after Spark has logged the commit", Threads, "hold", _delivered_in_the_sink
@@ -380,6 +384,13 @@ BREAKS: Final[Mapping[str, Break]] = {
         GateSpout,
         "next_tuple",
         _handed_over_when_emitted,
+        needs_gates=True,
+    ),
+    "staged-forgotten-early": Break(
+        "a file of staged values is kept as long as the log names it",
+        GateLog,
+        "_named",
+        _named_as_needed,
         needs_gates=True,
     ),
     "passage-twice": Break(

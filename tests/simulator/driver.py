@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -34,6 +35,7 @@ from acktree.checkpoint.logs.acker_log import DurableAcker
 from acktree.checkpoint.logs.gate_log import gate_log_of
 from acktree.checkpoint.logs.key_log import KeyLog
 from acktree.checkpoint.logs.memory_log import MemoryOfBatch
+from acktree.checkpoint.staged_files import put_apart
 from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
 from acktree.core.data.values import batch_to_bytes
 from acktree.core.ids import root_ids
@@ -108,7 +110,7 @@ class Driver:
     def __init__(self, world: World) -> None:
         """Start, as far as the spouts' ``open``."""
         world.run += 1
-        self.world, self.disk = world, world.disk
+        self.world, self.disk, self._executions = world, world.disk, count()
         self.in_step: SpoutThread | None = None
         topology, config, self.plan = topology_of(world.scenario)
         files = Files(self.disk, survives_power_cut=world.scenario.survives_power_cut)
@@ -126,7 +128,7 @@ class Driver:
         self.recorder = DeadLetterRecorder(world.letters, topology, config, on_limit=lambda: None)
         self.totals = TotalCounts()
         keys = KeyLog(self.plan)
-        self.gates = gate_log_of(self.plan, self.acker.still_open, keys, self.threads.ids_at)
+        self.gates = gate_log_of(self.plan, self.acker.still_open, keys, self.threads.ids_at, FOLDER, files)
         run = Run(
             plan=self.plan, checkpoint=self.held, inbox=self.inbox,
             results=BatchResults(self.plan, self.acker, errors, self.journal, totals=self.totals),
@@ -362,6 +364,10 @@ class Driver:
             body = pack(ones, ones, _int64s(roots), values)
             rows.append(WireRow(0, SINK_LEVEL, int(Kind.STAGED), 0, 0, clock_ms, gate.encode(), body))
         memory.put(MEMORY, pickle.dumps({"effects": dict(done.effects), "held": done.held}))
+        attempt = f"{self.world.run:08x}{next(self._executions):08x}"
+        least = 0 if batch_id % 2 else 1 << 30
+        staged = str(FOLDER / "staged")
+        rows = [*put_apart(staged, batch_id, rows, self.disk, attempt=attempt, least_bytes=least)]
         return [*rows, *memory.commit(0, f"{self.world.random.getrandbits(64):016x}")]
 
     def _run_chunk(self, row: WireRow, batch_id: int, done: _Done) -> None:

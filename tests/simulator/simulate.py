@@ -292,10 +292,10 @@ def check_files(world: World, driver: Driver, *, was_cut: bool) -> None:
     half = [name for name in ours if "new-" in name]
     inbox = [name for name in ours if name.startswith("inbox/") and name.count(".")]
     logs = 3 if world.scenario.has_gates else 1  # the acker's, the gates', the keys'
-    most = {"inbox": spouts + 2, "commits": logs * 2 * 3 + 3, "verdicts": 1, "payloads": 0}
+    most = {"inbox": spouts + 2, "commits": logs * 2 * 3 + 3, "verdicts": 1, "payloads": 0, "staged": 2}
     if half or len(inbox) > most["inbox"]:
         raise BrokenPromiseError(f"files are left over: {half or inbox}")
-    for folder in ("commits", "verdicts", "payloads"):
+    for folder in ("commits", "verdicts", "payloads", "staged"):
         mine = [name for name in ours if name.startswith(f"{folder}/")]
         if len(mine) > most[folder]:
             raise BrokenPromiseError(f"files are left over: {mine}")

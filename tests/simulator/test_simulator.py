@@ -38,12 +38,13 @@ FOUND_AT = {
     "failed-passes": 0,
     "dropped-never": 0,
     "passage-not-logged": 3,
-    "passes-before-commit": 113,
+    "passes-before-commit": 79,
     "passage-forgotten-early": 14,
+    "staged-forgotten-early": 5,
     "passage-twice": 3,
     "keys-not-logged": 5,
-    "keys-before-commit": 56,
-    "begun-anew": 48,
+    "keys-before-commit": 104,
+    "begun-anew": 13,
     "no-roll-back": 1,
 }
 """The first seed at which the simulator notices a broken rule; the table of docs/simulator.md."""

@@ -186,22 +186,18 @@ class GateLog(Participant, Passed):
         self._gates |= {name: frames for name, frames in by_gate.items() if name in self._gates}
         for frames in self._gates.values():
             for place in frames.places:
-                self._read(place)  # it is whole
-                self._noted(place)
+                self._read(place)  # an error if it is not whole
         self._decided, self._was_empty, self._changes = sections[-1][0], False, _MOST_CHANGES
         self._publish()
 
-    def _noted(self, place: Place) -> Place:
-        assert self._files is not None, "a checkpoint has files"
-        return self._files.seen(place)
-
     def sweep(self) -> None:
         if self._files is not None:
-            self._files.sweep(self._named())
+            self._files.begin()
+            self._files.forget(self._named())
 
-    def committed(self, number: int) -> None:  # noqa: ARG002  # what the last section named is what it was told
+    def committed(self, number: int) -> None:
         if self._files is not None:
-            self._files.keep(self._named())
+            self._files.forget(self._named(), number + 1)
 
     def _named(self) -> set[str]:
         """The files that the log names."""
@@ -216,12 +212,7 @@ class GateLog(Participant, Passed):
             self._decided = commit.number
             decided = {
                 name: frames.decide(
-                    commit.number,
-                    staged.get(name, ()),
-                    acked,
-                    self._still_open,
-                    self._frame_origins,
-                    self._noted,
+                    commit.number, staged.get(name, ()), acked, self._still_open, self._frame_origins
                 )
                 for name, frames in self._gates.items()
             }
@@ -398,7 +389,6 @@ class _Frames:
         acked: Callable[[Int64s], Mask],
         still_open: Callable[[Int64s], Int64s],
         origins_of: Callable[[Staged], FrameOrigins],
-        noted: Callable[[Place], Place],
     ) -> _Change | None:
         """Decide for a micro-batch; None if nothing changed."""
         staged = dict[int, Staged]()
@@ -407,7 +397,7 @@ class _Frames:
             counts, degrees, roots, values, *place = unpack(body)
             staged[frame] = Staged.groups(frame, int64s(counts), int64s(degrees), int64s(roots))
             inline = values if isinstance(body, bytes) else bytes(values)
-            self._values[frame] = noted(Place.from_bytes(place[0])) if place else inline
+            self._values[frame] = Place.from_bytes(place[0]) if place else inline
         decision = self.gate.decide(Staged.joined([*staged.values()]), acked, still_open)
         self._opened(decision.passage)
         kept = sorted(staged.keys() & self._values.keys())

@@ -46,6 +46,7 @@ from acktree.checkpoint.logs.gate_log import GateLog, gate_log_of
 from acktree.checkpoint.logs.key_log import KeyLog
 from acktree.checkpoint.logs.memory_log import MemoryOfBatch
 from acktree.checkpoint.migrated_state import SeededStore
+from acktree.checkpoint.staged_files import FOLDER_NAME, put_apart
 from acktree.core.state.store import MemoryStore, StateStore
 from acktree.dead_letters.letter import DeadLetter
 from acktree.dead_letters.recorder import DeadLetterRecorder
@@ -372,7 +373,9 @@ class Driver:
             dead_letters=self.letters, errors=errors, change=Event(), ended=Event(),
             stop_session=lambda: None, log=RunLog(topology.name), journal=self.journal,
             keys=(keys := KeyLog(self.plan)),
-            gates=gate_log_of(self.plan, acker.still_open, keys, self.threads.ids_at),
+            gates=gate_log_of(
+                self.plan, acker.still_open, keys, self.threads.ids_at, self.held.folder, disk
+            ),
         )  # fmt: skip
         commits = recovered_log(self.held, run, acker)
         commits.__class__, commits.world = DyingLog, world
@@ -552,9 +555,11 @@ class Driver:
                     store = SeededStore(store, self.held.memory)
                 read = self._read if self.is_folder else carried_by(here)
                 number = self.held.first_batch + batch_id
-                rows += run_level(
+                ran = run_level(
                     self.plan, level.index, partition, here, store, read_chunk=read, batch_id=number
                 )
+                staged = str(self.held.folder / FOLDER_NAME) if self.is_folder else None
+                rows += put_apart(staged, number, ran, least_bytes=0)
                 rows += [] if remembered is None else remembered.commit(partition)
         if self.held.state is None:
             (self.logs["state"] / str(batch_id)).write_bytes(pickle.dumps(stores))

@@ -132,7 +132,7 @@ def of_version_1(folder: Path) -> None:
 def test_a_checkpoint_of_version_1_names_its_messages_otherwise_and_is_refused(tmp_path: Path) -> None:
     of_version_1(tmp_path)
     before = (tmp_path / "acktree.json").read_text()
-    with pytest.raises(CheckpointError, match="version 1, and this acktree reads 7"):
+    with pytest.raises(CheckpointError, match="version 1, and this acktree reads 8"):
         run_once(tmp_path, counting(2))
     assert (tmp_path / "acktree.json").read_text() == before
 
@@ -225,7 +225,7 @@ def test_facts_that_were_changed_by_others_or_are_an_older_copy_are_refused(tmp_
 
 def test_a_checkpoint_of_a_later_version_is_refused(tmp_path: Path) -> None:
     (tmp_path / "acktree.json").write_text('{"version": 99}')
-    with pytest.raises(CheckpointError, match="version 99, and this acktree reads 7"):
+    with pytest.raises(CheckpointError, match="version 99, and this acktree reads 8"):
         Checkpoint(tmp_path)
 
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import tempfile
+from errno import ENOSPC
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acktree.checkpoint.files import FOLDER
 from acktree.checkpoint.logs.commit_log import Commit, CommitLog, Outcome
 from acktree.checkpoint.logs.gate_log import GateLog, waiting_gates
+from acktree.checkpoint.staged_files import FOLDER_NAME, StagedFiles, put_apart
 from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
 from acktree.core.data.values import batch_to_bytes
 from acktree.core.ids import Int64s, root_ids
@@ -21,6 +24,8 @@ from acktree.core.packing import pack
 from acktree.core.spouts.pending import MessageIds
 from acktree.core.tracking.origins import Origin
 from acktree.core.tracking.verdicts import Judged, Verdicts
+from acktree.errors import CheckpointError
+from acktree.system.private_files import Disk
 
 NAMES = ("one", "two")
 SALT, SPOUT = 7, 3
@@ -49,8 +54,10 @@ def acked(roots: set[int]) -> Verdicts:
 class World:
     """Gates on a disk, and what a model says that keeps everything in lists."""
 
-    def __init__(self, folder: Path, *, has_numbers: bool = False) -> None:
+    def __init__(self, folder: Path, *, has_numbers: bool = False, has_files: bool = False) -> None:
         self.folder, self.number, self.has_numbers = folder, -1, has_numbers
+        self.staged = folder / FOLDER_NAME
+        self.least_bytes = 0 if has_files else 1 << 30
         self.open: set[int] = set()
         self.waiting: dict[str, list[tuple[int, list[int]]]] = {name: [] for name in NAMES}
         self.passed: dict[str, list[int]] = {name: [] for name in NAMES}
@@ -61,7 +68,8 @@ class World:
         self.restart()
 
     def restart(self) -> None:
-        self.gates = GateLog(NAMES, SALT, self.still_open, ROWS, self.ids_at)
+        files = StagedFiles(self.staged)
+        self.gates = GateLog(NAMES, SALT, self.still_open, ROWS, self.ids_at, files=files)
         self.log = CommitLog(self.folder, [self.gates])
         self.log.recover(self.number)
         for name in NAMES:  # as the spouts of the gates do when they open
@@ -87,9 +95,14 @@ class World:
             self.passed[name] += [value for value, _ in passing]
             self.origins[name] += [root for _, root in passing]
             self.waiting[name] = [each for each in waiting if each[0] in self.open]
-        wire = {Kind.STAGED: [staged(*row) for row in rows]}
+        made = [staged(*row) for row in rows]
+        wire = {Kind.STAGED: self.put_apart(made)}
+        self.put_apart(made)  # another attempt, of which the driver does not hear
         self.log.write(Commit(self.number, 0, -1), Outcome(wire, acked(good)))
         self.gates.publish(self.number)
+
+    def put_apart(self, rows: list[WireRow]) -> list[WireRow]:
+        return [*put_apart(str(self.staged), self.number, rows, least_bytes=self.least_bytes)]
 
     def take(self, name: str) -> None:
         """The inbox takes what a gate hands over next."""
@@ -138,10 +151,12 @@ STEPS = st.one_of(
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.lists(STEPS, max_size=25), st.booleans())
-def test_gates_hand_over_what_a_model_says_however_often_the_driver_starts_again(steps, has_numbers):
+@given(st.lists(STEPS, max_size=25), st.booleans(), st.booleans())
+def test_gates_hand_over_what_a_model_says_however_often_the_driver_starts_again(
+    steps, has_numbers, has_files
+):
     with tempfile.TemporaryDirectory() as folder:
-        world, drawn = World(Path(folder), has_numbers=has_numbers), 0
+        world, drawn = World(Path(folder), has_numbers=has_numbers, has_files=has_files), 0
         for name, *given_ in steps:
             if name == "commit":
                 rows, ended, good = given_
@@ -163,6 +178,9 @@ def test_gates_hand_over_what_a_model_says_however_often_the_driver_starts_again
         world.log.close()
         still = {name for name in NAMES if world.waiting[name]}
         assert waiting_gates(Path(folder), world.number, FOLDER) == still
+        world.restart()
+        waiting = sum(len(world.waiting[name]) for name in NAMES)
+        assert len([*world.staged.iterdir()]) <= waiting * has_files
 
 
 def test_what_waits_long_is_not_written_with_each_micro_batch(tmp_path):
@@ -180,3 +198,52 @@ def test_what_waits_long_is_not_written_with_each_micro_batch(tmp_path):
     world.restart()
     world.commit([], {1}, {1})
     world.check_all_passes()
+
+
+def test_a_file_of_staged_values_goes_when_the_commit_is_final_that_names_it_no_more(tmp_path):
+    world = World(tmp_path, has_files=True)
+    world.commit([("one", 1, [1, 2]), ("two", 1, [3])], set(), set())
+    assert len([*world.staged.iterdir()]) == 2  # one of an attempt of which the driver does not know
+    world.commit([], {1}, {1})
+    [named] = world.staged.iterdir()
+    world.check_all_passes()  # the inbox has them, but the log does not say so
+    world.commit([], set(), set())  # this one says so
+    assert [*world.staged.iterdir()] == [named]
+    world.commit([], set(), set())
+    assert not [*world.staged.iterdir()]
+
+
+@pytest.mark.parametrize("damage", ["missing", "empty", "torn", "flipped", "older", "folder"])
+def test_a_damaged_file_of_staged_values_is_one_error_with_its_name_and_nothing_is_deleted(tmp_path, damage):
+    world = World(tmp_path, has_files=True)
+    world.commit([("one", 1, [1, 2])], set(), set())
+    world.commit([("one", 2, [3, 4])], set(), set())
+    first, second = (
+        world.staged / file for file in sorted(place.file for place in world.gates._gates["one"].places)
+    )
+    content = second.read_bytes()
+    if damage in ("missing", "folder"):
+        second.unlink()
+    if damage == "folder":
+        second.mkdir()
+    elif damage != "missing":
+        changed = bytearray(content)
+        changed[-9] ^= 1
+        other = {"empty": b"", "torn": content[:-5], "flipped": changed, "older": first.read_bytes()}
+        second.write_bytes(other[damage])
+    before = {*tmp_path.rglob("*")}
+    with pytest.raises(CheckpointError, match="a file of the checkpoint") as error:
+        world.restart()
+    assert error.value.where == str(second)
+    assert {*tmp_path.rglob("*")} == before
+
+
+def test_on_a_full_disk_rows_carry_what_they_stage(tmp_path):
+    class Full(Disk):
+        def write_pieces(self, file, pieces, *, sync=False):
+            super().write_pieces(file, [next(iter(pieces))])
+            raise OSError(ENOSPC, "No space left on device")
+
+    rows = [staged("one", 1, [1, 2])]
+    assert [*put_apart(str(tmp_path), 0, rows, Full(), least_bytes=0)] == rows
+    assert not [*tmp_path.iterdir()]
