@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from acktree import Config, IterableSpout, SubmittedTopology, TopologyBuilder, submit
+from acktree import BasicBolt, Config, IterableSpout, Retry, SubmittedTopology, TopologyBuilder, submit
 from tests.generated.gated import (
     BATCHES,
     DUMP,
@@ -80,3 +80,35 @@ def test_a_row_that_kills_its_sink_ends_the_run_and_each_is_written_once_when_th
     with closing(sqlite3.connect(tmp_path / "table.db")) as database:
         rows = database.execute("SELECT path FROM came WHERE NOT refused").fetchall()
     assert sorted(rows) == [(f"n{n}",) for n in range(6)]
+
+
+class Forwards(BasicBolt):
+    """Emits what it gets; of some rows the first attempt fails."""
+
+    outputs = FIELDS
+
+    def execute(self, tup, collector):
+        collector.emit(list(tup.values))
+        if tup.attempt == 1 and tup["path"].endswith("7"):
+            raise ValueError("a row that ends with 7 fails when it comes first")
+
+
+def test_large_staged_values_are_in_files_of_the_tasks_and_each_row_is_written_once(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    paths = [f"{'a long path ' * 10}{n}" for n in range(2_000)]
+    builder = TopologyBuilder("files")
+    builder.set_spout("rows", IterableSpout([(path, "a") for path in paths], FIELDS), retry=Retry(3))
+    builder.set_bolt("forwards", Forwards()).shuffle_grouping("rows")
+    sink = Table(Script(0, 0, by_chance=False, component="sink"), str(tmp_path / "table.db"))
+    builder.set_sink("sink", sink).global_grouping("forwards")
+    topology, seen = builder.create_topology(), set[str]()
+    staged = tmp_path / "checkpoint" / "staged"
+    with submit(topology, checkpoint=tmp_path / "checkpoint", spark=spark) as running:
+        while not running.await_termination(0.02):
+            seen |= {file.name for file in staged.iterdir()} if staged.exists() else set()
+        stats = running.stats()
+    with closing(sqlite3.connect(tmp_path / "table.db")) as database:
+        rows = database.execute("SELECT path FROM came WHERE NOT refused").fetchall()
+    assert sorted(path for (path,) in rows) == sorted(paths), stats.table()
+    assert seen, "nothing was staged in a file"
