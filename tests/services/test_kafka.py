@@ -346,18 +346,45 @@ def test_a_partition_without_a_commit_begins_where_the_first_poll_says(orders, f
 
 
 def test_without_uncommitted_a_commit_counts_only_once_this_checkpoint_has_read(orders) -> None:
+    # A member that the group gives up, because its machine is busy, commits nothing.
+    patient = {"session.timeout.ms": 30_000, "max.poll.interval.ms": 60_000}
     orders.put([b"0", b"1"], partition=0)
-    with SpoutHarness(orders.make_spout()) as harness:
+    with SpoutHarness(orders.make_spout(config=patient)) as harness:
         arrive(harness, 2)
         harness.ack(harness.arrived)
-    with SpoutHarness(orders.make_spout(first_poll="earliest")) as harness:
+    with SpoutHarness(orders.make_spout(first_poll="earliest", config=patient)) as harness:
         arrive(harness, 2)
         harness.ack(harness.arrived[:1])
         begun = harness.spout.begun
-    spout = orders.make_spout(first_poll="earliest")
+    spout = orders.make_spout(first_poll="earliest", config=patient)
     spout.begun = begun
     with SpoutHarness(spout) as harness:
         assert arrive(harness, 1) == [b"1"]
+
+
+class _LosesCommits:
+    """A consumer whose commits are sent, and get no answer; those that wait for one are as usual."""
+
+    def __init__(self, consumer):
+        self._consumer = consumer
+
+    def __getattr__(self, name):
+        return getattr(self._consumer, name)
+
+    def commit(self, *, offsets, asynchronous):
+        return None if asynchronous else self._consumer.commit(offsets=offsets, asynchronous=False)
+
+
+def test_what_was_acked_is_committed_at_the_end_also_if_a_commit_had_no_answer(orders) -> None:
+    orders.put([b"0", b"1"], partition=0)
+    with SpoutHarness(orders.make_spout()) as harness:
+        arrive(harness, 2)
+        member = harness.spout._member
+        member._consumer = _LosesCommits(member._consumer)
+        member._commit_after = 0.0
+        harness.ack(harness.arrived[:1])
+        harness.until(lambda: member._unanswered, 15, "a commit is sent")
+    assert orders.committed()[0][0] == 1
 
 
 def test_a_partition_that_moves_to_another_task_of_the_checkpoint_resumes_at_its_commit(orders) -> None:

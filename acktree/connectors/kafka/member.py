@@ -98,6 +98,7 @@ class Member:
         self._is_paused = self._is_closing = False
         self._missing_since: float | None = None
         self._commit_after = 0.0
+        self._unanswered: set[Key] = set()  # a commit of theirs is under way
         strategy = str(settings.get("partition.assignment.strategy", "cooperative"))
         self._is_cooperative = "cooperative" in strategy
         callbacks = {"error_cb": self._errors.append, "on_commit": self._note_commit}
@@ -340,12 +341,19 @@ class Member:
             self._commit_after = monotonic() + _COMMIT_SECS
             offsets = self._to_commit(self.partitions.values())
             if offsets:
+                self._unanswered.update((each.topic, each.partition) for each in offsets)
                 with suppress(KafkaException):
                     self._consumer.commit(offsets=offsets, asynchronous=True)
 
     def _commit_now(self, consumer: Any, partitions: Iterable[Partition]) -> None:  # noqa: ANN401
-        """Commit, and wait for the answer. Where that fails, records are delivered again."""
+        """Commit, and wait for the answer. Where that fails, records are delivered again.
+
+        A commit that has no answer yet is repeated: nobody would hear that it failed.
+        """
         committed = list(partitions)
+        for partition in committed:
+            if (partition.topic, partition.number) in self._unanswered:
+                partition.committed = None
         offsets = self._to_commit(committed)
         if not offsets:
             return
@@ -380,6 +388,7 @@ class Member:
 
     def _note_commit(self, error: KafkaError | None, offsets: Sequence[TopicPartition]) -> None:
         """Note which commits failed: the next commit repeats them."""
+        self._unanswered.difference_update((each.topic, each.partition) for each in offsets)
         for each in offsets:
             partition = self.partitions.get((each.topic, each.partition))
             if partition is not None and (error is not None or each.error is not None):
