@@ -81,7 +81,9 @@ def gate_log_of(
     if not names:
         return None
     values = None if checkpoint is None else StagedFiles(checkpoint / FOLDER_NAME, files)
-    return GateLog(names, plan.run_salt, still_open, spouts, ids_at, lambda: keys.repeated, values)
+    return GateLog(
+        names, plan.run_salt, still_open, spouts, ids_at, repeated=lambda: keys.repeated, files=values
+    )
 
 
 def waiting_gates(checkpoint: Path, last_committed: int, files: Files) -> frozenset[str]:
