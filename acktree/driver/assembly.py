@@ -94,7 +94,9 @@ def assembled_run(
     gates = (
         None
         if acker is None
-        else gate_log_of(plan, acker.still_open, keys, threads.ids_at, checkpoint.folder, checkpoint.files)
+        else gate_log_of(
+            plan, acker.still_open, keys, threads.ids_at, checkpoint=checkpoint.folder, files=checkpoint.files
+        )
     )
     recorder = DeadLetterRecorder(
         letters, topology, config, change.set, None if gates is None else gates.origins_of
