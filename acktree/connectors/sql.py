@@ -170,12 +170,14 @@ class SqlSink(BatchSink[dict[str, Any]], Sink):
     def check(self, config: Config, context: TaskContext) -> None:  # noqa: ARG002
         """See whether the table is there, has a column for each field and the key, and may be written.
 
+        PostgreSQL is asked for each right that the sink will need, in ``set_sink`` also on the table of marks.
+
         Raises:
             ConnectorError: It cannot be used as it is, or the database cannot be reached.
         """
         kept = SqlTable(self._url, self.table, self.mode, self.key)
         try:
-            kept.check(map(frozenset, context.input_fields.values()))
+            kept.check(map(frozenset, context.input_fields.values()), has_marks=context.is_sink)
         except Exception as error:  # noqa: BLE001  # drivers raise many types
             raise explained(error, self._where, self._url)[0] from None
 
