@@ -10,11 +10,11 @@ import pytest
 
 pytest.importorskip("sqlalchemy")
 
-from acktree import Config, ConnectorError, TaskContext, TopologyBuilder  # noqa: E402
-from acktree.connectors.sql import SqlSink  # noqa: E402
-from acktree.tasks.component_checks import checks_of  # noqa: E402
-from acktree.testing import FeederSpout  # noqa: E402
-from tests.services.postgresql import PASSWORD  # noqa: E402
+from acktree import Config, ConnectorError, TaskContext, TopologyBuilder
+from acktree.connectors.sql import SqlSink
+from acktree.tasks.component_checks import checks_of
+from acktree.testing import FeederSpout
+from tests.services.postgresql import PASSWORD
 
 _numbers = count()
 NEEDED = {
@@ -113,7 +113,9 @@ def test_the_least_rights_suffice(poor, mode):
     assert user.write(mode) == {}
 
 
-@pytest.mark.parametrize(("mode", "lacks"), [(mode, right) for mode in NEEDED for right in sorted(NEEDED[mode])])
+@pytest.mark.parametrize(
+    ("mode", "lacks"), [(mode, right) for mode in NEEDED for right in sorted(NEEDED[mode])]
+)
 def test_each_right_that_is_missing_is_named_and_its_grant_mends_it(poor, mode, lacks):
     user = poor()
     user.open_schema()
@@ -136,7 +138,8 @@ def test_all_that_is_missing_is_said_at_once(poor):
     user = poor("n serial, id int PRIMARY KEY, x int")
     user.open_schema()
     error = user.checked("upsert", way="set_bolt", fields=["id", "x"])
-    assert "INSERT in 'id', 'x'; nor UPDATE in 'x'; nor SELECT in 'id', 'x'; nor use the sequence" in error.what
+    lacking = "INSERT in 'id', 'x'; nor UPDATE in 'x'; nor SELECT in 'id', 'x'; nor use the sequence"
+    assert lacking in error.what
     user.mend(error)
     assert user.checked("upsert", way="set_bolt", fields=["id", "x"]) is None
 

@@ -22,8 +22,10 @@ __all__ = ["TableError", "refuse_without_marks", "refuse_without_rights", "refus
 
 _HIDDEN: Final = sa.text("""
     SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-    WHERE c.relname = :name AND c.relkind IN ('r', 'p', 'v', 'f') AND NOT has_schema_privilege(n.oid, 'USAGE')
-        AND (n.nspname = CAST(:schema AS text) OR CAST(:schema AS text) IS NULL AND to_regclass(:seen) IS NULL)
+    WHERE c.relname = :name AND c.relkind IN ('r', 'p', 'v', 'f')
+        AND NOT has_schema_privilege(n.oid, 'USAGE') AND (
+            n.nspname = CAST(:schema AS text)
+            OR CAST(:schema AS text) IS NULL AND to_regclass(:seen) IS NULL)
     ORDER BY 1""")
 """Schemas with a table of this name that the user may not use; none where a table of this name is found."""
 _LACKING: Final = sa.text("""

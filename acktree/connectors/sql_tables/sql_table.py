@@ -36,6 +36,7 @@ from acktree.connectors.sql_tables.sql_rights import (
     refuse_without_rights,
     refuse_without_schema,
 )
+from acktree.system.poolers import prepare_nothing_in_a_pooler
 
 __all__ = ["Explain", "MarkedError", "Rows", "SqlTable", "TableError", "UnfitError", "engine_of", "upsert"]
 
@@ -515,4 +516,9 @@ def engine_of(url: str) -> sa.Engine:
     made = sa.make_url(url)
     is_known = made.drivername.partition("+")[2] in ("psycopg", "psycopg2", "pymysql", "mysqldb")
     timeout = {"connect_timeout": _CONNECT_SECS} if is_known and "connect_timeout" not in made.query else {}
-    return sa.create_engine(url, hide_parameters=True, pool_pre_ping=True, pool_size=1, connect_args=timeout)
+    engine = sa.create_engine(
+        url, hide_parameters=True, pool_pre_ping=True, pool_size=1, connect_args=timeout
+    )
+    if made.get_backend_name() == "postgresql":
+        sa.event.listen(engine, "connect", prepare_nothing_in_a_pooler)
+    return engine
