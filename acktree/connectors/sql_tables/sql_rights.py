@@ -61,13 +61,14 @@ def refuse_without_schema(connection: sa.Connection, schema: str | None, name: s
     """Refuse a table in a schema that the user may not use."""
     asked = {"name": name, "schema": schema, "seen": quoted(None, name)}
     if hidden := connection.execute(_HIDDEN, asked).scalars().all():
-        what = f"there is a table {name!r} in {' and '.join(map(repr, hidden))}, a schema that the user may not use"
+        schemas = " and in ".join(map(repr, hidden))
+        what = f"there is a table {name!r} in {schemas}, a schema that the user may not use"
         grants = (f"GRANT USAGE ON SCHEMA {quoted(each)} TO {_user(connection)}" for each in hidden)
         raise TableError(what, f"run as its owner: {'; '.join(grants)} (or name the table that is meant)")
 
 
 def refuse_without_rights(
-    connection: sa.Connection, table: sa.Table, fields: Collection[str], key: Collection[str], mode: str
+    connection: sa.Connection, table: sa.Table, fields: frozenset[str], key: Collection[str], mode: str
 ) -> None:
     """Refuse a table that the user may not write with these fields.
 
@@ -78,7 +79,7 @@ def refuse_without_rights(
         key: Those that name a row.
         mode: The sink's.
     """
-    others = [*fields - {*key}] if mode in ("upsert", "add") else []
+    others = fields - {*key} if mode in ("upsert", "add") else frozenset()
     needed = {"INSERT": fields, "UPDATE": others, "SELECT": [*key, *others] if mode != "insert" else []}
     name = quoted(table.schema, table.name)
     lacking = dict(_lacking(connection, name, needed))
@@ -103,7 +104,7 @@ def refuse_without_marks(connection: sa.Connection, marks: sa.Table) -> None:
             what = f"the user may not {', '.join(lacking)} in the table {marks.fullname} of marks"
             raise TableError(what, f"run as its owner: GRANT {rights} ON {whole} TO {user}")
         return
-    schema = marks.schema or connection.execute(sa.select(sa.func.current_schema())).scalar()
+    schema: Any = marks.schema or connection.execute(sa.select(sa.func.current_schema())).scalar()
     if not connection.execute(sa.select(sa.func.has_schema_privilege(schema, "CREATE"))).scalar():
         made = sa.schema.CreateTable(marks.to_metadata(sa.MetaData(), schema=schema)).compile(connection)
         grant = f"GRANT {rights} ON {quoted(schema, marks.name)} TO {user}"
