@@ -426,7 +426,7 @@ def _savepoint(connection: sa.Connection) -> Iterator[None]:
 def _check_constraints(connection: sa.Connection) -> None:
     """Check deferred ones now, that would refuse the commit."""
     if connection.dialect.name == "postgresql":
-        connection.execute(sa.text("SET CONSTRAINTS ALL IMMEDIATE"))
+        connection.exec_driver_sql("SET CONSTRAINTS ALL IMMEDIATE")
 
 
 def _may_be_no_number(values: pa.Array) -> bool:
