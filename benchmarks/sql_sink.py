@@ -170,6 +170,12 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument(
         "--modes", nargs="+", default=["insert", "upsert"], choices=["insert", "upsert", "update"]
     )
+    parser.add_argument(
+        "--fillfactor",
+        type=int,
+        default=100,
+        help="percent of a page that new rows fill; 50: an update finds room",
+    )
     add_keep_argument(parser)
     given = parser.parse_args(arguments)
     folder = programs()
@@ -179,13 +185,16 @@ def main(arguments: Sequence[str]) -> None:
     try:
         server.make_schema("bench")
         for mode in given.modes:
-            report = Report("sql_sink", {"mode": mode, "page": given.page, "connections": given.connections})
+            options = {"page": given.page, "connections": given.connections, "fillfactor": given.fillfactor}
+            report = Report("sql_sink", {"mode": mode, **options})
             rates: dict[str, list[float]] = {kind: [] for kind in _JOBS}
             for at in range(given.rounds):
                 for kind in [*_JOBS][:: 1 if at % 2 else -1]:
                     with server.connect() as connection:
                         connection.execute("DROP TABLE IF EXISTS bench.bare, bench.written")
-                        connection.execute(f"CREATE TABLE bench.bare {_TABLE}")
+                        connection.execute(
+                            f"CREATE TABLE bench.bare {_TABLE} WITH (fillfactor={given.fillfactor})"
+                        )
                         connection.execute("CREATE TABLE bench.written (part int PRIMARY KEY, batch bigint)")
                     target = (server.url("bench"), "bare", *(() if kind == "copy" else (mode,)))
                     rates[kind].append(_rate(_JOBS[kind], target, given.connections, given.rows, given.page))

@@ -76,7 +76,7 @@ _OF_THE_TABLE_TEXTS: Final = (
     "no such table", "no such column", "has no column", "readonly", "unable to open", " does not exist",
 )  # fmt: skip
 _PASSING: Final = (
-    "08", "25", "26000", "40000", "40001", "40003", "40P01", "53", "55006", "55P03", "57", "58",
+    "08", "25", "26000", "42P05", "40000", "40001", "40003", "40P01", "53", "55006", "55P03", "57", "58",
     "72",
 )  # fmt: skip
 _MYSQL_PASSING: Final = frozenset(
@@ -91,7 +91,11 @@ _PASSING_TEXTS: Final = (
     "SQLITE_PROTOCOL", "SQLITE_SCHEMA", "locked", "is full", "disk I/O", "connect",
 )  # fmt: skip
 
-
+_OF_A_POOLER: Final = ("statement pooling mode", "unsupported startup parameter")
+"""What PgBouncer says, with a SQLSTATE that it also has for what passes."""
+_POOLER_FIX: Final = (
+    "set pool_mode = transaction or session; leave options out of the URL, and name the table with its schema"
+)
 _ROW_FIX: Final = "correct the value, or the table's types and constraints"
 _OF_A_ROW: Final = ("ExecWithCheckOptions", "exec_stmt_raise")
 """Functions of PostgreSQL that refuse one row, for a policy or by RAISE, whatever the SQLSTATE is."""
@@ -170,12 +174,16 @@ class SqlSink(BatchSink[dict[str, Any]], Sink):
     def check(self, config: Config, context: TaskContext) -> None:  # noqa: ARG002
         """See whether the table is there, has a column for each field and the key, and may be written.
 
+        PostgreSQL is asked for each right that the sink will need, in ``set_sink`` on the table of marks,
+        too.
+
         Raises:
             ConnectorError: It cannot be used as it is, or the database cannot be reached.
         """
         kept = SqlTable(self._url, self.table, self.mode, self.key)
         try:
-            kept.check(map(frozenset, context.input_fields.values()))
+            inputs = map(frozenset, context.input_fields.values())
+            kept.check(inputs, has_marks=context.is_sink)
         except Exception as error:  # noqa: BLE001  # drivers raise many types
             raise explained(error, self._where, self._url)[0] from None
 
@@ -315,9 +323,11 @@ def explained(error: Exception, where: str, url: str) -> tuple[ConnectorError, b
     is_refusal = getattr(diagnosis, "source_function", None) in _OF_A_ROW
     if is_refusal and not str(getattr(orig, "sqlstate", "")).startswith(_PASSING):
         return ConnectorError(f"the database refused the row: {words}", where, _ROW_FIX), True
-    if _is_one(error, orig, _LOGIN, _MYSQL_LOGIN, _LOGIN_TEXTS):
+    is_pooler = any(text in line for text in _OF_A_POOLER)
+    if is_pooler or _is_one(error, orig, _LOGIN, _MYSQL_LOGIN, _LOGIN_TEXTS):
+        what = "the pooler cannot be used so" if is_pooler else "the database refused the login"
         fix = "correct user and password in the URL, or where else the driver reads them"
-        return ConnectorError(f"the database refused the login: {words}", where, fix), False
+        return ConnectorError(f"{what}: {words}", where, _POOLER_FIX if is_pooler else fix), False
     if _is_one(error, orig, _OF_THE_TABLE, _MYSQL_OF_THE_TABLE, _OF_THE_TABLE_TEXTS):
         fix = "see that the database, the table and its columns are there, and that the user may write them"
         return ConnectorError(f"the table cannot be written: {words}", where, fix), False

@@ -40,6 +40,7 @@ from acktree.dead_letters.table import (
 from acktree.errors import CheckpointError, ConfigError, ConnectorError, installing
 from acktree.logs.loggers import logger
 from acktree.logs.private_urls import masked_text, masked_url
+from acktree.system.poolers import prepare_nothing_in_a_pooler
 from acktree.system.private_files import make_private_file, make_private_folder
 
 __all__ = ["SqlTable"]
@@ -151,6 +152,8 @@ class SqlTable(Table):
             ) from None
         if self._engine.dialect.name == "sqlite":
             sa.event.listen(self._engine, "connect", _overwrite_what_is_deleted)
+        elif self._engine.dialect.name == "postgresql":
+            sa.event.listen(self._engine, "connect", prepare_nothing_in_a_pooler)
         self._dispose = weakref.finalize(self, self._engine.dispose)
         try:
             with self._connector_errors("open"):

@@ -1,1 +1,1 @@
-"""Processes, signals and private files of the operating system."""
+"""Processes, signals and private files of the operating system, and connections by way of others."""

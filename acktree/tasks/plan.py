@@ -282,7 +282,8 @@ class Plan:
         }
         return TaskContext(
             self.topology.name, component.id, task, index, tasks, checkpoint_id=mark, run_id=self.run_id,
-            input_fields=fields, _clock=clock, _services=services or TaskServices(),
+            input_fields=fields, is_sink=component.is_sink,
+            _clock=clock, _services=services or TaskServices(),
         )  # fmt: skip
 
     @cached_property

@@ -6,11 +6,12 @@ import os
 from collections.abc import Iterator
 from importlib.util import find_spec
 from itertools import count
+from typing import Any
 
 import pytest
 
 from tests.services.kafka import Kafka
-from tests.services.postgresql import MISSING, PostgreSQL, programs
+from tests.services.postgresql import MISSING, PgBouncer, PostgreSQL, programs
 from tests.services.servers import Beanstalkd, Kestrel, Moto, Nats, RabbitMQ, Redis, Server
 
 _SCHEMAS = count(1)
@@ -30,6 +31,12 @@ def postgresql() -> Iterator[PostgreSQL]:
     server.remove()
 
 
+@pytest.fixture(scope="module")
+def pgbouncer(postgresql: PostgreSQL) -> Iterator[Server]:
+    """In front of the server; each transaction may have another of its sessions."""
+    yield from _running(PgBouncer, "psycopg", postgresql.port)
+
+
 @pytest.fixture
 def schema(postgresql: PostgreSQL) -> str:
     """The name of an empty schema."""
@@ -38,7 +45,7 @@ def schema(postgresql: PostgreSQL) -> str:
     return name
 
 
-def _running(kind: type[Server], client: str) -> Iterator[Server]:
+def _running(kind: type[Server], client: str, *arguments: Any) -> Iterator[Server]:
     """A server; skipped where it or its client is not installed, but in CI that is a failure."""
     missing = kind.missing()
     if find_spec(client) is None:
@@ -47,7 +54,7 @@ def _running(kind: type[Server], client: str) -> Iterator[Server]:
         pytest.fail(missing)
     if missing:
         pytest.skip(missing)
-    server = kind()
+    server = kind(*arguments)
     yield server
     server.remove()
 

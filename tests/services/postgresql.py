@@ -10,6 +10,7 @@ import os
 import pwd
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from tests.services.servers import free_port
+from tests.services.servers import Server, free_port
 
 try:
     import psycopg
@@ -156,3 +157,54 @@ class PostgreSQL:
             else {"user": self.user.pw_uid, "group": self.user.pw_gid, "extra_groups": []}
         )
         return {**who, "cwd": self.folder}
+
+
+class PgBouncer(Server):
+    """PgBouncer in front of a server's database ``postgres``: anybody is ``tester``.
+
+    Args:
+        port: The server's.
+        mode: Of the pool.
+    """
+
+    name = "pgbouncer"
+    sessions = 3
+
+    def __init__(self, port: int = 1, mode: str = "transaction") -> None:
+        self.of_server, self.mode = port, mode
+        super().__init__()
+
+    @classmethod
+    def missing(cls) -> str:
+        return "" if shutil.which("pgbouncer") else "no PgBouncer (Debian: apt-get install pgbouncer)"
+
+    def command(self) -> list[str]:
+        return ["pgbouncer", str(self.folder / "pgbouncer.ini")]
+
+    def prepare(self) -> None:
+        users = {user.pw_name for user in pwd.getpwall()}
+        (self.folder / "pgbouncer.ini").write_text(
+            f"""
+            [databases]
+            postgres = host=127.0.0.1 port={self.of_server} user=tester password='{PASSWORD}'
+            [pgbouncer]
+            listen_addr = 127.0.0.1
+            listen_port = {self.port}
+            unix_socket_dir =
+            auth_type = any
+            pool_mode = {self.mode}
+            default_pool_size = {self.sessions}
+            server_round_robin = 1
+            server_login_retry = 1
+            {"" if os.getuid() else "user = " + ("postgres" if "postgres" in users else "nobody")}
+            """
+        )
+
+    @property
+    def url(self) -> str:
+        """For SQLAlchemy. A pooler refuses options of a session: tables are named with their schemas."""
+        return f"postgresql+psycopg://tester@127.0.0.1:{self.port}/postgres"
+
+    def is_ready(self) -> bool:
+        socket.create_connection(("127.0.0.1", self.port), 1).close()
+        return True

@@ -6,11 +6,12 @@ import os
 
 import pytest
 
+from tests.services.postgresql import PgBouncer
 from tests.services.servers import Beanstalkd, Nats, RabbitMQ, Redis, Server
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [RabbitMQ, Redis, Nats, Beanstalkd])
+@pytest.mark.parametrize("kind", [RabbitMQ, Redis, Nats, Beanstalkd, PgBouncer])
 def test_a_server_stops_dies_and_comes_back_and_leaves_nothing(kind: type[Server]) -> None:
     missing = kind.missing()
     if missing and os.environ.get("CI"):

@@ -158,6 +158,36 @@ def test_rows_of_one_key_are_copied_in_turns_and_the_last_one_counts(server, cop
     assert copies == [60], "20 turns of three keys; the others are inserted"
 
 
+@pytest.mark.parametrize(
+    ("columns", "by", "is_sorted"),
+    [
+        ("id bigint PRIMARY KEY, x int", "ctid", True),
+        ("id bigint PRIMARY KEY, x int, made timestamptz", "ctid", True),
+        ("n serial, id bigint PRIMARY KEY, x int", "n", False),
+        ("n int GENERATED ALWAYS AS IDENTITY, id bigint PRIMARY KEY, x int", "n", False),
+        ("n copied.numbered, id bigint PRIMARY KEY, x int", "n", False),
+        ("id text PRIMARY KEY, x int", "ctid", False),
+    ],
+    ids=["plain", "a column without a default", "serial", "identity", "domain", "text"],
+)
+def test_rows_go_in_the_order_of_the_index_unless_their_own_can_be_seen(
+    server, copies, columns, by, is_sorted
+):
+    with server.connect() as connection:
+        connection.execute("CREATE SEQUENCE IF NOT EXISTS copied.numbers")
+        connection.execute("DROP DOMAIN IF EXISTS copied.numbered CASCADE")
+        connection.execute("CREATE DOMAIN copied.numbered AS int DEFAULT nextval('copied.numbers')")
+        table = table_of(server, columns)
+        connection.execute(f"INSERT INTO copied.{table} (id, x) VALUES ('0', 0)")
+        ids = [int(f"{number * 7919 % 1009:04}") for number in range(1, 150)]
+        keys = [f"{each:04}" for each in ids] if "text" in columns else ids
+        rows = [{"id": key, "x": 1} for key in [*keys[:50], type(keys[0])(0), *keys[50:]]]
+        assert written(server, table, rows, "upsert") == {}
+        found = connection.execute(f"SELECT id FROM copied.{table} WHERE id <> '0' ORDER BY {by}").fetchall()
+    assert copies == [150], "by the temporary table; the first COPY was refused"
+    assert [key for (key,) in found] == (sorted(keys) if is_sorted else keys)
+
+
 @pytest.mark.parametrize("mode", ["upsert", "ignore", "add"])
 def test_new_rows_are_copied_into_the_table_until_one_of_them_is_there(server, monkeypatch, mode):
     statements = []

@@ -180,7 +180,7 @@ def test_who_may_not_make_the_table_of_marks_is_told_how_to(server, opened):
     with pytest.raises(ConnectorError, match=r"no table closed\.acktree_marks") as raised:
         sink.write(rows(3))
     assert "GRANT SELECT, INSERT, UPDATE" in raised.value.fix
-    executed(server, raised.value.fix.partition(": ")[2], "GRANT ALL ON closed.acktree_marks TO writer")
+    executed(server, raised.value.fix.partition(": ")[2].partition(" (or ")[0])
     assert sink.write(rows(3)) == {}
 
 

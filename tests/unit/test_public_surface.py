@@ -248,7 +248,7 @@ MEMBERS = """
             debug errors events has_ended is_running is_warm kill message_timeout_secs name rebalance stats
             traces
     Subscription: answers_only gate grouping source stream subscriber
-    TaskContext: add_task_hook cached checkpoint_id component_id input_fields max_spout_pending now_ms
+    TaskContext: add_task_hook cached checkpoint_id component_id input_fields is_sink max_spout_pending now_ms
             open_message_ids register_counter register_gauge register_histogram register_meter
             register_timer resource run_id task_id task_ids task_index tasks topology_name txid
     TaskHook: bolt_ack bolt_execute bolt_fail cleanup emit prepare spout_ack spout_fail

@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
 from pyarrow import csv
+from sqlalchemy.dialects import postgresql
 
 __all__ = ["LEAST_ROWS", "Copied", "copied_of", "quoted"]
 
@@ -122,7 +123,10 @@ class Copied:
             for name in names
         ):
             return False
-        turns = self._turns(list(zip(*(batch.column(name).to_pylist() for name in self._key), strict=True)))
+        keys = [batch.column(name) for name in self._key]
+        turns: list[int] | None = []
+        if not _are_distinct(keys):
+            turns = self._turns(list(zip(*(each.to_pylist() for each in keys), strict=True)))
         if turns is None or max(turns, default=0) >= self._most_turns:
             return False
 
@@ -165,10 +169,10 @@ class Copied:
         return [row for row, is_copied in zip(rows, last, strict=True) if not is_copied]
 
     def _turns(self, keys: Sequence[tuple[Any, ...]]) -> list[int] | None:
-        """How many before each key are the same; None if that cannot be told."""
+        """How many before each key are the same, none if all differ; None if that cannot be told."""
         try:
             if len({*keys}) == len(keys):  # nearly always true, and faster
-                return [0] * len(keys)
+                return []
             seen: Counter[tuple[Any, ...]] = Counter()
             turns: list[int] = []
             for key in keys:
@@ -203,17 +207,27 @@ class Copied:
                 return
         copied, turn = f"pg_temp.{_COPIED}", f", 0 AS {_TURN}" if count > 1 else ""
         made = f"CREATE TEMPORARY TABLE {copied} ON COMMIT DROP AS SELECT {columns}{turn} FROM {table}"  # noqa: S608  # quoted names
-        connection.exec_driver_sql(f"{made} WITH NO DATA".replace("%", "%%"))
+        again = f"DROP TABLE IF EXISTS {copied}; "  # of other rows of this transaction
+        connection.exec_driver_sql(f"{again}{made} WITH NO DATA".replace("%", "%%"))
         columns += f", {_TURN}" if count > 1 else ""
         self._copy(
             connection, f"COPY {copied} ({columns}) FROM STDIN {form}", write, turns if count > 1 else None
         )
         source = sa.table(_COPIED, *map(sa.column, names), sa.column(_TURN), schema="pg_temp")
         for number in range(count):
-            query = sa.select(*(source.c[name] for name in names)).order_by(sa.literal_column("ctid"))
+            query = sa.select(*(source.c[name] for name in names)).order_by(*self._order(source, names))
             only = query.where(source.c[_TURN] == number) if count > 1 else query
             connection.execute(self._merge(names, only))
-        connection.exec_driver_sql(f"DROP TABLE {copied}")
+
+    def _order(self, source: sa.TableClause, names: Sequence[str]) -> Sequence[sa.ColumnElement[Any]]:
+        """The order in which rows are inserted: their own where it can be seen, else that of the index."""
+        columns = self._table.columns
+        others = [column for column in columns if column.name not in names]
+        if self._most_turns == 1 or not self._key or any(map(_is_made, others)):
+            return [sa.literal_column("ctid")]
+        # Texts are compared by the rules of a language: to sort them costs more than it saves.
+        is_dear = any(isinstance(columns[name].type, sa.String) for name in self._key)
+        return [] if is_dear else [source.c[name] for name in self._key]
 
     def _copy(
         self, connection: sa.Connection, statement: str, write: _Write, turns: Sequence[int] | None
@@ -248,6 +262,12 @@ def quoted(*names: str | None) -> str:
     return ".".join('"' + name.replace('"', '""') + '"' for name in names if name)
 
 
+def _is_made(column: sa.Column[Any]) -> bool:
+    """Whether a row that has no value for a column may get another one than the row before."""
+    is_made = column.server_default is not None or column.identity is not None
+    return is_made or isinstance(column.type, postgresql.DOMAIN)
+
+
 def _kinds_of(column: sa.Column[Any]) -> Collection[type]:
     """Types of values that a column takes from COPY as from INSERT; generated ones refuse only the latter."""
     is_made = column.computed is not None or (column.identity is not None and column.identity.always)
@@ -271,6 +291,13 @@ def _needs_no_check(kind: Any, values: pa.Array) -> bool:  # noqa: ANN401
         is_one = pa.types.is_timestamp(of) and of.unit == "us" and (of.tz is not None) == bool(kind.timezone)
         return is_one and of.tz in (None, "UTC") and _is_of_python(values)
     return False
+
+
+def _are_distinct(columns: Sequence[pa.Array]) -> bool:
+    """Whether Arrow can tell at once that no key comes twice. For a database 0.0 and -0.0 are one."""
+    if len(columns) != 1 or pa.types.is_floating(columns[0].type):
+        return not columns
+    return len(pc.unique(columns[0])) == len(columns[0])
 
 
 def _is_of_python(values: pa.Array) -> bool:

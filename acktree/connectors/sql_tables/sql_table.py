@@ -30,6 +30,13 @@ from acktree import ConnectorError
 from acktree.connectors.batch_sink import refusals_of, rows_of
 from acktree.connectors.sql_tables.sql_columns import Change, Takes, changes, takes_of
 from acktree.connectors.sql_tables.sql_copy import Copied, copied_of, quoted
+from acktree.connectors.sql_tables.sql_rights import (
+    TableError,
+    refuse_without_marks,
+    refuse_without_rights,
+    refuse_without_schema,
+)
+from acktree.system.poolers import prepare_nothing_in_a_pooler
 
 __all__ = ["Explain", "MarkedError", "Rows", "SqlTable", "TableError", "UnfitError", "engine_of", "upsert"]
 
@@ -54,14 +61,6 @@ _ENDS: Final = (
     "declare the constraint without ON CONFLICT ROLLBACK, and write RAISE(ABORT, ...) in triggers, "
     "so that a row is refused alone"
 )
-
-
-class TableError(Exception):
-    """The table is not what the sink needs."""
-
-    def __init__(self, what: str, fix: str) -> None:
-        super().__init__(what, fix)
-        self.what, self.fix = what, fix
 
 
 class ChangedError(Exception):
@@ -189,10 +188,8 @@ class SqlTable:
             except sa.exc.SQLAlchemyError as error:  # another task makes it, too
                 if not sa.inspect(self._engine).has_table(table.name, schema=self._schema):
                     if getattr(getattr(error, "orig", None), "sqlstate", None) == _FORBIDDEN:
-                        made = " ".join(str(sa.schema.CreateTable(table).compile(self._engine)).split())
-                        what = f"there is no table {table.fullname} for marks, and the user may not make it"
-                        fix = f"make it, and GRANT SELECT, INSERT, UPDATE on it: {made}"
-                        raise TableError(what, fix) from None
+                        with self._engine.connect() as connection:
+                            refuse_without_marks(connection, table)
                     raise
             self._marks = table
         return self._marks
@@ -293,27 +290,28 @@ class SqlTable:
         self._table = None
         self._statements.clear()
 
-    def check(self, inputs: Iterable[frozenset[str]]) -> None:
-        """Look at the table, its columns, its key and the user's rights. Raises as :meth:`commit`."""
+    def check(self, inputs: Iterable[frozenset[str]], *, has_marks: bool) -> None:
+        """Look at the table, its columns, its key and the user's rights. Raises as :meth:`commit`.
+
+        Args:
+            inputs: The fields of each stream.
+            has_marks: Whether marks are written, too.
+        """
         _refuse_missing_file(self._engine.url)
         try:
             with self._engine.connect() as connection:
+                may_ask = connection.dialect.name == "postgresql"
+                if may_ask:
+                    refuse_without_schema(connection, self._schema, self._name)
+                table = self._looked_up(connection)
                 for fields in inputs:
                     self._statement(connection, fields)
-                self._refuse_without_rights(connection, self._looked_up(connection))
+                    if may_ask:
+                        refuse_without_rights(connection, table, fields, self._key, self._mode)
+                if has_marks and may_ask:
+                    refuse_without_marks(connection, _table_of_marks(self._schema))
         finally:
             self._engine.dispose()
-
-    def _refuse_without_rights(self, connection: sa.Connection, table: sa.Table) -> None:
-        """Where the database can be asked: whether the user may write the table."""
-        if connection.dialect.name != "postgresql":
-            return
-        name = connection.dialect.identifier_preparer.format_table(table)
-        for right in ("INSERT", *("UPDATE",) * (self._mode in ("upsert", "add"))):
-            asked = sa.select(sa.func.has_table_privilege(name, right))
-            if not connection.execute(asked).scalar():
-                what = f"the user may not {right} there"
-                raise TableError(what, f"GRANT {right} ON {name} TO the user of the URL")
 
     def _statement(self, connection: sa.Connection, fields: frozenset[str]) -> sa.Executable:
         """The statement for rows of these fields."""
@@ -376,7 +374,7 @@ class SqlTable:
         self, table: sa.Table, others: Sequence[str], dialect: str, rows: sa.Select[Any] | None = None
     ) -> sa.Executable:
         if self._mode == "insert":
-            return sa.insert(table)
+            return sa.insert(table).inline()  # without RETURNING, which needs SELECT
         if self._mode == "add":
             return upsert(table, self._key, others, dialect, rows, adds=True)
         return upsert(table, self._key, others if self._mode == "upsert" else (), dialect, rows)
@@ -428,7 +426,7 @@ def _savepoint(connection: sa.Connection) -> Iterator[None]:
 def _check_constraints(connection: sa.Connection) -> None:
     """Check deferred ones now, that would refuse the commit."""
     if connection.dialect.name == "postgresql":
-        connection.execute(sa.text("SET CONSTRAINTS ALL IMMEDIATE"))
+        connection.exec_driver_sql("SET CONSTRAINTS ALL IMMEDIATE")
 
 
 def _may_be_no_number(values: pa.Array) -> bool:
@@ -496,7 +494,7 @@ def upsert(
             {name: new(name, into.inserted[name]) for name in others} or {key[0]: table.c[key[0]]}
         )
     kind = postgresql.insert if dialect == "postgresql" else sqlite.insert
-    statement = kind(table)
+    statement = kind(table).inline()
     if rows is not None:
         statement = statement.from_select([column.name for column in rows.selected_columns], rows)
     if not others:
@@ -518,4 +516,9 @@ def engine_of(url: str) -> sa.Engine:
     made = sa.make_url(url)
     is_known = made.drivername.partition("+")[2] in ("psycopg", "psycopg2", "pymysql", "mysqldb")
     timeout = {"connect_timeout": _CONNECT_SECS} if is_known and "connect_timeout" not in made.query else {}
-    return sa.create_engine(url, hide_parameters=True, pool_pre_ping=True, pool_size=1, connect_args=timeout)
+    engine = sa.create_engine(
+        url, hide_parameters=True, pool_pre_ping=True, pool_size=1, connect_args=timeout
+    )
+    if made.get_backend_name() == "postgresql":
+        sa.event.listen(engine, "connect", prepare_nothing_in_a_pooler)
+    return engine

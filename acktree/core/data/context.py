@@ -177,6 +177,7 @@ class TaskContext:
         run_id: The same for all tasks of a run, another for each run, also of one checkpoint: it names what
             is to end with the run.
         input_fields: Of a bolt: the fields of each stream that it reads, by (component, stream).
+        is_sink: Whether the component was given to ``set_sink``. An object may be a bolt, too.
     """
 
     topology_name: str
@@ -189,6 +190,7 @@ class TaskContext:
     checkpoint_id: str = ""
     run_id: str = ""
     input_fields: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+    is_sink: bool = False
     _clock: Clock = field(default_factory=Clock, repr=False, compare=False)
     _services: TaskServices = field(default_factory=TaskServices, repr=False, compare=False)
 

@@ -331,6 +331,6 @@ def test_totals_that_waited_for_a_locked_database_are_not_written_over_newer_one
 def test_a_check_makes_no_file(tmp_path):
     file = tmp_path / "mistyped.sqlite"
     with pytest.raises(ConnectorError, match=r"there is no file .*mistyped\.sqlite") as refused:
-        sink_of(file).check(Config(), SimpleNamespace(input_fields={}))
+        sink_of(file).check(Config(), SimpleNamespace(input_fields={}, is_sink=False))
     assert not refused.value.can_retry
     assert not file.exists()
