@@ -22,6 +22,7 @@ import pyarrow as pa
 from acktree.core.data.fields import DEFAULT_STREAM
 from acktree.core.data.frames import Frame, Kind, WireRow, put_together
 from acktree.core.data.row_hashes import hash_rows_anyhow
+from acktree.core.data.slices import Slice
 from acktree.core.data.values import batch_from_bytes
 from acktree.core.ids import Int32s, Int64s, root_ids, row_root_ids
 from acktree.core.spouts.keys import column_digests
@@ -105,8 +106,8 @@ def run_level(
             frame = Frame.from_wire(row)
             frames.setdefault(frame.subscriber, []).append(frame)
         elif row.kind == Kind.CHUNK and read_chunk is not None:
-            name, first, end = json.loads(row.head)
-            chunk = read_chunk(name).slice(first, end)
+            part = Slice.of_head(row.head)
+            chunk = read_chunk(part.chunk).slice(part.first, part.end)
             # The queue redelivers these, so a micro-batch of an earlier run that runs again leaves them out.
             if not (chunk.is_tracked and plan.is_void(chunk.task, chunk.first_sequence)):
                 chunks.append(chunk)
