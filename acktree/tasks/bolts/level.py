@@ -34,9 +34,8 @@ from acktree.errors import MisuseError, ProtocolError
 from acktree.tasks.bolts.bolt_tasks import bolt_task
 from acktree.tasks.bolts.concurrent.concurrent_kinds import ConcurrentTask, run_together
 from acktree.tasks.bolts.observer import Observe
-from acktree.tasks.bolts.outputs.emission import Emission
+from acktree.tasks.bolts.outputs.emission import PIECE_BYTES, Emission
 from acktree.tasks.bolts.outputs.level_outputs import Outputs
-from acktree.tasks.bolts.outputs.pieces import PIECE_BYTES
 from acktree.tasks.bolts.outputs.router import Router
 from acktree.tasks.bolts.prepared import Stock
 from acktree.tasks.bolts.rows.frame_rows import InboundRows
