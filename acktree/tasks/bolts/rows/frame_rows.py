@@ -18,7 +18,6 @@ from acktree.core.data.reading import Column, PartlyReadable, decoded
 from acktree.core.data.tuples import Tuple
 from acktree.core.ids import Int32s, Int64s, UInt64s, edges_at, edges_from, steps_to
 from acktree.core.tracking.lineage import Lineage, Sparse
-from acktree.core.tracking.lineage_runs import Runs
 from acktree.errors import MisuseError
 from acktree.tasks.bolts.rows.row_timer import RowTimer
 
@@ -81,7 +80,7 @@ class InboundRows:
 
     @cached_property
     def ack_values(self) -> Int64s:
-        """XOR of the edges of the copies that were anchored to each row, shape (n,)."""
+        """XOR of the edges of the copies anchored to each row, shape (n,); of a spout's messages their inits."""
         return np.zeros(len(self.lineage), dtype=np.int64)
 
     def edges_below(self, parents: Int64s, pieces: Sequence[tuple[np.uint64, int, int]]) -> Int64s:
@@ -130,23 +129,6 @@ class InboundRows:
             f"a tuple of {self.component!r}, stream {self.stream!r}",
             "keep tuples in attributes that the bolt `remembers`; to send one on, emit its values",
         )
-
-    @classmethod
-    def of_roots(
-        cls,
-        component: str,
-        stream: str,
-        task_id: int,
-        fields: tuple[str, ...],
-        roots: Int64s,
-        attempts: Int32s | None,
-    ) -> InboundRows:
-        """The rows of a spout's messages: each message is a root, and its copies are children of the root.
-
-        After routing, ``ack_values`` holds the init values that Storm's spouts send to the acker.
-        """
-        lineage = Runs(roots, np.arange(len(roots) + 1), edges=roots, attempts=attempts)
-        return cls(component, stream, task_id, fields, lineage)
 
     @classmethod
     def of_clock(cls, secs: float) -> InboundRows:
