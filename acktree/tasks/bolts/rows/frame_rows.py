@@ -80,7 +80,7 @@ class InboundRows:
 
     @cached_property
     def ack_values(self) -> Int64s:
-        """XOR of the edges of the copies anchored to each row, shape (n,); of a spout's messages their inits."""
+        """XOR of the edges of the copies anchored to each row, shape (n,); of messages their inits."""
         return np.zeros(len(self.lineage), dtype=np.int64)
 
     def edges_below(self, parents: Int64s, pieces: Sequence[tuple[np.uint64, int, int]]) -> Int64s:
