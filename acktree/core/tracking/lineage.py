@@ -62,6 +62,10 @@ class Lineage(ABC):
         """One number per row that identifies the tuple in all of its trees; 0 for an untracked row. (n,)."""
 
     @abstractmethod
+    def is_tracked(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """Which rows have at least one root. (n,)."""
+
+    @abstractmethod
     def acks(self, rows: Int64s | None, ack_values: Int64s | None) -> tuple[Int64s, Int64s]:
         """What acking rows adds to the sums of their roots.
 
@@ -180,6 +184,9 @@ class Sparse(Lineage):
             pairs = slice(self.offsets[row], self.offsets[row + 1])
             folds[row] = fold(self.roots[pairs], self.edges[pairs])
         return folds
+
+    def is_tracked(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        return np.diff(self.offsets) > 0
 
     def acks(self, rows: Int64s | None, ack_values: Int64s | None) -> tuple[Int64s, Int64s]:
         if rows is not None:

@@ -128,6 +128,9 @@ class Runs(Lineage):
     def folds(self) -> UInt64s:
         return self.edges.view(np.uint64)
 
+    def is_tracked(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        return np.ones(len(self), dtype=np.bool_)
+
     def acks(self, rows: Int64s | None, ack_values: Int64s | None) -> tuple[Int64s, Int64s]:
         if rows is not None:
             return self.take(rows).acks(None, None if ack_values is None else ack_values[rows])

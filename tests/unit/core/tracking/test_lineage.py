@@ -92,6 +92,7 @@ def check(lineage, rows, tries, data):
     assert isinstance(lineage, Lineage)
     assert len(lineage) == len(rows)
     assert [lineage.anchors(row) for row in range(len(rows))] == rows
+    assert lineage.is_tracked().tolist() == [bool(row) for row in rows]
     attempts = lineage.attempts()
     assert attempts.dtype == np.int32
     assert attempts.tolist() == [max((tries.get(root, 1) for root in row), default=1) for row in rows]
