@@ -188,7 +188,7 @@ class Routes:
             return {"done": True, "watched": dict(traces.watched)}
         if secs is not None:
             raise ConfigError("a rate holds until the run ends", "trace, secs=", "leave secs out")
-        traces.rate = rate
+        traces.rate = read["rate"]
         most = self.run.plan.config.max_traces_per_sec
         return {"done": True, "rate": traces.rate, "most_per_sec": most if 0 < traces.rate < 1 else None}
 
