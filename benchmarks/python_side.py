@@ -11,14 +11,12 @@ from __future__ import annotations
 
 import argparse
 import cProfile
-import json
 import pstats
 import statistics
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import process_time
@@ -28,6 +26,7 @@ import numpy as np
 
 from acktree import Topology
 from acktree.core.data.frames import Kind, WireRow
+from acktree.core.data.slices import Slice, divided
 from acktree.core.ids import Int32s
 from acktree.core.state.store import MemoryStore, StateStore
 from acktree.spark.worker.isolation import Isolation
@@ -170,15 +169,9 @@ class MicroBatch:
 
     def _slices(self, chunks: Sequence[Chunk]) -> Iterator[WireRow]:
         """All rows in order, an equal part for each partition, as the source cuts them."""
-        total, start = sum(map(len, chunks)), 0
-        cuts = [total * at // self.plan.partitions for at in range(self.plan.partitions + 1)]
-        for number, chunk in enumerate(chunks):
-            for partition, (low, high) in enumerate(pairwise(cuts)):
-                first, end = max(low, start) - start, min(high, start + len(chunk)) - start
-                if first < end:
-                    head = json.dumps((str(number), first, end)).encode()
-                    yield WireRow(partition, 0, Kind.CHUNK, chunk.task, number, self.clock_ms, head, b"")
-            start += len(chunk)
+        sizes = [len(chunk) for chunk in chunks]
+        for number, partition, first, end in divided(sizes, self.plan.partitions):
+            yield Slice(str(number), first, end).row(partition, chunks[number].task, number, self.clock_ms)
 
 
 def _sort_in(waiting: dict[tuple[int, int], list[WireRow]], rows: Iterable[WireRow]) -> None:

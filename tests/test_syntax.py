@@ -28,10 +28,8 @@ VARIADIC = {
 """Calls that may pass more: their arguments are one list of any length."""
 
 STILL = {
-    "acktree/multilang/protocol.py": 1,
     "acktree/spark/realtime/drive.py": 1,
     "acktree/spark/realtime/level.py": 2,
-    "acktree/tasks/bolts/level.py": 2,
 }
 """Files that still have such calls, and how many."""
 

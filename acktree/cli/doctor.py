@@ -10,21 +10,26 @@ import sys
 import tempfile
 from argparse import Namespace
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, metadata, requires, version
 from pathlib import Path
 from typing import Final
+
+from packaging.requirements import Requirement as Line
+from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion, Version
 
 from acktree.checkpoint.holding import is_held
 from acktree.cli.answers import DONE, FAILED, Answer, Commands, new_command
 from acktree.cli.checks import Check, component_checks, data_of, free_space, line_of
-from acktree.cli.requirements import Requirement, fits, python_range, requirements
 from acktree.cli.targets import in_module
 from acktree.errors import AcktreeError, ConfigError, installing
 from acktree.ui.client import Found, find, found_topologies
 from acktree.ui.observer import own_version
 from acktree.ui.places import runtime_folder
 
-__all__ = ["add_to"]
+__all__ = ["add_to", "fits", "python_range", "requirements"]
+
 
 _JAVA: Final = 17
 _PACKAGES: Final = ("numpy", "pyarrow", "cloudpickle")
@@ -94,15 +99,15 @@ def _packages() -> Iterator[Check]:
     """The packages that every topology needs, then the installed ones of other extras that do not fit."""
     known = {each.name: each for each in requirements()}
     for name in _PACKAGES:
-        yield _package(known.get(name, Requirement(name, "", "")))
+        yield _package(known.get(name, _Requirement(name, "", "")))
     for name in _OF_SPARK:
-        yield _package(known.get(name, Requirement(name, "", "spark")))
+        yield _package(known.get(name, _Requirement(name, "", "spark")))
     for name, wanted in known.items():
         if name not in _PACKAGES and name not in _OF_SPARK:
             yield from _of_extra(wanted)
 
 
-def _package(wanted: Requirement) -> Check:
+def _package(wanted: _Requirement) -> Check:
     try:
         found = version(wanted.name)
     except PackageNotFoundError:
@@ -111,7 +116,7 @@ def _package(wanted: Requirement) -> Check:
     return Check(wanted.name, fits(found, wanted.range), _compared(found, wanted.range), wanted.fix)
 
 
-def _of_extra(wanted: Requirement) -> Iterator[Check]:
+def _of_extra(wanted: _Requirement) -> Iterator[Check]:
     """A note on an installed package of an extra that may not be used here, if its version does not fit."""
     try:
         found = version(wanted.name)
@@ -223,3 +228,57 @@ def _version(_: Namespace) -> Answer:
         except PackageNotFoundError:
             found[package] = ""
     return Answer(found, "\n".join(f"{name} {text or 'not installed'}" for name, text in found.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Requirement:
+    """A package that acktree needs.
+
+    Attributes:
+        range: As pip takes it; empty for any version.
+        extra: The extra that needs it; empty where acktree itself does.
+    """
+
+    name: str
+    range: str
+    extra: str
+
+    @property
+    def fix(self) -> str:
+        """The command that installs a version that fits."""
+        return f"pip install '{self.name}{self.range}'"
+
+
+def requirements() -> Iterator[_Requirement]:
+    """All packages that acktree and its extras need; none where acktree was not installed."""
+    try:
+        lines = [Line(line) for line in requires("acktree") or ()]
+        extras = metadata("acktree").get_all("Provides-Extra") or []
+    except PackageNotFoundError:
+        return
+    for line in lines:
+        for extra in ["", *extras]:
+            if line.marker is None or line.marker.evaluate({"extra": extra}):
+                bounds = sorted(map(str, line.specifier), reverse=True)  # the least first
+                yield _Requirement(line.name, ",".join(bounds), extra)
+                break
+
+
+def python_range() -> str:
+    """The versions of Python that acktree needs; empty where it was not installed."""
+    try:
+        return str(metadata("acktree").json.get("requires_python", ""))
+    except PackageNotFoundError:
+        return ""
+
+
+def fits(version: str, wanted: str) -> bool:
+    """Whether a version is in a range. What cannot be read fits: pip has judged it.
+
+    >>> fits("4.2.1", ">=4.2,<4.4"), fits("4.4.0", ">=4.2,<4.4"), fits("4.2.0.dev3", ">=4.2")
+    (True, False, False)
+    """
+    try:
+        return SpecifierSet(wanted).contains(Version(version), prereleases=True)
+    except InvalidVersion:
+        return True

@@ -9,11 +9,14 @@ Source: the names of the commands are Storm's.
 from __future__ import annotations
 
 import os
+import re
 import sys
+from argparse import PARSER, Action, ArgumentError, ArgumentParser, Namespace
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from acktree.cli import (
     answers,
@@ -32,14 +35,64 @@ from acktree.cli import (
     web,
 )
 from acktree.cli.answers import Answer, Answers
-from acktree.cli.parser import NamingParser
 from acktree.driver.signals import signals_raise
-from acktree.errors import AcktreeError
+from acktree.errors import AcktreeError, closest
 from acktree.system.stopped_by import StoppedBySignal
 from acktree.texts import printable_lines
 from acktree.ui.client import NobodyRunsError
 
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
 __all__ = ["main"]
+
+_SIMILAR: Final = 0.7
+"""How similar a word must be to what was probably meant: of short options many are half alike."""
+_INVALID_CHOICE: Final = re.compile(r"invalid choice: '(?P<given>.*?)' \(choose from (?P<known>.*)\)$")
+
+
+class _NamingParser(ArgumentParser):
+    """An ``ArgumentParser`` whose errors name what was probably meant. Its commands have parsers like it."""
+
+    def parse_known_args(  # type: ignore[override]  # two overloads there
+        self,
+        args: Sequence[str] | None = None,
+        namespace: Any = None,  # noqa: ANN401  # as argparse has it
+    ) -> tuple[Namespace, list[str]]:
+        """Refuse what is left over here, and not in the parser above, whose usage has no options.
+
+        Raises:
+            SystemExit: Something is left over.
+        """
+        parsed, rest = super().parse_known_args(args, namespace)
+        if rest:
+            known = re.findall(r"(?<![\w-])--?[\w-]+", self.format_usage())
+            near = [_meant(each.partition("=")[0], known) for each in rest if each.startswith("-")]
+            self.error(f"unrecognized arguments: {' '.join(rest)}{''.join(near[:1])}")
+        return parsed, rest
+
+    def _get_value(self, action: Action, arg_string: str) -> Any:  # noqa: ANN401  # as argparse has it
+        """Refuse an empty value: a script whose variable is unset would name the folder that it is in."""
+        if not arg_string and action.nargs != PARSER:
+            raise ArgumentError(action, "it has no value: is a variable of your script unset?")
+        return super()._get_value(action, arg_string)
+
+    def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
+        """Print a help text or a usage. OSError where stdout has no room; argparse says nothing then."""
+        with nullcontext() if file is sys.stdout else suppress(OSError):
+            print(message, end="", file=file or sys.stderr, flush=True)  # type: ignore[arg-type]  # either stream
+
+    def error(self, message: str) -> NoReturn:
+        """Exit with the usage; an invalid choice is answered with the nearest one."""
+        if found := _INVALID_CHOICE.search(message):
+            message += _meant(found["given"], re.findall(r"[\w-]+", found["known"]))
+        super().error(message)
+
+
+def _meant(given: str, known: Sequence[str]) -> str:
+    close = closest(given, known, _SIMILAR)
+    return "" if close is None else f"; did you mean {close!r}?"
+
 
 _FAMILIES = (
     run, watch, live, control, trace, events, dead_letters, web, health, doctor, offline, sparse, flux,
@@ -145,8 +198,8 @@ def _refuse(error: AcktreeError, code: int, *, is_json: bool) -> int:
 
 
 @cache  # a program that runs many commands, a test for example, would make 120 parsers for each
-def _parser() -> NamingParser:
-    parser = NamingParser("acktree", description="Storm topologies on Spark: run, watch, repair.")
+def _parser() -> _NamingParser:
+    parser = _NamingParser("acktree", description="Storm topologies on Spark: run, watch, repair.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
     for family in _FAMILIES:
         family.add_to(commands)

@@ -12,7 +12,6 @@ from typing import Final
 __all__ = ["bucket_of", "top_of"]
 
 _BITS: Final = 5
-_PER_DOUBLING: Final = 1 << _BITS
 
 
 def bucket_of(value: int) -> int:

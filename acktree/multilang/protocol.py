@@ -394,7 +394,12 @@ def _emitted(message: Mapping[str, Any], anchors: Sequence[Any]) -> Instructions
     wants_tasks = task is None and message.get("need_task_ids", True) is not False
     stream = message.get("stream") or "default"
     attempt = message.get("attempt", 1)
-    return (Emit(values, stream, anchors, task, message.get("id"), wants_tasks, attempt),)
+    return (
+        Emit(
+            values, stream, anchors, task, message_id=message.get("id"), wants_tasks=wants_tasks,
+            attempt=attempt,
+        ),
+    )  # fmt: skip
 
 
 def _shown(value: object) -> str:

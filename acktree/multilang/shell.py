@@ -72,7 +72,25 @@ def _broken(child: Child, error: Exception) -> SubprocessError:
     return child.broken(f"broke the protocol: {what}")
 
 
-class ShellSpout(Spout):
+class _Shell:
+    """A component that is a program: what is known of it before its child runs."""
+
+    _program: Program
+
+    def tell_place(self, setting: Mapping[str, Any]) -> None:
+        """Say what the child is told of streams, sources and groupings, as Storm's set-up describes them."""
+        self._program = replace(self._program, setting=setting)
+
+    def check(self, config: Config, context: TaskContext) -> None:  # noqa: ARG002  # of every check
+        """See whether the command is there, before anything runs.
+
+        Raises:
+            ConfigError: It is not, or may not be executed.
+        """
+        self._program.check()
+
+
+class ShellSpout(_Shell, Spout):
     """A spout that is a program in any language; it speaks Storm's multilang protocol on stdin and stdout.
 
     Args:
@@ -111,18 +129,6 @@ class ShellSpout(Spout):
         )  # fmt: skip
         self._child: Child | None = None
         self._is_active = False
-
-    def tell_place(self, setting: Mapping[str, Any]) -> None:
-        """Say what the child is told of streams, sources and groupings, as Storm's set-up describes them."""
-        self._program = replace(self._program, setting=setting)
-
-    def check(self, config: Config, context: TaskContext) -> None:  # noqa: ARG002  # of every check
-        """See whether the command is there, before anything runs.
-
-        Raises:
-            ConfigError: It is not, or may not be executed.
-        """
-        self._program.check()
 
     def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:
         self._context, self._collector = context, collector
@@ -202,7 +208,7 @@ class _SpoutHost(SpoutHost):
         super().send(emit)
 
 
-class ShellBolt(Bolt):
+class ShellBolt(_Shell, Bolt):
     """A bolt that is a program in any language; it speaks Storm's multilang protocol on stdin and stdout.
 
     Each task has one child. It is started at the first tuple or tick, and serves the micro-batches that
@@ -263,18 +269,6 @@ class ShellBolt(Bolt):
                 raise ConfigError(what, f"ShellBolt({name}=...)", f"give a number of at least {least}")
         self._max_pending, self._linger_secs = max_pending, linger_secs
         self._turn: _Turn | None = None
-
-    def tell_place(self, setting: Mapping[str, Any]) -> None:
-        """Say what the child is told of streams, sources and groupings, as Storm's set-up describes them."""
-        self._program = replace(self._program, setting=setting)
-
-    def check(self, config: Config, context: TaskContext) -> None:  # noqa: ARG002  # of every check
-        """See whether the command is there, before anything runs.
-
-        Raises:
-            ConfigError: It is not, or may not be executed.
-        """
-        self._program.check()
 
     def run_ended(self, run_id: str) -> None:
         """Called in the driver's process when the run is over: its children on this machine end."""

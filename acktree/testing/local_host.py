@@ -1,4 +1,4 @@
-"""What ``LocalCluster`` does for its spout tasks, and what it watches while its clock stands."""
+"""What ``LocalCluster`` does for its spout tasks, their inbox, and what it watches while its clock stands."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from acktree.tasks.spouts.watched_ids import WatchedIds, WatchedNames
 from acktree.texts import short_repr
 from acktree.traces.recorder import TraceRecorder
 
-__all__ = ["LocalHost", "Moment"]
+__all__ = ["LocalHost", "LocalInbox", "Moment"]
+
 
 _RESERVED: Final = 1 << 28
 _MOST_FAILURES: Final = 100
@@ -154,3 +155,54 @@ class LocalHost(SpoutHost):
     def watched(self) -> WatchedNames | None:
         """The messages that operators watch now."""
         return self._watched.names
+
+
+ROUND_MESSAGES: Final = 10_000
+"""How many messages of each spout task one round takes at the most: what a micro-batch is to Spark."""
+
+
+class LocalInbox:
+    """Chunks in a dict; room is never scarce, since a round empties it."""
+
+    def __init__(self) -> None:
+        self.chunks: dict[int, bytes] = {}
+        self._fresh: list[int] = []
+        self._unneeded: set[int] = set()
+        self._next = 0
+
+    def append(self, chunks: Sequence[Chunk], parked: Sequence[Chunk] = ()) -> int:
+        """Store chunks; they run in the next micro-batch, except parked ones."""
+        first = self._next
+        for chunk in [*chunks, *parked]:
+            self.chunks[self._next] = chunk.to_bytes()
+            self._next += 1
+        self._fresh += [number for number, chunk in enumerate(chunks, first) if len(chunk)]
+        return first
+
+    def read(self, number: int) -> Chunk:
+        """Read a chunk that was not released."""
+        return Chunk.from_bytes(self.chunks[number])
+
+    def room(self, wanted: int = 1) -> int:
+        """As much as is wanted."""
+        return wanted  # a round takes all
+
+    @property
+    def chunk_rows(self) -> int:
+        """How many messages a chunk, and a round of one spout task, holds at the most."""
+        return ROUND_MESSAGES
+
+    def release(self, number: int) -> None:
+        """Delete a chunk, or let it be deleted once it was taken."""
+        if number in self._fresh:
+            self._unneeded.add(number)  # after the micro-batch that reads it
+        else:
+            del self.chunks[number]
+
+    def take(self) -> list[tuple[int, Chunk]]:
+        """The chunks that no micro-batch has had, by number."""
+        taken = [(number, self.read(number)) for number in self._fresh]
+        for number in self._unneeded:
+            del self.chunks[number]
+        self._fresh, self._unneeded = [], set()
+        return taken

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
 
 from acktree.core.data.frames import Kind, WireRow
+from acktree.core.data.slices import Slice, divided
 from acktree.core.data.values import decode_rows
 from acktree.core.packing import Buffer
 from acktree.core.state.store import MemoryStore
@@ -77,19 +76,10 @@ class LocalLevels:
 
     def _rows_of(self, chunks: Sequence[tuple[int, Chunk]], clock_ms: int) -> Iterator[WireRow]:
         """What Spark's source gives: all rows in order, in equal parts, and broadcasts."""
-        partitions, start = self._plan.partitions, 0
-        total = sum(len(chunk) for _, chunk in chunks)
-        cuts = [total * at // partitions for at in range(partitions + 1)]
-        for number, chunk in chunks:
-            for partition, (low, high) in enumerate(pairwise(cuts)):
-                first, end = max(low - start, 0), min(high - start, len(chunk))
-                if first < end:
-                    head = json.dumps((str(number), first, end)).encode()
-                    yield WireRow(
-                        partition, 0, Kind.CHUNK, source=chunk.task, sequence=number, clock_ms=clock_ms,
-                        head=head,
-                    )  # fmt: skip
-            start += len(chunk)
+        partitions = self._plan.partitions
+        for index, partition, first, end in divided([len(chunk) for _, chunk in chunks], partitions):
+            number, chunk = chunks[index]
+            yield Slice(str(number), first, end).row(partition, chunk.task, number, clock_ms)
         ticks = self._ticks.due(clock_ms)
         for level in range(len(self._plan.levels)):
             broadcast = Broadcast(ticks.get(level, {}), self._order)

@@ -43,8 +43,7 @@ from acktree.tasks.spouts.opening import opening_error
 from acktree.tasks.spouts.task import SpoutTask
 from acktree.tasks.spouts.verdict_batch import Redrive
 from acktree.tasks.spouts.watched_ids import WatchedIds
-from acktree.testing.local_host import LocalHost, Moment
-from acktree.testing.local_inbox import LocalInbox
+from acktree.testing.local_host import LocalHost, LocalInbox, Moment
 from acktree.testing.local_levels import LocalLevels
 from acktree.topology.describe import Description
 from acktree.topology.gates import GateSpout

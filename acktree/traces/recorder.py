@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from acktree.core.data.frames import WireRow
-from acktree.core.ids import Int64s, root_ids, sequences_of
+from acktree.core.ids import Int64s, root_ids
 from acktree.core.micro_batch import MicroBatch
 from acktree.core.spouts.pending import MessageIds
 from acktree.core.stats.numbers import TraceNumbers
@@ -225,10 +225,6 @@ class TraceRecorder:
             self._open.pop(root, None)
         if self.export is not None:
             self.export.put(store.stored_among([root for *_, root in rows]))
-
-    def sequences_of(self, roots: Sequence[int]) -> Int64s:
-        """The sequences of some roots of spout tasks."""
-        return sequences_of(self._salt, np.array(roots, dtype=np.int64))[1]
 
     def _roots_of(self, task: int, sequences: Int64s) -> Int64s:
         return root_ids(self._salt, task, sequences)

@@ -13,10 +13,12 @@ from typing import Any
 from acktree.driver.handle import SubmittedTopology
 from acktree.driver.holders import Holder
 from acktree.driver.run import Run
+from acktree.errors import ConfigError
 from acktree.tasks.spouts.chunks.open_listing import OpenMessage
 from acktree.tasks.spouts.keys.labels import id_of, label_of
+from acktree.tasks.spouts.watched_ids import WATCH_SECS
 from acktree.texts import short_repr
-from acktree.ui import history, letters, trace_orders, tracing
+from acktree.ui import history, letters, tracing
 from acktree.ui.known_names import (
     MOST_OPEN,
     MOST_ORDERS,
@@ -166,13 +168,29 @@ class Routes:
             case "debug":
                 self._running.debug(**{"on": True, "component": None, "percent": 10.0} | read)
             case "trace":
-                most = self.run.plan.config.max_traces_per_sec
-                return trace_orders.carry_out(self._running.traces, read, most)
+                return self._trace(read)
             case "dead-letters/redrive":
                 return letters.redrive(self.run.dead_letters, read)
             case _:
                 return letters.purge(self.run.dead_letters, read)
         return {"done": True}
+
+    def _trace(self, read: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Trace another share of all messages, or those that an operator names."""
+        traces = self._running.traces
+        rate, message_ids, secs = (read.get(name) for name in ("rate", "message_ids", "secs"))
+        if (rate is None) is (message_ids is None):
+            what = "neither a rate nor message ids" if rate is None else "a rate and message ids"
+            fix = 'give one of them: {"rate": 0.01}, or {"message_ids": ["line-7"], "secs": 300}'
+            raise ConfigError(f"the order has {what}", "trace", fix)
+        if message_ids is not None:
+            traces.watch(message_ids, WATCH_SECS if secs is None else secs)
+            return {"done": True, "watched": dict(traces.watched)}
+        if secs is not None:
+            raise ConfigError("a rate holds until the run ends", "trace, secs=", "leave secs out")
+        traces.rate = read["rate"]
+        most = self.run.plan.config.max_traces_per_sec
+        return {"done": True, "rate": traces.rate, "most_per_sec": most if 0 < traces.rate < 1 else None}
 
     def _refuse_if_killed(self) -> None:
         if self.run.kill.is_given:

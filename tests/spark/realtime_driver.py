@@ -22,6 +22,7 @@ from acktree import BasicBolt, Config, KeyValueState, Topology, TopologyBuilder,
 from acktree.checkpoint.logs.commit_log import Commit, CommitLog, Outcome
 from acktree.checkpoint.logs.memory_log import MemoryLog
 from acktree.core.data.frames import Kind, WireRow
+from acktree.core.data.slices import Slice
 from acktree.driver.batch import rows_by_kind
 from acktree.driver.handle import SubmittedTopology
 from acktree.errors import ConfigError
@@ -87,11 +88,10 @@ class OverSpark(LocalLevels):
         rows = []
         for row in self._rows_of(chunks, clock_ms):
             if row.kind == Kind.CHUNK:  # a worker has no inbox here: the row carries the messages
-                name, first, end = json.loads(row.head)
-                chunk = {str(number): chunk for number, chunk in chunks}[name].slice(first, end)
-                row = row._replace(  # noqa: PLW2901
-                    head=json.dumps((name, 0, end - first)).encode(), body=chunk.to_bytes()
-                )
+                part = Slice.of_head(row.head)
+                whole = {str(number): chunk for number, chunk in chunks}[part.chunk]
+                body = whole.slice(part.first, part.end).to_bytes()
+                row = part.row(row.partition, row.source, row.sequence, clock_ms, body)  # noqa: PLW2901
             rows.append(row)
         with suppress(ConnectionLostError):  # it is cut, and sent when the query starts again
             self.query.send(rows)

@@ -222,14 +222,6 @@ class Counters(Mapping[Key, int]):
                 totals[component] += n
         return dict(totals)
 
-    def by_stream(self, what: str, component: str) -> dict[str, int]:
-        """The total of each stream of one component that has any."""
-        totals: defaultdict[str, int] = defaultdict(int)
-        for (of, _, stream, counted), n in self._counts.items():
-            if of == component and counted == what:
-                totals[stream] += n
-        return dict(totals)
-
     @classmethod
     def of(cls, counts: Iterable[tuple[Key, int]]) -> Counters:
         """Counters with these counts; zeros are left out."""

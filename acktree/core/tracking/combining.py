@@ -29,7 +29,6 @@ import numpy as np
 from acktree.core.ids import Int32s, Int64s, root_ids, sequence_names, sequences_of
 from acktree.core.packing import Buffer, int32s, int64s, pack, unpack
 from acktree.core.runs import starts_of_runs, xor_by_key
-from acktree.core.tracking.ascending import from_ascending, to_ascending
 from acktree.core.tracking.deltas import Deltas, as_sequence_sums, concat_deltas
 from acktree.core.tracking.open_roots import Roots
 from acktree.core.tracking.sequence_sums import (
@@ -109,12 +108,12 @@ class Combined:
     def to_bytes(self) -> bytes:
         """For the wire."""
         heads = [(run.opened.task, run.opened.first, run.opened.end) for run in self.runs]
-        owners = [(owner, len(roots)) for owner, roots in self.done_rows]
+        owners = [owner for owner, _ in self.done_rows]
         return pack(
             json.dumps((heads, owners)).encode(),
             *(run.places for run in self.runs),
             *(run.sums for run in self.runs),
-            *(to_ascending(roots) for _, roots in self.done_rows),
+            *(roots for _, roots in self.done_rows),
             self.rest.to_bytes() if self.rest else b"",
         )
 
@@ -130,10 +129,7 @@ class Combined:
                 CombinedRun(Opened(*run), int32s(place), int64s(sums_of_run))
                 for run, place, sums_of_run in zip(heads, places, sums, strict=True)
             ),
-            tuple(
-                (owner, from_ascending(part, length))
-                for (owner, length), part in zip(owners, rows, strict=True)
-            ),
+            tuple((owner, int64s(roots)) for owner, roots in zip(owners, rows, strict=True)),
             Deltas.from_bytes(rest) if len(rest) else Deltas(),
         )
 

@@ -66,6 +66,11 @@ class Runs(Lineage):
             self.starts, self._rows = starts, int(starts[-1])
 
     @classmethod
+    def of_messages(cls, roots: Int64s, attempts: Int32s | None) -> Runs:
+        """A spout's messages: each is a root, and its copies are children of the root."""
+        return cls(roots, np.arange(len(roots) + 1), edges=roots, attempts=attempts)
+
+    @classmethod
     def of_rows(cls, roots: Int64s, edges: Int64s, attempts: Int32s | None = None) -> Runs:
         """Make it from a root and an edge for each row; adjacent equal roots become a run."""
         starts = starts_of_runs(roots)

@@ -7,7 +7,6 @@ other levels are passed on unchanged.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from acktree.checkpoint.logs.memory_log import MemoryOfBatch
 from acktree.checkpoint.migrated_state import SeededStore
 from acktree.checkpoint.staged_files import put_apart
 from acktree.core.data.frames import Kind, WireRow
+from acktree.core.data.slices import Slice
 from acktree.core.state.store import StateStore
 from acktree.errors import ProtocolError
 from acktree.spark.query.state_blobs import MapStateStore
@@ -229,7 +229,7 @@ def observe(plan: Plan, clock_ms: int) -> list[Observer]:
 
 def carried_by(rows: Iterable[WireRow], inbox: Path | None = None) -> ReadChunk:
     """Reads chunks from the bodies of the rows that name them; without a body, from the inbox's file."""
-    bodies = {json.loads(row.head)[0]: row.body for row in rows if row.kind == Kind.CHUNK}
+    bodies = {Slice.of_head(row.head).chunk: row.body for row in rows if row.kind == Kind.CHUNK}
 
     def read(name: str) -> Chunk:
         body = bodies[name]

@@ -16,11 +16,10 @@ Storm has no counterpart: its spouts push. The order of calls and their threads 
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, pairwise, product
+from itertools import accumulate, product
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,7 +40,8 @@ from acktree.checkpoint.inbox_files import (
     read_orders,
 )
 from acktree.checkpoint.pace import Pace
-from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
+from acktree.core.data.frames import SINK_LEVEL, WireRow
+from acktree.core.data.slices import Slice, divided
 from acktree.errors import CheckpointError
 from acktree.spark.query.wire import WIRE_DDL, batch_of
 from acktree.system.private_files import DISK, Disk
@@ -206,21 +206,19 @@ class InboxReader(DataSourceStreamReader):
             if entry.kind is ChunkKind.DATA and entry.number > void.get(entry.task, -1)
         ]
         chunk: tuple[Entry, Chunk] | None = None
-        for entry, partition, first, end_row in _slices(data, self._partitions, self._work()):
-            body = b""
-            rows_of_chunk = (entry.name, first, end_row)
+        only = _only_partition(data, self._partitions, self._work())
+        sizes = [entry.rows for entry in data]
+        for index, partition, first, end_row in divided(sizes, self._partitions, only):
+            entry = data[index]
+            body: bytes | None = None
             if self._carries_messages(entry):
-                whole = self._whole(entry) if end_row - first == entry.rows else None
-                if whole is None:
+                body = self._whole(entry) if end_row - first == entry.rows else None
+                if body is None:
                     if chunk is None or chunk[0] != entry:
                         chunk = entry, self._chunk(entry)
-                    whole = chunk[1].slice(first, end_row).to_bytes()
-                body = whole
-                rows_of_chunk = (entry.name, 0, end_row - first)
-            head = json.dumps(rows_of_chunk).encode()
-            rows[partition].append(
-                _row(partition, 0, Kind.CHUNK, source=entry.task, sequence=entry.number, head=head, body=body)
-            )
+                    body = chunk[1].slice(first, end_row).to_bytes()
+            part = Slice(entry.name, first, end_row)
+            rows[partition].append(part.row(partition, entry.task, entry.number, body=body))
         rows[0].append(Broadcast(end=end["chunk"], is_first=is_first).row(0, SINK_LEVEL))
         return [Slices(part) for part in rows]
 
@@ -272,33 +270,13 @@ class InboxReader(DataSourceStreamReader):
         yield batch_of(partition.rows)
 
 
-def _slices(
-    data: Sequence[Entry], partitions: int, work: Work | None
-) -> Iterator[tuple[Entry, int, int, int]]:
-    """(chunk, partition, first row, end row) of each slice: all rows in order, in equal parts.
+def _only_partition(data: Sequence[Entry], partitions: int, work: Work | None) -> int | None:
+    """The partition that gets all messages, if they are few and known to be little work; else None.
 
-    Each partition gets consecutive whole chunks and parts of at most two others. Few rows that are known to
-    be little work are not divided. ``work`` is how long messages took so far; None before the first.
+    ``work`` is how long messages took so far; None before the first.
     """
     total = sum(entry.rows for entry in data)
-    cuts = [total * at // partitions for at in range(partitions + 1)]
     is_little = work is not None and total * work.message_ms < SLICE_MS
-    if total <= 1 or (is_little and total < SLICE_ROWS * partitions):
-        at = data[0].number % partitions if data else 0
-        cuts = [0] * (at + 1) + [total] * (partitions - at)
-    start = 0
-    for entry in data:
-        for partition, (low, high) in enumerate(pairwise(cuts)):
-            first, end = max(low, start), min(high, start + entry.rows)
-            if first < end:
-                yield entry, partition, first - start, end - start
-        start += entry.rows
-
-
-def _row(
-    partition: int, level: int, kind: Kind, source: int, sequence: int, head: bytes, body: bytes = b""
-) -> WireRow:
-    unset = 0  # the query sets the clock
-    return WireRow(
-        partition, level, int(kind), source=source, sequence=sequence, clock_ms=unset, head=head, body=body
-    )
+    if data and (total <= 1 or (is_little and total < SLICE_ROWS * partitions)):
+        return data[0].number % partitions
+    return None

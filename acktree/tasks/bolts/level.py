@@ -22,20 +22,21 @@ import pyarrow as pa
 from acktree.core.data.fields import DEFAULT_STREAM
 from acktree.core.data.frames import Frame, Kind, WireRow, put_together
 from acktree.core.data.row_hashes import hash_rows_anyhow
+from acktree.core.data.slices import Slice
 from acktree.core.data.values import batch_from_bytes
 from acktree.core.ids import Int32s, Int64s, root_ids, row_root_ids
 from acktree.core.spouts.keys import column_digests
 from acktree.core.state.store import Draft, StateStore
 from acktree.core.tracking.attempts import CHOSEN
-from acktree.core.tracking.lineage import Sparse
+from acktree.core.tracking.lineage import Lineage, Sparse
+from acktree.core.tracking.lineage_runs import Runs
 from acktree.core.tracking.sampling import is_sampled
 from acktree.errors import MisuseError, ProtocolError
 from acktree.tasks.bolts.bolt_tasks import bolt_task
 from acktree.tasks.bolts.concurrent.concurrent_kinds import ConcurrentTask, run_together
 from acktree.tasks.bolts.observer import Observe
-from acktree.tasks.bolts.outputs.emission import Emission
+from acktree.tasks.bolts.outputs.emission import PIECE_BYTES, Emission
 from acktree.tasks.bolts.outputs.level_outputs import Outputs
-from acktree.tasks.bolts.outputs.pieces import PIECE_BYTES
 from acktree.tasks.bolts.outputs.router import Router
 from acktree.tasks.bolts.prepared import Stock
 from acktree.tasks.bolts.rows.frame_rows import InboundRows
@@ -105,8 +106,8 @@ def run_level(
             frame = Frame.from_wire(row)
             frames.setdefault(frame.subscriber, []).append(frame)
         elif row.kind == Kind.CHUNK and read_chunk is not None:
-            name, first, end = json.loads(row.head)
-            chunk = read_chunk(name).slice(first, end)
+            part = Slice.of_head(row.head)
+            chunk = read_chunk(part.chunk).slice(part.first, part.end)
             # The queue redelivers these, so a micro-batch of an earlier run that runs again leaves them out.
             if not (chunk.is_tracked and plan.is_void(chunk.task, chunk.first_sequence)):
                 chunks.append(chunk)
@@ -305,10 +306,11 @@ def _emit_rows(row: WireRow, outputs: Outputs, order: OperatorOrder | None) -> N
     fields, count = component.streams[DEFAULT_STREAM].fields, values.num_rows
     if is_tracked and plan.is_tracking:
         roots = row_root_ids(plan.run_salt, batch_id, place, hash_rows_anyhow(values, fields))
-        rows = InboundRows.of_roots(name, DEFAULT_STREAM, task, fields, roots, _attempts(roots, rate))
+        lineage: Lineage = Runs.of_messages(roots, _attempts(roots, rate))
     else:
         roots = np.zeros(0, dtype=np.int64)
-        rows = InboundRows(name, DEFAULT_STREAM, task, fields, Sparse.untracked(count))
+        lineage = Sparse.untracked(count)
+    rows = InboundRows(name, DEFAULT_STREAM, task, fields, lineage)
     router = Router(component, task, outputs, outputs.observers, chunk_at=row.sequence)
     for observer in outputs.observers:
         observer.opened(rows, name, values)
@@ -352,10 +354,10 @@ def _emit_messages(chunk: Chunk, outputs: Outputs) -> None:
     fields = component.streams[chunk.stream].fields
     if chunk.is_tracked:
         roots = root_ids(plan.run_salt, chunk.task, chunk.sequences)
-        rows = InboundRows.of_roots(chunk.component, chunk.stream, chunk.task, fields, roots, chunk.attempts)
+        lineage: Lineage = Runs.of_messages(roots, chunk.attempts)
     else:
-        roots = np.zeros(0, dtype=np.int64)
-        rows = InboundRows(chunk.component, chunk.stream, chunk.task, fields, Sparse.untracked(count))
+        lineage = Sparse.untracked(count)
+    rows = InboundRows(chunk.component, chunk.stream, chunk.task, fields, lineage)
     # A subscriber gets one frame of a slice in each partition, so the first sequence defines the order.
     router = Router(component, chunk.task, outputs, outputs.observers, chunk_at=chunk.first_sequence)
     for observer in outputs.observers:

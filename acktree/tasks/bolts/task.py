@@ -32,8 +32,6 @@ from acktree.core.state.store import Below, StateStore
 from acktree.errors import AcktreeError, MisuseError, ProtocolError
 from acktree.logs.log_lines import Roots, standing
 from acktree.tasks.bolts.collectors import Collector
-from acktree.tasks.bolts.forgotten import Left, tracked_among
-from acktree.tasks.bolts.forgotten import error_of as forgotten_error
 from acktree.tasks.bolts.guard import FlushGuard, Guard
 from acktree.tasks.bolts.memory import TaskMemory
 from acktree.tasks.bolts.observer import Observer
@@ -41,9 +39,17 @@ from acktree.tasks.bolts.outputs.emission import Emission
 from acktree.tasks.bolts.outputs.level_outputs import Outputs
 from acktree.tasks.bolts.outputs.outlets import Outlets, Unfit
 from acktree.tasks.bolts.prepared import Prepared
-from acktree.tasks.bolts.rows.frame_rows import FAILED, OPEN, InboundRows, ack_open, open_among
-from acktree.tasks.bolts.rows.left_out import error_of as left_out_error
-from acktree.tasks.bolts.rows.left_out import parts_of
+from acktree.tasks.bolts.rows.frame_rows import (
+    FAILED,
+    OPEN,
+    InboundRows,
+    Left,
+    ack_open,
+    forgotten_error,
+    open_among,
+    tracked_among,
+)
+from acktree.tasks.bolts.rows.monitor import left_out_error, parts_of
 from acktree.tasks.bolts.rows.row_names import Names
 from acktree.tasks.bolts.rows.row_results import RowResults
 from acktree.tasks.own_metrics import grown_metrics, task_services

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from acktree.checkpoint.folder import Checkpoint
+from acktree.cli.doctor import fits, python_range, requirements
 from acktree.cli.main import main
-from acktree.cli.requirements import fits, python_range, requirements
 from acktree.system.private_files import Disk
 from acktree.ui.places import POINTER, entries, write_entry
 from tests.unit.ui.driver_without_spark import started

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 
 import pytest
@@ -10,13 +9,9 @@ import pytest
 from acktree import MisuseError
 from acktree.cli.main import main
 from acktree.core.stats.counters import Counters
+from tests.unit.cli.answers import said
 from tests.unit.traces.facts import record
 from tests.unit.ui.driver_without_spark import started
-
-
-def said(capsys, *command):
-    assert main([*command, "--json"]) == 0
-    return json.loads(capsys.readouterr().out.splitlines()[-1])
 
 
 def asked(capsys, named):

@@ -17,7 +17,7 @@ from acktree import Config, EndOfStream, KeyValueState, Retry, Spout, TopologyBu
 from acktree.core.tracking.verdicts import FailureKind
 from acktree.dataframe_spout import DataFrameSpout
 from acktree.errors import MisuseError, SpoutError
-from acktree.testing import FeederSpout, LocalCluster, local_host, local_inbox
+from acktree.testing import FeederSpout, LocalCluster, local_host
 from tests.drawn import drawn
 from tests.unit.tasks.bolts.bolt_harness import Calls, CallsByHand, bench, in_a_row
 
@@ -254,7 +254,7 @@ def test_a_dataframe_spout_is_refused_with_the_way_to_test():
 
 
 def test_a_round_takes_a_bounded_number_of_messages_and_the_next_one_the_others(monkeypatch):
-    monkeypatch.setattr(local_inbox, "ROUND_MESSAGES", 10)
+    monkeypatch.setattr(local_host, "ROUND_MESSAGES", 10)
     micro_batches = []
     with bench(Calls(lambda bolt, tup, collector: None)) as running:
         levels = running.running._levels

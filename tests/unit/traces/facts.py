@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from acktree.core.data.frames import Kind, WireRow
+from acktree.core.ids import sequences_of
 from acktree.core.micro_batch import MicroBatch
 from acktree.core.tracking.trace_facts import EXECUTION, FATES, LINK, Bolt, Place, TraceFacts
 from acktree.core.tracking.verdicts import Failure, FailureCause, FailureKind
@@ -102,6 +103,6 @@ def fail(recorder: TraceRecorder, message: dict[str, Any], batch: MicroBatch) ->
         reason=f"no word {NASTY}", kind=FailureKind.FAILED, cause=FailureCause.EXCEPTION, component="double",
         exception=None, exception_types=(), traceback=f"Traceback\n  {NASTY}\n", attempt=1, final=True,
     )  # fmt: skip
-    sequences = recorder.sequences_of([message["root"]])
+    sequences = sequences_of(recorder._salt, np.array([message["root"]]))[1]
     recorder.judged(batch, {message["task_id"]: VerdictBatch(failed=[(sequences, failure)])})
     assert recorder.settle(60)

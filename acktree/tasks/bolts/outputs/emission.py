@@ -1,16 +1,22 @@
-"""What a bolt task emitted on one stream while it worked on one frame."""
+"""What a bolt task emitted on one stream while it worked on one frame, and its pieces where it is too large.
+
+Arrow has room for 2 GiB in a column, and the JVM for as much in a value, of which it makes copies. So an
+emission is cut by bytes. Where a cut falls follows from the data alone, so a second run cuts alike.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
 
 import pyarrow as pa
 
 from acktree.core.data.tuples import Tuple
 from acktree.core.ids import Int32s, Int64s
 
-__all__ = ["Emission"]
+__all__ = ["PIECE_BYTES", "Emission", "pieces_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,3 +36,22 @@ class Emission:
     parents: Int64s
     joins: Mapping[int, Sequence[Tuple]]
     tasks: Int32s | None = None
+
+
+PIECE_BYTES: Final = 64 << 20
+"""About how many bytes of values a piece has; one tuple may have more."""
+
+
+def pieces_of(emission: Emission) -> Iterator[Emission]:
+    """The same tuples in the same order, in pieces of equally many if they are too large for one."""
+    batch, count = emission.batch, emission.batch.num_rows
+    pieces = min(count, -(-batch.nbytes // PIECE_BYTES))
+    if pieces <= 1:
+        yield emission
+        return
+    cuts = [count * at // pieces for at in range(pieces + 1)]
+    for first, end in pairwise(cuts):
+        joins = {row - first: emission.joins[row] for row in range(first, end) if row in emission.joins}
+        tasks = None if emission.tasks is None else emission.tasks[first:end]
+        values = batch.slice(first, end - first)
+        yield Emission(emission.stream, values, emission.parents[first:end], joins, tasks)

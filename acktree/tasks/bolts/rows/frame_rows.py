@@ -8,7 +8,7 @@ XOR of two equal edges is zero, which could make a false ACKED.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, Final, NoReturn, Self
 
@@ -18,7 +18,6 @@ from acktree.core.data.reading import Column, PartlyReadable, decoded
 from acktree.core.data.tuples import Tuple
 from acktree.core.ids import Int32s, Int64s, UInt64s, edges_at, edges_from, steps_to
 from acktree.core.tracking.lineage import Lineage, Sparse
-from acktree.core.tracking.lineage_runs import Runs
 from acktree.errors import MisuseError
 from acktree.tasks.bolts.rows.row_timer import RowTimer
 
@@ -81,7 +80,7 @@ class InboundRows:
 
     @cached_property
     def ack_values(self) -> Int64s:
-        """XOR of the edges of the copies that were anchored to each row, shape (n,)."""
+        """XOR of the edges of the copies anchored to each row, shape (n,); of messages their inits."""
         return np.zeros(len(self.lineage), dtype=np.int64)
 
     def edges_below(self, parents: Int64s, pieces: Sequence[tuple[np.uint64, int, int]]) -> Int64s:
@@ -130,23 +129,6 @@ class InboundRows:
             f"a tuple of {self.component!r}, stream {self.stream!r}",
             "keep tuples in attributes that the bolt `remembers`; to send one on, emit its values",
         )
-
-    @classmethod
-    def of_roots(
-        cls,
-        component: str,
-        stream: str,
-        task_id: int,
-        fields: tuple[str, ...],
-        roots: Int64s,
-        attempts: Int32s | None,
-    ) -> InboundRows:
-        """The rows of a spout's messages: each message is a root, and its copies are children of the root.
-
-        After routing, ``ack_values`` holds the init values that Storm's spouts send to the acker.
-        """
-        lineage = Runs(roots, np.arange(len(roots) + 1), edges=roots, attempts=attempts)
-        return cls(component, stream, task_id, fields, lineage)
 
     @classmethod
     def of_clock(cls, secs: float) -> InboundRows:
@@ -266,3 +248,27 @@ def account_of(tup: Tuple) -> tuple[InboundRows, int]:
             "ack, fail and anchor to the tuples that execute() was given; in a test use LocalCluster",
         )
     return rows, tup._row  # noqa: SLF001
+
+
+Left = tuple[InboundRows, Sequence[int]]
+"""Rows, and which of them are open."""
+
+
+def tracked_among(left: Iterable[Left]) -> Iterator[Left]:
+    """The tuples that belong to a message: no verdict depends on the others."""
+    for rows, which in left:
+        if which and len(rows.lineage.roots_of(np.array(which))):
+            yield rows, which
+
+
+def forgotten_error(forgotten: Sequence[Left], component: str, task: int) -> MisuseError:
+    """The error to report for all of a task and micro-batch."""
+    count = sum(len(which) for _, which in forgotten)
+    rows, which = forgotten[0]
+    return MisuseError(
+        f"{count} tuples were neither acked, failed nor kept, and nothing can ack them any more; "
+        f"the first is {rows.handle(which[0])!r}",
+        f"bolt {component!r}, task {task}",
+        "ack or fail each tuple, or keep it in an attribute that the bolt `remembers`; "
+        "Config(fail_forgotten=True) fails such tuples at once",
+    )

@@ -9,12 +9,16 @@ Storm has no counterpart: its worker dies, the tuple is replayed, and the next w
 
 from __future__ import annotations
 
-from collections.abc import MutableSequence, Sequence
+from collections.abc import Iterator, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
 
 from acktree.core.data.frames import Frame
 from acktree.core.tracking.verdicts import FailureCause
-from acktree.errors import ConnectorError
+from acktree.errors import AcktreeError, ConnectorError, ExecuteTimeoutError, KilledWorkerError
 from acktree.tasks.bolts.rows.row_names import Names
 from acktree.topology.model import Component
 
@@ -130,3 +134,37 @@ class ExecutionMonitor:
     def cuts(self, names: Names) -> Sequence[int]:  # noqa: ARG002  # no worker died here
         """Where to cut a frame, ascending. A frame is cut when an unknown row of it killed a worker."""
         return ()
+
+
+_KILLERS: Final[Mapping[FailureCause, type[AcktreeError]]] = {
+    FailureCause.KILLED_WORKER: KilledWorkerError,
+    FailureCause.HUNG: ExecuteTimeoutError,
+}
+"""The error of a tuple that is no longer executed, by the cause."""
+
+
+def parts_of(
+    frame: Frame, names: Names, monitor: ExecutionMonitor
+) -> Iterator[tuple[Frame, Names, LeftOut | None]]:
+    """Cut a frame where the monitor marks it and around each row to leave out.
+
+    Returns:
+        The parts in their order, each with its names, and the reason if its one row is left out.
+    """
+    count = len(frame.lineage)
+    left_out = {left.row: left for left in monitor.left_out(names)}
+    borders = {0, count, *monitor.cuts(names)}
+    for row in left_out:
+        borders |= {row, row + 1}
+    for start, end in pairwise(sorted(borders)):
+        part = frame if end - start == count else frame.rows(np.arange(start, end))
+        yield part, names.part(start, end), left_out.get(start)
+
+
+def left_out_error(left: LeftOut, component: str) -> AcktreeError:
+    """The error of a row that is left out."""
+    return _KILLERS[left.cause](
+        left.reason,
+        f"bolt {component!r}",
+        "run the bolt on this tuple alone, outside of Spark, to see what it does",
+    )

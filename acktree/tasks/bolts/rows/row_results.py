@@ -19,10 +19,9 @@ from acktree.core.tracking.lineage_runs import Runs
 from acktree.errors import AcktreeError, BoltError, ProtocolError
 from acktree.logs.log_lines import Place, standing
 from acktree.system.stopped_by import pass_on
-from acktree.tasks.bolts.outputs.emission import Emission
+from acktree.tasks.bolts.outputs.emission import Emission, pieces_of
 from acktree.tasks.bolts.outputs.level_outputs import Outputs
 from acktree.tasks.bolts.outputs.outlets import Unfit
-from acktree.tasks.bolts.outputs.pieces import pieces_of
 from acktree.tasks.bolts.outputs.router import Router
 from acktree.tasks.bolts.rows.frame_rows import ACKED, FAILED, InboundRows, account_of
 from acktree.tasks.failures import failure_of

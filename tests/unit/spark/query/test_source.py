@@ -15,6 +15,7 @@ pytest.importorskip("pyspark")
 from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.inbox_files import WAKE, ChunkKind, Work, read_chunk
 from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
+from acktree.core.data.slices import Slice
 from acktree.errors import CheckpointError
 from acktree.spark.query import source
 from acktree.spark.query.operators import carried_by
@@ -51,8 +52,8 @@ def rows(reader: InboxReader, start: int, end: int) -> list[WireRow]:
 
 def slices(found: list[WireRow]) -> list[tuple[int, int, int]]:
     """(number, first row, end row) of each."""
-    heads = [json.loads(row.head) for row in found if row.kind == Kind.CHUNK]
-    return sorted((int(name.split(".")[0]), first, end) for name, first, end in heads)
+    named = [Slice.of_head(row.head) for row in found if row.kind == Kind.CHUNK]
+    return sorted((int(name.split(".")[0]), first, end) for name, first, end in named)
 
 
 def latest(reader: InboxReader, start: int) -> int:

@@ -15,10 +15,9 @@ from acktree.core.data.values import decode_rows, encode_rows
 from acktree.errors import MisuseError
 from acktree.tasks import chunk
 from acktree.tasks.bolts import level
-from acktree.tasks.bolts.outputs import pieces
-from acktree.tasks.bolts.outputs.emission import Emission
+from acktree.tasks.bolts.outputs import emission
+from acktree.tasks.bolts.outputs.emission import Emission, pieces_of
 from acktree.tasks.bolts.outputs.outlets import Outlet
-from acktree.tasks.bolts.outputs.pieces import pieces_of
 from acktree.tasks.chunk import Chunk, chunks_together
 from acktree.tasks.spouts import collector as spout_collector
 from acktree.tasks.spouts import runs
@@ -44,7 +43,7 @@ def test_an_emission_in_pieces_says_what_it_said_whole(sizes, most, direct, data
         np.arange(count, dtype=np.int32) if direct else None,
     )  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pieces, "PIECE_BYTES", most)
+        patch.setattr(emission, "PIECE_BYTES", most)
         parts = list(pieces_of(whole))
     assert joined(part.batch for part in parts) == decode_rows(whole.batch)
     assert np.concatenate([part.parents for part in parts]).tolist() == whole.parents.tolist()
@@ -129,7 +128,7 @@ class Texts(BasicBolt):
 
 
 def test_children_that_outnumber_a_frame_are_one_tree(monkeypatch):
-    monkeypatch.setattr(pieces, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(emission, "PIECE_BYTES", 1000)
     monkeypatch.setattr(level, "PIECE_BYTES", 30)
     monkeypatch.setattr(level, "FRAME_MESSAGES", 2)
     builder = TopologyBuilder("many")

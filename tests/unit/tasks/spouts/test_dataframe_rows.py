@@ -14,6 +14,7 @@ pytest.importorskip("pyspark")
 from acktree import Config, ConfigError, ConnectorError, DataFrameSpout, Retry, TopologyError, Unavailable
 from acktree.checkpoint.logs.acker_log import DurableAcker
 from acktree.core.data.frames import Kind, WireRow
+from acktree.core.data.slices import Slice
 from acktree.core.data.values import batch_to_bytes, decode_rows, encode_rows
 from acktree.core.micro_batch import MicroBatch
 from acktree.core.state.store import MemoryStore
@@ -92,8 +93,8 @@ class Line:
         self.task.step(self.now_ms)
         self.task.flush(self.now_ms)
         for number in [n for n in self.inbox.chunks if n not in self.inbox.parked and n not in self.ran]:
-            head = json.dumps((str(number), 0, len(Chunk.from_bytes(self.inbox.chunks[number])))).encode()
-            rows.append(WireRow(0, 0, Kind.CHUNK, self.number, number, self.now_ms, head, b""))
+            whole = Slice(str(number), 0, len(Chunk.from_bytes(self.inbox.chunks[number])))
+            rows.append(whole.row(0, self.number, number, self.now_ms))
             self.ran.add(number)
         return self.micro_batch(rows)
 
