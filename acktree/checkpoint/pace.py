@@ -8,9 +8,9 @@ Where the fixed cost alone is more than half of the wanted time (a checkpoint at
 short interval), smaller micro-batches would not be faster: one of a single message takes as long. Then a
 micro-batch takes up to twice its fixed cost, so that half of the time is spent on messages.
 
-An epoch of real time is meant to be shorter than a micro-batch, so a fixed cost counts more. What grows with the
-keys that it touches counts as fixed where a larger one would touch much the same. So it grows up to the duration
-of a micro-batch, as long as more than a tenth of it is fixed cost.
+An epoch of real time is meant to be shorter than a micro-batch, so its fixed cost counts more. Where most
+keys of a bolt's memory are touched by each epoch, they are part of that cost: a larger one would touch the
+same. So it grows up to the duration of a micro-batch, as long as more than a tenth of it is fixed cost.
 
 Durations vary for reasons of their own, on a cluster by seconds, so no two micro-batches tell the fixed cost
 apart from the cost of messages. A line through the last ones does: its slope is the median of the slopes

@@ -40,8 +40,9 @@ KEYS_PER_BUCKET: Final = 1024
 _BATCH_ROWS: Final = 1 << 16
 _READ_AT_ONCE: Final = 64
 _MOST_SLOTS: Final = 1 << 19
-"""With more rows than this it does not stay in memory, and so with more bytes of keys than the next number."""
+"""With more rows than this it does not stay in memory."""
 _MOST_BYTES: Final = 1 << 24
+"""And not with more bytes of keys than this."""
 _DENSE: Final = 4
 """If the added rows times this are more than all rows, a sum for every row costs less than sorting."""
 

@@ -22,6 +22,8 @@ Rules of this file
    one. The horizon never goes back: what has expired once stays expired, whatever ``ttl_secs`` is later.
 8. Each save also reads some buckets that nobody asked for, one after the other, so that expired keys leave
    the store. The work of a micro-batch depends on what it reads and writes, not on the number of keys.
+9. A state stays in memory after a save only where no value can change in place, or share a part with another
+   one, and no key expires. One that is read from the store then has equal keys and values.
 """
 
 from __future__ import annotations
@@ -162,7 +164,7 @@ class KeyValueState(StoredState[K, V]):
         self._dropped: dict[int, int] = {}  # how many keys of a bucket were not taken in
         self._is_taking_in = False
         self._plain: set[int] = set()
-        """Buckets that were saved and have plain values alone: they change where a key is written, and else not."""
+        """Buckets that were saved with unchanging values alone: they change where a key is written."""
         self.update(initial or {})
 
     def __getitem__(self, key: K) -> V:

@@ -98,9 +98,9 @@ class Slices(InputPartition):
 class InboxReader(DataSourceStreamReader):
     """Reads one inbox; runs in a Python process of its own beside the driver.
 
-    Options: ``inbox``, its folder; ``partitions``; ``interval_secs``, and ``longest_secs`` as :class:`Pace` has
-    it; ``after``, the inbox number after which a new checkpoint of Spark begins; ``carries``, whether rows
-    carry their messages; ``patience_secs``, as :data:`PATIENCE_SECS`.
+    Options: ``inbox``, its folder; ``partitions``; ``interval_secs`` and perhaps ``longest_secs``, see
+    :class:`Pace`; ``after``, the inbox number after which a new checkpoint of Spark begins; ``carries``,
+    whether rows carry their messages; ``patience_secs``, as :data:`PATIENCE_SECS`.
     """
 
     def __init__(self, options: dict[str, str], disk: Disk = DISK) -> None:

@@ -158,13 +158,12 @@ class TaskMemory:
             blob = self._attributes.get(name)
             if blob is not None:
                 self._blobs[name] = blob
-                kept = self._kept.get(name)
-                if kept is not None and kept is getattr(user_object, name, None):
-                    kept.go_on(self._store_of(name, kept), self._dumps, self._loads)
-                    self._states[name] = kept
-                    continue
-            value = _first_value(user_object, name) if blob is None else self._loads(blob)
             prepared = getattr(user_object, name, None)
+            if blob is not None and name in self._kept and self._kept[name] is prepared:
+                state = self._states[name] = self._kept[name]
+                state.go_on(self._store_of(name, state), self._dumps, self._loads)
+                continue
+            value = _first_value(user_object, name) if blob is None else self._loads(blob)
             if isinstance(value, KeyValueState) and isinstance(prepared, KeyValueState):
                 value.ttl_secs = prepared.ttl_secs  # the program may have changed it since the last run
             if isinstance(value, StoredState):
