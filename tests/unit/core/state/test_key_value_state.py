@@ -555,6 +555,13 @@ def test_a_state_with_values_that_may_change_or_share_a_part_does_not_stay(store
     assert state.may_stay
 
 
+def test_a_state_whose_keys_expire_does_not_stay(store):
+    state = KeyValueState({"a": 1}, ttl_secs=60)
+    state.bind(store, pickle.dumps, pickle.loads, now_ms=0)
+    state.save()
+    assert not state.may_stay
+
+
 def test_a_large_state_does_not_stay_in_memory(store, monkeypatch):
     monkeypatch.setattr(module, "_MOST_BYTES", 1000)
     state = bound_to(store, {"a": "x" * 900})
