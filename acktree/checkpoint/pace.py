@@ -8,6 +8,10 @@ Where the fixed cost alone is more than half of the wanted time (a checkpoint at
 short interval), smaller micro-batches would not be faster: one of a single message takes as long. Then a
 micro-batch takes up to twice its fixed cost, so that half of the time is spent on messages.
 
+An epoch of real time is meant to be shorter than a micro-batch, so its fixed cost counts more. Where most
+keys of a bolt's memory are touched by each epoch, they are part of that cost: a larger one would touch the
+same. So it grows up to the duration of a micro-batch, as long as more than a tenth of it is fixed cost.
+
 Durations vary for reasons of their own, on a cluster by seconds, so no two micro-batches tell the fixed cost
 apart from the cost of messages. A line through the last ones does: its slope is the median of the slopes
 between any two of them, each with the weight of the difference between their sizes. Where all have much the
@@ -41,6 +45,8 @@ _STRANGE: Final = 3.0
 """A micro-batch that takes this many times what was expected is a pause of the machine, or a new load."""
 _MOST_ALIKE: Final = 64
 """A larger one is tried after the second of much the same size, then after twice as many each time."""
+_PREFERRED: Final = 10
+"""A unit of work that may be longer takes up to this many times its fixed cost."""
 _TRIES: Final = 2
 """A larger one is tried this often: spouts fill the first before they know that it may be larger."""
 
@@ -71,13 +77,14 @@ class Pace:
     16384
     """
 
-    def __init__(self, interval_secs: float) -> None:
+    def __init__(self, interval_secs: float, longest_secs: float = 0.0) -> None:
         """Begin.
 
         Args:
             interval_secs: The wanted duration of a micro-batch under load.
+            longest_secs: Up to this it may be longer, if more than a tenth of it is fixed cost.
         """
-        self._interval_secs = interval_secs
+        self._interval_secs, self._longest_secs = interval_secs, longest_secs
         self._last: deque[tuple[int, float]] = deque(maxlen=_MOST_SEEN)
         self._seen = 0
         self._strange: tuple[int, float] | None = None
@@ -120,7 +127,8 @@ class Pace:
         if self._must_try_more(secs):
             return _FASTEST
         line = self._line or _Line(0.0, secs / messages)
-        wanted = max(self._interval_secs, 2 * line.fixed)
+        rather = min(self._longest_secs, _PREFERRED * line.fixed)
+        wanted = max(self._interval_secs, 2 * line.fixed, rather)
         factor = (wanted - line.fixed) / max(line.each * messages, 1e-9)
         if self._line is None and secs > wanted:
             factor = min(factor, 1 / _APART)  # then there can be a line

@@ -343,7 +343,7 @@ def _query(session: SparkSession, topology: Topology, run: Run, commits: CommitL
     )  # fmt: skip
     if plan.config.real_time:
         resident = ResidentQuery(session, plan, shared, places, held.last_committed())
-        drive = Drive(resident, held, run.inbox, plan.partitions, sink, on_commit=run.change.set)
+        drive = Drive(resident, held, run.inbox, plan, sink, on_commit=run.change.set)
         drive.begin()
         return drive
     frames = {spout.id: spout.user_object for spout in topology.spouts if spout.is_dataframe}

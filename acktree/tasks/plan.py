@@ -161,6 +161,11 @@ class Plan:
             return 0
         return -(-self.partitions // PARTITIONS_PER_COMBINER)
 
+    @cached_property
+    def is_exact(self) -> bool:
+        """Whether something is written exactly once: there is a sink, or an exactly-once bolt."""
+        return any(part.is_sink or part.exactly_once for part in self.topology.components.values())
+
     @property
     def combining_level(self) -> int:
         """The ``level`` of rows for combining tasks: after the topology's levels."""

@@ -258,6 +258,18 @@ class ColumnState(StoredState[K, Any]):
             )
         self._merged().save()
 
+    @property
+    def may_stay(self) -> bool:
+        return self._table.may_stay
+
+    def go_on(
+        self,
+        store: StateStore,
+        dumps: Callable[[object], bytes],  # noqa: ARG002  # numbers are not pickled
+        loads: Callable[[bytes], Any],  # noqa: ARG002
+    ) -> None:
+        self._table.go_on(store)
+
     def emptied(self) -> ColumnState[K]:
         """An empty, unbound state with the same key type and fields."""
         return ColumnState(self._key, self._given_values)

@@ -39,6 +39,10 @@ KEYS_PER_BUCKET: Final = 1024
 
 _BATCH_ROWS: Final = 1 << 16
 _READ_AT_ONCE: Final = 64
+_MOST_SLOTS: Final = 1 << 19
+"""With more rows than this it does not stay in memory."""
+_MOST_BYTES: Final = 1 << 24
+"""And not with more bytes of keys than this."""
 _DENSE: Final = 4
 """If the added rows times this are more than all rows, a sum for every row costs less than sorting."""
 
@@ -66,6 +70,7 @@ class ColumnTable:
         self._marks = Marks.of(len(is_read))
         self._extent = Extent(0, is_read, unread)
         self._change: ColumnChange | None = None
+        self._has_same_keys = False
 
     def __len__(self) -> int:
         self._finish()
@@ -290,6 +295,19 @@ class ColumnTable:
             self._begin(np.zeros(description["buckets"], dtype=np.bool_), description["count"])
         self._store, self._stored_meta = store, meta
 
+    @property
+    def may_stay(self) -> bool:
+        """Whether it may be used on after :meth:`save`: its rows are as they were read, bucket by bucket.
+
+        Not where keys came or went: it would be slower with each change, and a deleted key keeps its slot.
+        """
+        slots = self._extent.slots
+        return self._has_same_keys and slots <= _MOST_SLOTS and self._keys.column(slots).nbytes <= _MOST_BYTES
+
+    def go_on(self, store: StateStore) -> None:
+        """Use it on; the store has what the last :meth:`save` has written."""
+        self._store = store
+
     def save(self) -> None:
         """Write what changed since :meth:`bind` or the last save."""
         self._divide()
@@ -302,6 +320,7 @@ class ColumnTable:
             self._put(number, bucket.keys, [column[rows] for column in self._values.values()])
         is_left = marks.changed | marks.reshaped
         is_left[kept] = False
+        self._has_same_keys = not is_left.any()
         self._save_by_key(is_left)
         meta = json.dumps(
             {

@@ -22,6 +22,8 @@ Rules of this file
    one. The horizon never goes back: what has expired once stays expired, whatever ``ttl_secs`` is later.
 8. Each save also reads some buckets that nobody asked for, one after the other, so that expired keys leave
    the store. The work of a micro-batch depends on what it reads and writes, not on the number of keys.
+9. A state stays in memory after a save only where no value can change in place, or share a part with another
+   one, and no key expires. One that is read from the store then has equal keys and values.
 """
 
 from __future__ import annotations
@@ -50,6 +52,9 @@ KEYS_PER_BUCKET: Final = 256
 
 _BUCKETS_FOR_ONE_SWEPT: Final = 16
 """A save looks for expired keys in one bucket, and in one more for each 16 buckets that were read."""
+
+_MOST_BYTES: Final = 1 << 23
+"""With more stored bytes in the buckets that were read it does not stay in memory."""
 
 _HASHABLE: Final = frozenset({int, float, bool, str, bytes, type(None)})
 """Exactly these types always have a stable hash; a key of another type is checked at its first use."""
@@ -158,6 +163,8 @@ class KeyValueState(StoredState[K, V]):
         self._total = 0  # the number of keys in the store when this was bound
         self._dropped: dict[int, int] = {}  # how many keys of a bucket were not taken in
         self._is_taking_in = False
+        self._plain: set[int] = set()
+        """Buckets that were saved with unchanging values alone: they change where a key is written."""
         self.update(initial or {})
 
     def __getitem__(self, key: K) -> V:
@@ -286,6 +293,7 @@ class KeyValueState(StoredState[K, V]):
         self._shelf = _Shelf(store, dumps, loads)
         self._new = dict.fromkeys(self._values)
         self._noted, self._buckets, self._stored, self._dropped = set(), {}, {}, {}
+        self._plain = set()
 
     def save(self) -> None:
         """Write the changes since :meth:`bind`; called by the task at the end of its micro-batch."""
@@ -299,7 +307,7 @@ class KeyValueState(StoredState[K, V]):
         if self._count() > KEYS_PER_BUCKET << self._bits:
             self._double()
         written = self._put_into_buckets()
-        for number in sorted(self._buckets):
+        for number in sorted(self._buckets.keys() - (self._plain - written)):
             self._save_bucket(number, self._buckets[number], is_written=number in written)
         ages = {} if self._ages is None else self._ages.saved()
         meta = json.dumps({"bits": self._bits, "count": self._count(), **ages}).encode()
@@ -308,6 +316,16 @@ class KeyValueState(StoredState[K, V]):
             self._stored_meta = meta
         self._noted.clear()
         self._new.clear()
+
+    @property
+    def may_stay(self) -> bool:
+        is_small = sum(map(len, self._stored.values())) <= _MOST_BYTES
+        return is_small and self._ages is None and not self._dropped and self._plain.issuperset(self._buckets)
+
+    def go_on(
+        self, store: StateStore, dumps: Callable[[object], bytes], loads: Callable[[bytes], Any]
+    ) -> None:
+        self._shelf, self._total = _Shelf(store, dumps, loads), self._count()
 
     def emptied(self) -> KeyValueState[K, V]:
         """An empty, unbound state with the same ttl."""
@@ -446,7 +464,7 @@ class KeyValueState(StoredState[K, V]):
         while self._count() > KEYS_PER_BUCKET << self._bits:
             self._bits += 1
         self._new = dict.fromkeys(self._values)
-        self._buckets = {number: {} for number in range(1 << self._bits)}
+        self._buckets, self._plain = {number: {} for number in range(1 << self._bits)}, set()
 
     def _put_into_buckets(self) -> set[int]:
         """Write noted and new keys to their buckets; returns the numbers of the affected buckets."""
@@ -468,13 +486,14 @@ class KeyValueState(StoredState[K, V]):
         return written
 
     def _save_bucket(self, number: int, bucket: dict[K, V], *, is_written: bool) -> None:
-        before = self._stored.get(number)
+        before, is_plain = self._stored.get(number), _UNCHANGING.issuperset(map(type, bucket.values()))
+        (self._plain.add if is_plain else self._plain.discard)(number)
         if not bucket:
             if before is not None:
                 self._shelf.store.delete(f"bucket/{number}")
                 del self._stored[number]
             return
-        if not is_written and _UNCHANGING.issuperset(map(type, bucket.values())):
+        if is_plain and not is_written:
             return
         blob = self._dumps_bucket(bucket)
         if blob != before:

@@ -48,6 +48,20 @@ class StoredState(MutableMapping[K, V]):
     def save(self) -> None:
         """Write the changes since :meth:`bind`; called by the task at the end of its micro-batch."""
 
+    @property
+    @abstractmethod
+    def may_stay(self) -> bool:
+        """Whether it may be used on: asked after :meth:`save`. It has then what one that is bound anew reads.
+
+        No one can tell it from that one, and what it keeps in memory is bounded.
+        """
+
+    @abstractmethod
+    def go_on(
+        self, store: StateStore, dumps: Callable[[object], bytes], loads: Callable[[bytes], Any]
+    ) -> None:
+        """Use it on, in place of :meth:`bind` of a new one, with what the last :meth:`save` has written."""
+
     @abstractmethod
     def emptied(self) -> MutableMapping[K, V]:
         """An empty, unbound state of the same kind."""

@@ -98,9 +98,9 @@ class Slices(InputPartition):
 class InboxReader(DataSourceStreamReader):
     """Reads one inbox; runs in a Python process of its own beside the driver.
 
-    Options: ``inbox``, its folder; ``partitions``; ``interval_secs``; ``after``, the inbox number after which
-    a new checkpoint of Spark begins; ``carries``, whether rows carry their messages; ``patience_secs``, as
-    :data:`PATIENCE_SECS`.
+    Options: ``inbox``, its folder; ``partitions``; ``interval_secs`` and perhaps ``longest_secs``, see
+    :class:`Pace`; ``after``, the inbox number after which a new checkpoint of Spark begins; ``carries``,
+    whether rows carry their messages; ``patience_secs``, as :data:`PATIENCE_SECS`.
     """
 
     def __init__(self, options: dict[str, str], disk: Disk = DISK) -> None:
@@ -110,7 +110,7 @@ class InboxReader(DataSourceStreamReader):
         self._carries = options.get("carries") == "true"
         self._patience_secs = float(options.get("patience_secs", PATIENCE_SECS))
         self._java = os.getppid()
-        self._pace = Pace(float(options["interval_secs"]))
+        self._pace = Pace(float(options["interval_secs"]), float(options.get("longest_secs", 0)))
         self._running: tuple[Sequence[Entry], float] | None = None  # the last micro-batch, when it began
         self._rest_calls = 0  # calls since the last micro-batch, also one with rows of other sources only
 

@@ -42,6 +42,7 @@ from acktree.spark.realtime.epochs import Place
 from acktree.spark.realtime.query import ResidentQuery
 from acktree.spark.worker import scratch
 from acktree.tasks.chunk import Chunk
+from acktree.tasks.plan import Plan
 
 __all__ = ["Drive"]
 
@@ -56,7 +57,7 @@ MOST_FIRST_STARTS: Final = 4
 BATCH_SECS: Final = 3600.0
 """How long a batch of Spark's lasts at most: Spark keeps account of a job and its tasks until they end."""
 _EPOCH_SECS: Final = 0.25
-"""The wanted duration of a large epoch; see checkpoint/pace.py."""
+"""The wanted duration of a large epoch, if its fixed cost is small beside that; see checkpoint/pace.py."""
 _HELD_SECS: Final = 0.05
 """How long it rests at a time while the run stops."""
 _KEPT: Final = 10
@@ -104,9 +105,9 @@ class Times(NamedTuple):
 class _Reader(InboxReader):
     """The inbox of this process. Rows carry the messages of small chunks, and name the file of large ones."""
 
-    def __init__(self, inbox: FileInbox, folder: Path, partitions: int) -> None:
+    def __init__(self, inbox: FileInbox, folder: Path, partitions: int, longest_secs: float) -> None:
         options = {"inbox": str(folder), "partitions": str(partitions), "carries": "true"}
-        super().__init__({**options, "interval_secs": str(_EPOCH_SECS)})
+        super().__init__({**options, "interval_secs": str(_EPOCH_SECS), "longest_secs": str(longest_secs)})
         self._inbox = inbox
 
     def end_after(self, start: int) -> int:
@@ -166,7 +167,7 @@ class Drive(Query):
         query: ResidentQuery,
         checkpoint: Checkpoint,
         inbox: FileInbox,
-        partitions: int,
+        plan: Plan,
         sink: QuerySink,
         on_commit: Callable[[], None],
     ) -> None:
@@ -176,7 +177,7 @@ class Drive(Query):
             query: The resident query, not started.
             checkpoint: The folder.
             inbox: Its inbox, which is read here from now on.
-            partitions: Of the plan.
+            plan: The plan.
             sink: It is given Spark's number of each epoch, and its results.
             on_commit: Called after each commit.
         """
@@ -184,7 +185,8 @@ class Drive(Query):
         self._sink = sink
         self.on_commit = on_commit
         """Called after each commit, and at the end."""
-        self._inbox, self._reader = inbox, _Reader(inbox, checkpoint.inbox, partitions)
+        self._inbox = inbox
+        self._reader = _Reader(inbox, checkpoint.inbox, plan.partitions, plan.config.batch_interval_secs)
         inbox.read_here(query.wake, lambda: query.can_send)
         self._under_way: deque[_Cut] = deque()
         self._next = checkpoint.last_committed() - checkpoint.first_batch + 1

@@ -69,8 +69,7 @@ class ResidentQuery:
         """
         self._session, self._plan, self._shared, self._places = session, plan, shared, places
         whole = [(level, part) for level in range(len(plan.levels)) for part in range(plan.partitions)]
-        is_exact = any(each.is_sink or each.exactly_once for each in plan.topology.components.values())
-        most = 1 if is_exact else MOST_UNDER_WAY
+        most = 1 if plan.is_exact else MOST_UNDER_WAY
         self._epochs: Epochs[_Content, Report] = Epochs(whole, last_committed, most)
         self._connections = Connections(plan.partitions, self._note_report)
         self._query: StreamingQuery | None = None

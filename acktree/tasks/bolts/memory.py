@@ -16,8 +16,8 @@ from __future__ import annotations
 import copy
 import io
 import pickle
-from collections.abc import Iterable, MutableMapping, MutableSequence, MutableSet, Sequence
-from types import FunctionType
+from collections.abc import Iterable, Mapping, MutableMapping, MutableSequence, MutableSet, Sequence
+from types import FunctionType, MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -112,6 +112,7 @@ class TaskMemory:
         *,
         late_ms: int | None = None,
         now_ms: int | None = None,
+        kept: Mapping[str, StoredState[Any, Any]] = MappingProxyType({}),
     ) -> None:
         """Open the memory of a task.
 
@@ -121,7 +122,9 @@ class TaskMemory:
             owner: The collector that alone may ack the held tuples.
             late_ms: A held tuple that came before this clock is late: its messages are probably timed out.
             now_ms: The clock of the micro-batch, by which keys expire; None: no key expires.
+            kept: By attribute what has stayed: see :attr:`staying`.
         """
+        self._kept = kept
         self._names, self._late_ms, self._now_ms = names, late_ms, now_ms
         self._store = _Draft(store)
         self._held = HeldTuples(Below(self._store, "held/"), owner)
@@ -141,14 +144,26 @@ class TaskMemory:
         """How many tuples the task held when its memory was last saved."""
         return len(self._held)
 
+    @property
+    def staying(self) -> dict[str, StoredState[Any, Any]]:
+        """By attribute the states that may be used on by the next memory of this task, after :meth:`commit`.
+
+        That memory's store must have what was committed here, and nothing else.
+        """
+        return {name: state for name, state in self._states.items() if state.may_stay}
+
     def restore(self, user_object: object) -> None:
         """Give the attributes their remembered values; where nothing is remembered they stay as prepared."""
         for name in self._names:
             blob = self._attributes.get(name)
             if blob is not None:
                 self._blobs[name] = blob
-            value = _first_value(user_object, name) if blob is None else self._loads(blob)
             prepared = getattr(user_object, name, None)
+            if blob is not None and name in self._kept and self._kept[name] is prepared:
+                state = self._states[name] = self._kept[name]
+                state.go_on(self._store_of(name, state), self._dumps, self._loads)
+                continue
+            value = _first_value(user_object, name) if blob is None else self._loads(blob)
             if isinstance(value, KeyValueState) and isinstance(prepared, KeyValueState):
                 value.ttl_secs = prepared.ttl_secs  # the program may have changed it since the last run
             if isinstance(value, StoredState):
@@ -248,11 +263,14 @@ class TaskMemory:
                 "remembers",
                 f"give each attribute a {kind} of its own",
             )
-        store: StateStore = Below(self._store, f"state/{name}/")
-        if isinstance(state, KeyValueState):  # its values may be held tuples
-            store = _CountingStore(store, self._held)
-        state.bind(store, self._dumps, self._loads, self._now_ms)
+        state.bind(self._store_of(name, state), self._dumps, self._loads, self._now_ms)
         self._states[name] = state
+
+    def _store_of(self, name: str, state: StoredState[Any, Any]) -> StateStore:
+        store = Below(self._store, f"state/{name}/")
+        if isinstance(state, KeyValueState):  # its values may be held tuples
+            return _CountingStore(store, self._held)
+        return store
 
     def _replace(self, name: str, state: StoredState[Any, Any]) -> None:
         """The bolt put a new state where another one was, or none."""

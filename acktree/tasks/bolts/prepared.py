@@ -2,23 +2,28 @@
 
 With micro-batches a task goes from process to process, so a copy of a bolt is made and prepared for each. In
 real time it stays, and an epoch takes some milliseconds: less than many a ``prepare``. What the bolt
-remembers is restored in each epoch all the same.
+remembers is restored in each epoch all the same; a ``KeyValueState`` or ``ColumnState`` may stay as it was
+saved, so that its buckets are not read again.
 
 Rules of this file
 ------------------
 1. A copy stays only while it is as a fresh one would be. So it goes when its user code has raised, and it
    does not stay where its ``prepare`` has asked for the clock or the number of the micro-batch, or has added
    a hook, or where the bolt has a ``flush``: what it gathers until then may begin in ``prepare``.
-2. Nothing of it is durable. A copy that is lost is made and prepared anew.
+2. A state stays with its copy, where the copy's memory was saved and nobody can tell it from one that is
+   read from the store (``StoredState.may_stay``). What it has read comes in another order then; so with
+   sinks or exactly-once bolts, where an epoch that runs again must write the same, none stays.
+3. Nothing of it is durable. A copy that is lost is made and prepared anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
 from acktree.core.data.context import Clock, TaskContext, TaskServices
+from acktree.core.state.stored_state import StoredState
 from acktree.logs.loggers import logger
 from acktree.system.stopped_by import pass_on
 from acktree.tasks.bolts.guard import Guard
@@ -40,6 +45,7 @@ class Prepared:
         clock: What the context reads.
         services: What the context calls.
         guard: Knows the attributes as ``prepare`` left them.
+        states: By attribute the states that stay in memory, as they were saved.
     """
 
     bolt: Any
@@ -48,6 +54,7 @@ class Prepared:
     clock: Clock
     services: TaskServices
     guard: Guard
+    states: Mapping[str, StoredState[Any, Any]]
 
 
 Stock = MutableMapping[tuple[str, int], Prepared]

@@ -145,8 +145,9 @@ class BoltTask(ABC):
             below = Below(store, f"task/{self.task}/")
             now_ms = self.outputs.clock_ms
             self.memory = TaskMemory(
-                self.component.remembers, below, self.owner, late_ms=self.plan.late_ms(now_ms), now_ms=now_ms
-            )
+                self.component.remembers, below, self.owner, late_ms=self.plan.late_ms(now_ms), now_ms=now_ms,
+                kept={} if prepared is None else prepared.states,
+            )  # fmt: skip
             self.memory.restore(self.bolt)
         if prepared is not None:
             self.guard = prepared.guard
@@ -391,6 +392,7 @@ class BoltTask(ABC):
                 clock=self.clock,
                 services=self.services,
                 guard=self.guard,
+                states={} if memory is None or self.plan.is_exact else memory.staying,
             )
         else:
             self.results.raised_in("cleanup", self.call_cleanup)

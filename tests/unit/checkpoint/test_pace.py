@@ -43,6 +43,26 @@ def test_if_the_fixed_cost_takes_the_whole_interval_half_of_the_time_is_spent_on
     assert 1.1 * fixed * interval <= last <= max(2.5 * fixed * interval, 1.5 * interval, 1.1 * least)
 
 
+@given(st.floats(0.03, 0.15), st.floats(1e-7, 1e-4))
+def test_where_it_may_be_longer_a_tenth_of_it_is_fixed_cost(fixed, per_message):
+    pace = Pace(0.25, longest_secs=2)
+    *_, last = run(pace, 80, fixed_secs=fixed, per_message_secs=per_message)
+    assert 7 * fixed <= last <= 14 * fixed
+
+
+@given(st.floats(0, 1), st.floats(1e-7, 1e-4))
+def test_it_is_never_longer_than_it_may_be(fixed, per_message):
+    pace = Pace(0.25, longest_secs=2)
+    took = run(pace, 80, fixed_secs=fixed, per_message_secs=per_message)[40:]
+    assert statistics.median(took) <= 2.5
+
+
+def test_with_a_small_fixed_cost_it_is_not_longer():
+    pace = Pace(0.25, longest_secs=2)
+    took = run(pace, 80, fixed_secs=0.02, per_message_secs=1e-6)[40:]
+    assert 0.2 < statistics.median(took) < 0.3
+
+
 def test_the_fixed_cost_is_found_where_each_micro_batch_has_one_entry():
     pace = Pace(2)
     run(pace, 1, fixed_secs=30, per_message_secs=1e-3, waiting=10, entry=10)

@@ -194,6 +194,16 @@ class ColumnsBesideADict(RuleBasedStateMachine):
         self.state = bound_to(self.store, self.kind, FIELDS)
 
     @precondition(is_bound)
+    @rule()
+    def next_epoch(self):
+        """It stays in memory where it may, and nobody can tell it from one that is read."""
+        self.save()
+        if self.state.may_stay:
+            self.state.go_on(self.store, pickle.dumps, pickle.loads)
+        else:
+            self.state = bound_to(self.store, self.kind, FIELDS)
+
+    @precondition(is_bound)
     @rule(same_object=st.booleans())
     def crash(self, same_object):
         """What was not saved is gone, in another process or in this one."""
@@ -587,3 +597,42 @@ def test_a_key_set_alone_is_kept_as_the_tables_own_type(key):
     assert state.get_many([1]).to_pylist() == [2]
     del state[key]
     assert sorted(state) == [7, 9]
+
+
+def test_a_state_whose_keys_stay_the_same_stays_and_reads_no_bucket_again(store, small_buckets):
+    bound_to(store).save()
+    first = bound_to(store)
+    first.add_many([str(number) for number in range(20)])
+    first.save()
+    assert not first.may_stay, "its rows are as they came"
+    state = bound_to(store)
+    store.calls("get", "put")
+    state.add_many(["1", "2"])
+    state.save()
+    assert "bucket" in {name.partition("/")[0] for name in store.calls("get")}
+    for _ in range(3):
+        assert state.may_stay
+        state.go_on(store, pickle.dumps, pickle.loads)
+        assert state.add_many(["1"])[0].as_py() > 2
+        state.save()
+        assert not store.calls("get")
+    again = bound_to(store)
+    assert dict(again) == dict(state)
+    state.add_many(["new"])
+    state.save()
+    assert not state.may_stay
+
+
+@pytest.mark.parametrize("most", ["_MOST_SLOTS", "_MOST_BYTES"])
+def test_a_large_state_does_not_stay_in_memory(store, most, monkeypatch):
+    bound_to(store).save()
+    for keys in (["a"], ["b"] * 3):
+        state = bound_to(store)
+        state.add_many(keys)
+        state.save()
+    state = bound_to(store)
+    state.add_many(["a", "b"])
+    state.save()
+    assert state.may_stay
+    monkeypatch.setattr(module, most, 1)
+    assert not state.may_stay

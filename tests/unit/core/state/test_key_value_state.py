@@ -149,6 +149,16 @@ class StateBesideADict(RuleBasedStateMachine):
         self.state = bound_to(self.store, initial)
 
     @precondition(is_bound)
+    @rule()
+    def next_epoch(self):
+        """It stays in memory where it may, and nobody can tell it from one that is read."""
+        self.save()
+        if self.state.may_stay:
+            self.state.go_on(self.store, pickle.dumps, pickle.loads)
+        else:
+            self.state = bound_to(self.store)
+
+    @precondition(is_bound)
     @rule(same_object=st.booleans())
     def crash(self, same_object):
         """What was not saved is gone, in another process or in this one."""
@@ -516,3 +526,57 @@ def test_a_state_bound_to_another_store_reads_that_one(store):
     assert state["a"] == 3
     state.bind(store, pickle.dumps, pickle.loads)
     assert state["a"] == 2
+
+
+def test_a_state_that_stays_reads_no_bucket_again_and_writes_those_that_changed(store, small_buckets):
+    state = bound_to(store, {f"key {number}": number for number in range(40)})
+    state.save()
+    for number in range(1, 4):
+        assert state.may_stay
+        state.go_on(store, pickle.dumps, pickle.loads)
+        store.calls("get", "put")
+        state["key 7"] = -number
+        assert state["key 8"] == 8
+        state.save()
+        assert [name.partition("/")[0] for name in store.calls("get", "put")] == ["bucket"]
+    assert bound_to(store) == state
+
+
+@pytest.mark.parametrize("value", [[], (1,), Decimal(1)])
+def test_a_state_with_values_that_may_change_or_share_a_part_does_not_stay(store, value):
+    state = bound_to(store, {"a": 1})
+    state.save()
+    state.go_on(store, pickle.dumps, pickle.loads)
+    state["a"] = value
+    state.save()
+    assert not state.may_stay
+    state["a"] = 1
+    state.save()
+    assert state.may_stay
+
+
+def test_a_state_whose_keys_expire_does_not_stay(store):
+    state = KeyValueState({"a": 1}, ttl_secs=60)
+    state.bind(store, pickle.dumps, pickle.loads, now_ms=0)
+    state.save()
+    assert not state.may_stay
+
+
+def test_a_large_state_does_not_stay_in_memory(store, monkeypatch):
+    monkeypatch.setattr(module, "_MOST_BYTES", 1000)
+    state = bound_to(store, {"a": "x" * 900})
+    state.save()
+    assert state.may_stay
+    state["b"] = "x" * 100
+    state.save()
+    assert not state.may_stay
+
+
+def test_what_an_interruption_left_is_counted_right_in_a_state_that_has_stayed(store, small_buckets):
+    bound_to(store, {f"key {number}": number for number in range(40)}).save()
+    state = bound_to(store)
+    state["new"] = 1
+    state.save()
+    state.go_on(store, pickle.dumps, pickle.loads)
+    state._is_taking_in = True  # as an exception from outside leaves it
+    assert len(state) == 41

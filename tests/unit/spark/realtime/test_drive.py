@@ -117,6 +117,26 @@ def test_each_message_has_its_verdict_and_each_epoch_is_in_both_logs(run):
     assert list(metadata) == ["id"]
 
 
+def test_an_epoch_with_a_large_fixed_cost_may_be_as_long_as_a_micro_batch(run, monkeypatch):
+    readers = []
+
+    class Noting(drive._Reader):
+        def __init__(self, *given: object) -> None:
+            super().__init__(*given)
+            readers.append(self)
+
+    monkeypatch.setattr(drive, "_Reader", Noting)
+    running, _ = run.submit()
+    with running:
+        pass
+    (reader,), secs = readers, 0.0
+    for _ in range(60):
+        messages = reader._pace.allowance
+        secs = 0.15 + messages * 1e-6
+        reader.ran(messages, secs)
+    assert 1 < secs < 1.1 * CONFIG.batch_interval_secs
+
+
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """What a run does, in its order: the offsets of an epoch logged, its commit, its verdicts told."""

@@ -12,7 +12,17 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from acktree import ArrowBolt, BasicBolt, Bolt, Config, KeyValueState, TaskHook, TopologyBuilder, submit
+from acktree import (
+    ArrowBolt,
+    BasicBolt,
+    Bolt,
+    ColumnState,
+    Config,
+    KeyValueState,
+    TaskHook,
+    TopologyBuilder,
+    submit,
+)
 from acktree.spark import submit as submitting
 from acktree.spark.worker.isolation import UNGUARDED
 from acktree.testing import FeederSpout, LocalCluster
@@ -28,6 +38,8 @@ FIRST = 3
 calls: Counter[str] = Counter()
 """Tasks are threads of this process, and note here what was called."""
 seen: list[tuple[int, int]] = []
+states: list[object] = []
+"""What a bolt's state was, in each call; kept here, so that no two have one id."""
 kinds: set[type] = set()
 """Of the collector that a bolt was given."""
 threads: set[int] = set()
@@ -127,6 +139,7 @@ class Counting(Quiet):
 def tasks_are_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     calls.clear()
     seen.clear()
+    states.clear()
     kinds.clear()
     threads.clear()
     monkeypatch.setenv(UNGUARDED, "1")
@@ -199,6 +212,62 @@ def test_a_bolt_that_has_raised_is_prepared_anew(tmp_path):
     run(Raising(), tmp_path)
     assert calls["prepare"] >= len(EPOCHS) // 2
     assert calls["cleanup"] == calls["prepare"]
+
+
+class Keeping(Counting):
+    """Notes the object that is its state."""
+
+    def execute(self, tup, collector):
+        super().execute(tup, collector)
+        states.append(self.counts)
+        collector.emit([tup[0], 0])
+
+
+class KeepingAndRaising(Keeping):
+    def execute(self, tup, collector):
+        super().execute(tup, collector)
+        if tup[0] % 2:
+            raise ValueError(tup[0])
+
+
+class KeepingColumns(Batches):
+    remembers = ["counts"]
+
+    def prepare(self, config, context):
+        self.counts = ColumnState(int, int)
+
+    def execute_batch(self, batch, collector):
+        states.append(self.counts)
+        seen.append((batch["n"][0].as_py() % 3, self.counts.add_many([batch["n"][0].as_py() % 3])[0].as_py()))
+
+
+@pytest.mark.parametrize("bolt", [Keeping(), KeepingColumns()], ids=lambda bolt: type(bolt).__name__)
+def test_a_state_stays_from_epoch_to_epoch(bolt, tmp_path):
+    run(bolt, tmp_path)
+    assert len({id(state) for state in states[-5:]}) == 1
+    last = [count for _, count in seen[-3:]]
+    assert last == [len(EPOCHS) // 3] * 3
+
+
+def test_a_state_does_not_stay_in_a_bolt_that_has_raised(tmp_path):
+    run(KeepingAndRaising(), tmp_path)
+    raised = [n for n in EPOCHS if n % 2]
+    assert all(states[n] is not states[n + 1] for n in raised[:-1])
+    assert [count for _, count in seen[-3:]] == [len(EPOCHS) // 3] * 3
+
+
+def test_a_state_does_not_stay_where_something_is_written_exactly_once(tmp_path):
+    numbers = FeederSpout({"default": pa.schema([("n", pa.int64())])})
+    builder = TopologyBuilder("exact")
+    builder.set_spout("numbers", numbers)
+    builder.set_bolt("bolt", Keeping()).shuffle_grouping("numbers")
+    builder.set_bolt("exact", Quiet(), exactly_once=True).fields_grouping("bolt", ["n"])
+    topology = builder.create_topology()
+    with submit(topology, checkpoint=tmp_path / "checkpoint", config=CONFIG) as running:
+        for n in EPOCHS:
+            numbers.feed([n], message_id=n)
+            await_verdicts(running, numbers, [n])
+    assert len({id(state) for state in states}) == len(EPOCHS)
 
 
 def test_what_is_remembered_is_that_of_the_local_cluster(tmp_path):

@@ -120,6 +120,41 @@ def test_trap_changed_in_place_what_a_bolt_changed_is_what_it_finds_in_the_next_
     assert plain(remembering) == plain(model)
 
 
+@settings(max_examples=drawn(100))
+@given(st.lists(st.lists(mutations, max_size=6), max_size=6))
+def test_a_memory_with_what_stayed_is_as_one_that_is_read(batches):
+    store, model, remembering = MemoryStore(), Remembering(), Remembering()
+    model.state, kept = {}, {}
+    for batch in batches:
+        memory = TaskMemory(NAMES, store, None, kept=kept)
+        memory.restore(remembering)
+        assert plain(remembering) == plain(model)
+        for mutation in batch:
+            mutate(remembering, *mutation)
+            mutate(model, *mutation)
+        memory.save(remembering)
+        kept = memory.staying
+    fresh = Remembering()
+    TaskMemory(NAMES, store, None).restore(fresh)
+    assert plain(fresh) == plain(model)
+
+
+def test_a_state_that_something_else_took_the_place_of_does_not_come_back():
+    store, held = MemoryStore(), SimpleNamespace(counts=KeyValueState({"a": 1}))
+    memory = TaskMemory(["counts"], store, held)
+    memory.restore(held)
+    memory.save(held)
+    memory = TaskMemory(["counts"], store, held, kept=memory.staying)
+    memory.restore(held)
+    held.counts = table = {}
+    memory.save(held)
+    TaskMemory(["counts"], store, held, kept=memory.staying).restore(held)
+    assert held.counts is not table, "it is restored"
+    fresh = SimpleNamespace(counts=KeyValueState())
+    TaskMemory(["counts"], store, fresh).restore(fresh)
+    assert fresh.counts == {}
+
+
 def test_setdefault_and_append_is_remembered_by_a_topology():
     def execute(bolt, tup, collector):
         bolt.lists.setdefault(tup["value"] % 2, []).append(tup["value"])
