@@ -167,6 +167,7 @@ def _recover(run: Run, acker: DurableAcker | None) -> None:
         for task_id, message_ids in acker.open_row_ids():
             dataframe_task(run.threads, task_id).note_open(message_ids)
         acker.forget_before(plan.first_sequences)
+    checkpoint.note_run()
     run.log.begins(checkpoint.run, run.account().open_count, checkpoint.place)
     orders = {"run": checkpoint.run, "first_sequences": dict(plan.first_sequences)}
     run.inbox.append_control(ChunkKind.RUN, orders)
@@ -190,9 +191,9 @@ def recovered_log(checkpoint: Checkpoint, run: Run, acker: DurableAcker | None) 
         run.results.totals,
     ]  # fmt: skip
     participants = [candidate for candidate in candidates if candidate is not None]
-    commits = CommitLog(checkpoint.folder, participants, checkpoint.files, checkpoint.run)
-    commits.recover(checkpoint.last_committed())
-    checkpoint.refuse_later_run(max(commits.last_run, run.inbox.last_run))
+    checkpoint.refuse_later_run(run.inbox.last_run)
+    commits = CommitLog(checkpoint.folder, participants, checkpoint.files, lambda: checkpoint.written)
+    commits.recover(checkpoint.last_committed(), checkpoint.refuse_older)
     if run.journal is not None:
         run.inbox.drop_before(run.journal.first_entry)
     return commits

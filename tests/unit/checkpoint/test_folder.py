@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from acktree import BasicBolt, Config, IterableSpout, Retry, Topology, TopologyBuilder, bolt, submit
+from acktree.checkpoint.files import FOLDER, Files
 from acktree.checkpoint.folder import BLOCK, Checkpoint
 from acktree.checkpoint.location import folder_of, location_of, refuse_letters_beside
 from acktree.errors import CheckpointError, ConfigError
@@ -30,10 +31,13 @@ def topology(parallelism: int = 1) -> Topology:
     return builder.create_topology()
 
 
-def begun(folder: Path, config: Config | None = None, parallelism: int = 1) -> Checkpoint:
-    held = Checkpoint(folder)
+def begun(
+    folder: Path, config: Config | None = None, parallelism: int = 1, files: Files = FOLDER
+) -> Checkpoint:
+    held = Checkpoint(folder, files)
     try:
         held.begin_run(topology(parallelism), config or Config(), 2)
+        held.note_run()
     except BaseException:
         held.close()
         raise
@@ -67,7 +71,9 @@ def counting(parallelism: int, *, name: str = "count") -> Topology:
 
 def run_once(folder: Path, topology: Topology, config: Config | None = None) -> Topology:
     with closing(Checkpoint(folder)) as held:
-        return held.begin_run(topology, config or Config(), 2)
+        topology = held.begin_run(topology, config or Config(), 2)
+        held.note_run()
+        return topology
 
 
 def test_a_refused_shape_lets_go_of_the_folder_and_changes_nothing(tmp_path: Path) -> None:
@@ -132,7 +138,7 @@ def of_version_1(folder: Path) -> None:
 def test_a_checkpoint_of_version_1_names_its_messages_otherwise_and_is_refused(tmp_path: Path) -> None:
     of_version_1(tmp_path)
     before = (tmp_path / "acktree.json").read_text()
-    with pytest.raises(CheckpointError, match="version 1, and this acktree reads 7"):
+    with pytest.raises(CheckpointError, match="version 1, and this acktree reads 8"):
         run_once(tmp_path, counting(2))
     assert (tmp_path / "acktree.json").read_text() == before
 
@@ -218,14 +224,32 @@ def test_facts_that_were_changed_by_others_or_are_an_older_copy_are_refused(tmp_
         held.refuse_later_run(1)
         with pytest.raises(CheckpointError, match=r"is an older copy: it knows 1 runs, and run 2 was here"):
             held.refuse_later_run(2)
+        held.refuse_older(held.written)
+        with pytest.raises(CheckpointError, match=r"older copy: it was written 3 times, and 4 times at the"):
+            held.refuse_older(4)
         held.refuse_used_sequences(held.first_sequence - 1)
         with pytest.raises(CheckpointError, match="older copy: an earlier run has used sequences"):
             held.refuse_used_sequences(held.first_sequence)
 
 
+def test_the_facts_of_a_later_run_are_written_once_all_else_was_read(tmp_path: Path) -> None:
+    file = tmp_path / "acktree.json"
+    begun(tmp_path).close()
+    before = file.read_bytes()
+    with closing(Checkpoint(tmp_path)) as held:
+        held.begin_run(topology(), Config(), 2)
+        assert held.run == 2
+        assert file.read_bytes() == before  # it may be what something else tells to be an older copy
+        written = held.written
+        held.note_run()
+        assert json.loads(file.read_bytes())["run"] == 2
+        held.reserve(0)
+        assert json.loads(file.read_bytes())["written"] == held.written == written + 2
+
+
 def test_a_checkpoint_of_a_later_version_is_refused(tmp_path: Path) -> None:
     (tmp_path / "acktree.json").write_text('{"version": 99}')
-    with pytest.raises(CheckpointError, match="version 99, and this acktree reads 7"):
+    with pytest.raises(CheckpointError, match="version 99, and this acktree reads 8"):
         Checkpoint(tmp_path)
 
 
