@@ -331,7 +331,8 @@ class Checkpoint(CheckpointFacts):
         self._take_back()
         if self._synced is None:
             self.sync(self.last_committed())
-        self._write(self._facts)
+        if self.run > 1:  # those of the first are written
+            self._write(self._facts)
 
     def _take_back(self) -> None:
         """Delete what was logged after the last sync, and the note where this run survives no power cut."""
