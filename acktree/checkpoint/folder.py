@@ -91,7 +91,7 @@ class Checkpoint(CheckpointFacts):
             warn_of_other_files(folder, self._disk)
         self._changing = Lock()  # guards the facts: each spout thread reserves sequences
         self._syncing = Lock()
-        self._has_dropped = False
+        self._has_dropped = self._is_noted = False
         self._disk.make_file(folder / "lock")
         self._held: int | None = None
         try:
@@ -323,16 +323,20 @@ class Checkpoint(CheckpointFacts):
             self._write(self._facts)
         return topology
 
-    def note_run(self) -> None:
+    def note_run(self, sweep: Callable[[], None] = lambda: None) -> None:
         """Delete what does not count, and write the facts of this run. All else was read, and fits.
 
         The run writes nothing before, apart from the facts of a new checkpoint.
+
+        Args:
+            sweep: Deletes what does not count of the commit log.
         """
+        sweep()
         self._take_back()
         if self._synced is None:
             self.sync(self.last_committed())
-        if self.run > 1:  # those of the first are written
-            self._write(self._facts)
+        self._write(self._facts)
+        self._is_noted = True
 
     def _take_back(self) -> None:
         """Delete what was logged after the last sync, and the note where this run survives no power cut."""
@@ -398,10 +402,15 @@ class Checkpoint(CheckpointFacts):
         shutil.rmtree(self.folder / "marks", ignore_errors=True)  # micro-batches get these numbers again
 
     def reserve(self, first: int) -> int:
-        """Reserve the sequences from ``first`` to the end of a block, durably; returns that end."""
+        """Reserve the sequences from ``first`` to the end of a block; returns that end.
+
+        Durable when this returns, or with :meth:`note_run`, before which no message gets one.
+        """
         end = first + BLOCK
         with self._changing:
-            if end > self._facts["reserved"]:
+            if end > self._facts["reserved"] and not self._is_noted:
+                self._facts = {**self._facts, "reserved": end}
+            elif end > self._facts["reserved"]:
                 with full_disk.explaining(self.folder):
                     self._write({**self._facts, "reserved": end})
         return end

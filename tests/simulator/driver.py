@@ -162,7 +162,7 @@ class Driver:
         last_sequence = recover(run, self.held.last_committed(), self.held.lost_through)
         self.held.refuse_used_sequences(last_sequence)
         queues = [number for number, thread in self.threads.by_task.items() if thread.task.spout.redelivers]
-        self.held.note_run()
+        self.held.note_run(commits.sweep)
         firsts = dict.fromkeys(queues, self.held.first_sequence)
         self.acker.forget_before(firsts)
         self.inbox.append_control(ChunkKind.RUN, {"run": self.held.run, "first_sequences": firsts})

@@ -118,7 +118,7 @@ class Participant(ABC):
         """
 
     def sweep(self) -> None:
-        """Delete files that no section names. Called once, when all participants have recovered."""
+        """Delete files that no section names. Called once, when all that an earlier run left was read."""
 
     @abstractmethod
     def write(self, commit: Commit, outcome: Outcome) -> Section | None:
@@ -173,7 +173,7 @@ class CommitLog:
         self._kept: set[int] = set()  # numbers that the newest file lists
 
     def recover(self, last_committed: int, refuse_older: Callable[[int], None] | None = None) -> None:
-        """Let the participants take up their state as of the last commit.
+        """Let the participants take up their state as of the last commit. Nothing is deleted.
 
         Args:
             last_committed: The number of the last micro-batch that Spark has committed.
@@ -181,7 +181,7 @@ class CommitLog:
                 raises an error if they are older now.
 
         Raises:
-            CheckpointError: A file is missing or damaged. Nothing is deleted then.
+            CheckpointError: A file is missing or damaged, or something else is an older copy.
         """
         numbers = {int(name) for name in self._names() if is_number(name)}
         kept = [number for number in sorted(numbers) if number <= last_committed]
@@ -203,10 +203,13 @@ class CommitLog:
         # Sections of a participant that this run does not have are kept for the next that has it.
         for participant in self._participants:
             participant.recover(counting.get(participant.name, ()))
-        for participant in self._participants:
-            participant.sweep()
         self._needed = {name: [number for number, _ in sections] for name, sections in counting.items()}
         self._kept = self._existing = set(kept)
+
+    def sweep(self) -> None:
+        """Delete what does not count. Called once, when all else of the checkpoint was read, and fits."""
+        for participant in self._participants:
+            participant.sweep()
         with explaining(self._folder):
             for name in self._names():
                 number = name.removeprefix(UNPUBLISHED)

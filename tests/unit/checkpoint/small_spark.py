@@ -394,7 +394,7 @@ class Driver:
             self._add_gates(run.gates, spout_host, config)
         last_sequence = recover(run, self.held.last_committed(), self.held.lost_through)
         self.held.refuse_used_sequences(last_sequence)
-        self.held.note_run()
+        self.held.note_run(commits.sweep)
         acker.forget_before(firsts := dict(self.plan.first_sequences))
         self.inbox.append_control(ChunkKind.RUN, {"run": self.held.run, "first_sequences": firsts})
         redrive_ordered(self.held, self.letters)
