@@ -21,7 +21,6 @@ from tests.simulator.disk import ProcessDied
 from tests.simulator.driver import FOLDER, Driver
 from tests.simulator.world import BrokenPromiseError, Source, World
 
-
 _NOTES_OF_A_RUN = {"lock", "taken", "work", "hold"}
 _WITH_ROWS = re.compile(r"(?<=\.)\d+$")
 
