@@ -168,10 +168,10 @@ def _one_life(world: World) -> Driver | None:
     except BrokenPromiseError:
         raise
     except Exception as error:
-        if _is_told(world, error, None if driver else before):
-            pass
-        elif _is_full(error):
+        if _is_full(error):
             _stop_for_want_of_room(world, driver)
+        elif _is_told(world, error, None if driver else before):
+            pass
         elif world.scenario.is_weak and "power" in world.deaths:
             world.refused = f"{type(error).__name__}: {error}"
         else:
