@@ -16,7 +16,9 @@ from acktree import BasicBolt, Config, IterableSpout, Retry, Topology, TopologyB
 from acktree.checkpoint.files import FOLDER, Files
 from acktree.checkpoint.folder import BLOCK, Checkpoint
 from acktree.checkpoint.location import folder_of, location_of, refuse_letters_beside
+from acktree.core.stats.counters import Counters
 from acktree.errors import CheckpointError, ConfigError
+from tests.unit.ui.driver_without_spark import Started
 
 
 @bolt(outputs=[])
@@ -248,6 +250,31 @@ def test_the_facts_of_a_later_run_are_written_once_all_else_was_read(tmp_path: P
         assert (facts["run"], facts["reserved"]) == (2, end)
         held.reserve(end)
         assert json.loads(file.read_bytes())["written"] == held.written == written + 2
+
+
+def test_a_run_on_facts_that_are_older_than_the_last_commit_is_refused_and_changes_nothing(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "acktree.json"
+    running = Started(tmp_path)
+    older = file.read_bytes()
+    running.held.reserve(running.held.first_sequence + BLOCK)
+    running.commit(Counters())
+    running.held.close()
+    file.write_bytes(older)
+    before = contents(tmp_path)
+    with pytest.raises(CheckpointError, match=r"acktree\.json is an older copy: it was written") as refused:
+        Started(tmp_path)
+    assert "from a copy" in refused.value.fix
+    assert contents(tmp_path) == before
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    """What is in the durable files of a checkpoint."""
+    of_a_run = {"lock", "wake", "taken", "work", "hold"}
+    files = (file for file in folder.rglob("*") if file.is_file() and file.name not in of_a_run)
+    files = (file for file in files if ".sqlite" not in file.name)
+    return {file: file.read_bytes() for file in files}
 
 
 def test_a_checkpoint_of_a_later_version_is_refused(tmp_path: Path) -> None:
