@@ -33,6 +33,7 @@ BENCHMARKS: Final = {
     "children": "CPU a sentence through a class of pystorm and through children, beside a function bolt",
     "tracing": "what the message trace costs at 1 in 1,000: with and without it, in turn, without Spark",
     "python_side": "the Python time of a micro-batch, function by function, without Spark",
+    "checksums": "what the checksums of durable files cost: with and without them, in turn, without Spark",
     "floor": "how near a micro-batch of per-tuple bolts comes to the user's own code, without Spark",
     "gates": "an exactly-once word count beside the same at least once: CPU, in turn, without Spark",
     "spout_side": "what a spout task costs a message in the driver's process, without Spark",

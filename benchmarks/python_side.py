@@ -68,7 +68,7 @@ class MicroBatch:
         self.acker = Acker(self.plan)
         self.batches = BatchSpout(Meter(), variant).batches
         self.tracked, self.sentences = variant.tracked, sentences
-        self.stores = {
+        self.stores: dict[tuple[int, int], StateStore] = {
             (level.index, partition): MemoryStore()
             for level in self.plan.levels
             for partition in range(partitions)
@@ -103,11 +103,7 @@ class MicroBatch:
         plan = self.plan
         self.clock_ms += 1000
         chunks = list(self._chunks())
-        packed = [chunk.to_bytes() for chunk in chunks]  # read again by each partition, as from the inbox
-
-        def read(name: str) -> Chunk:
-            return Chunk.from_bytes(packed[int(name)])
-
+        read = self._reader(chunks)
         waiting: dict[tuple[int, int], list[WireRow]] = {}
         _sort_in(waiting, self._given(chunks))
         for index in range(len(plan.levels)):
@@ -133,12 +129,17 @@ class MicroBatch:
                 sent.setdefault("combining", []).extend(made)
         return [row for rows in waiting.values() for row in rows]
 
+    def _reader(self, chunks: Sequence[Chunk]) -> ReadChunk:
+        """Reads a chunk by its number: again in each partition, as from the inbox."""
+        packed = [chunk.to_bytes() for chunk in chunks]
+        return lambda name: Chunk.from_bytes(packed[int(name)])
+
     def _given(self, chunks: Sequence[Chunk]) -> Iterable[WireRow]:
         """What the source gives the levels."""
         return self._slices(chunks)
 
     def _run_level(
-        self, index: int, partition: int, mine: Sequence[WireRow], store: MemoryStore, read: ReadChunk
+        self, index: int, partition: int, mine: Sequence[WireRow], store: StateStore, read: ReadChunk
     ) -> Iterable[WireRow]:
         if self.marks is None:
             return run_level(self.plan, index, partition, mine, store, read, usual_observers)

@@ -15,11 +15,13 @@ from types import SimpleNamespace
 import pytest
 
 from acktree import Config
+from acktree.checkpoint.envelope import checksum_of, sealed
 from benchmarks import account as faults
 from benchmarks import (
     acker,
     broker_tables,
     chaos,
+    checksums,
     children,
     cluster,
     compare,
@@ -128,6 +130,12 @@ def test_consecutive_verdicts_are_one_micro_batch_and_the_cut_one_is_left_out():
 
 
 # --- what runs in this process ------------------------------------------------------------------------
+
+
+def test_the_cost_of_checksums_is_measured_in_turn_and_they_are_there_again_after_it():
+    found = checksums.measure(Variant(bolts="arrow", batch_rows=200), 400, pairs=2)
+    assert (len(found["ratios"]), {*found["us_per_root"]}) == (2, {"with", "without"})
+    assert checksum_of(sealed(1, b"as before")) != 0
 
 
 @pytest.mark.parametrize("bolts", ["arrow", "basic", "generator", "hand"])

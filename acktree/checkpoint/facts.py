@@ -22,6 +22,7 @@ __all__ = ["CheckpointFacts", "redrives_ordered_in"]
 
 _NAME: Final = "acktree.json"
 _CHECKSUM: Final = "checksum"
+_WRITTEN: Final = "written"
 
 
 def redrives_ordered_in(folder: Path) -> dict[int, int]:
@@ -74,6 +75,11 @@ class CheckpointFacts:
     def run(self) -> int:
         """The number of this run, from 1."""
         return int(self._facts["run"])
+
+    @property
+    def written(self) -> int:
+        """How often the facts were written; each commit notes it."""
+        return int(self._facts.get(_WRITTEN, 0))
 
     @property
     def first_sequence(self) -> int:
@@ -159,6 +165,12 @@ class CheckpointFacts:
         if last >= self.first_sequence:
             raise self._unreadable(f"is an older copy: an earlier run has used sequences up to {last}")
 
+    def refuse_older(self, written: int) -> None:
+        """CheckpointError if a commit has seen the facts as they were when written this often, or later."""
+        if written > self.written:
+            what = f"it was written {self.written} times, and {written} times at the last commit"
+            raise self._unreadable(f"is an older copy: {what}")
+
     def refuse_later_run(self, run: int) -> None:
         """CheckpointError if a run with this number has written here, which the facts do not know yet."""
         if run >= self.run:
@@ -175,6 +187,7 @@ class CheckpointFacts:
                 )
 
     def _write(self, facts: dict[str, Any]) -> None:
+        facts = {**facts, _WRITTEN: self.written + 1}
         new = self.folder / f"{UNPUBLISHED}{_NAME}"
         # File and name are synced: a reservation that a power cut undoes would give out ids twice.
         content = json.dumps({**facts, _CHECKSUM: _checksum_of(facts)}, indent=1).encode()

@@ -4,7 +4,7 @@
 
     acktree.json     the numbers that must not change (salt, partitions) and the shape they belong to
     lock             held by the one driver that may run it
-    synced           the last micro-batch that survives a power cut, with ``survive_power_cut``
+    synced-N         all before micro-batch N survives a power cut, with ``survive_power_cut``
     spark/           Spark's own checkpoint: offsets, commits, state
     spark-N/         the same in generation N, from 2 on; ``spark/`` is generation 1; see offline.py
     state/           what bolts remember, and state-N/ in generation N; at a URL it is in Spark's state
@@ -52,7 +52,7 @@ from acktree.checkpoint.holding import holder_in, make_folder, sign_lock, warn_o
 from acktree.checkpoint.inbox_files import waiting_spouts
 from acktree.checkpoint.layout import FRESH, VERSION
 from acktree.checkpoint.logs.gate_log import waiting_gates
-from acktree.checkpoint.power_cut import SYNC_NOTES, forget_synced, note_synced, roll_back
+from acktree.checkpoint.power_cut import RollBack, Synced, note_synced
 from acktree.config import Config
 from acktree.errors import CheckpointError
 from acktree.logs.loggers import logger
@@ -92,7 +92,7 @@ class Checkpoint(CheckpointFacts):
             warn_of_other_files(folder, self._disk)
         self._changing = Lock()  # guards the facts: each spout thread reserves sequences
         self._syncing = Lock()
-        self._has_dropped = False
+        self._has_dropped = self._is_noted = False
         self._disk.make_file(folder / "lock")
         self._held: int | None = None
         try:
@@ -107,12 +107,9 @@ class Checkpoint(CheckpointFacts):
         try:
             sign_lock(self._held, self._disk)
             self._facts = self._read()
-            self._synced = roll_back(folder, self.spark, self.first_batch, self._disk)
+            self._roll_back = RollBack(folder, self.spark, self.first_batch, files)
+            self._synced = self._roll_back.synced
             self.spark_url = files.make_spark_folder(self.spark)
-            if not files.survives_power_cut:
-                forget_synced(folder, self._disk)
-            elif self._synced is None:
-                self.sync(self.last_committed())
         except BaseException:
             self.close()
             raise
@@ -121,9 +118,8 @@ class Checkpoint(CheckpointFacts):
         """Delete a folder that this object made, if nothing was written into it."""
         if self._disk.exists(self.spark):
             self._disk.remove_empty(self.spark)
-        if {*self._disk.names(self.folder)} <= {"lock", *SYNC_NOTES}:
-            for name in (*SYNC_NOTES, "lock"):
-                self._disk.remove(self.folder / name)
+        if {*self._disk.names(self.folder)} <= {"lock"}:
+            self._disk.remove(self.folder / "lock")
             self._disk.remove_empty(self.folder)
 
     def sync(self, committed: int, *, has_begun: bool = False) -> None:
@@ -143,10 +139,11 @@ class Checkpoint(CheckpointFacts):
         if not self.files.survives_power_cut:
             return
         with self._syncing:
-            if self._synced is None or (committed, has_begun) > self._synced:
+            synced = Synced(committed, has_begun)
+            if self._synced is None or synced > self._synced:
                 self.files.sync_all(self.folder)
-                note_synced(self.folder, committed, self._disk, has_begun=has_begun)
-                self._synced = committed, has_begun
+                note_synced(self.folder, synced, self._synced, self._disk)
+                self._synced = synced
 
     @property
     def spark(self) -> Path:
@@ -277,6 +274,8 @@ class Checkpoint(CheckpointFacts):
     def begin_run(self, topology: Topology, config: Config, partitions: int) -> Topology:
         """Start a run: store what must not change, or check that it has not changed.
 
+        The facts of another run than the first are written by :meth:`note_run`, once all else was read.
+
         Args:
             partitions: The number of partitions of a new checkpoint.
 
@@ -286,14 +285,14 @@ class Checkpoint(CheckpointFacts):
         Raises:
             CheckpointError: The topology has changed in a way that the checkpoint cannot follow.
         """
-        is_tracked, before = config.acker_executors != 0, self.shape
+        is_tracked, before, is_first = config.acker_executors != 0, self.shape, not self._facts
         if self.state_from is not None and not self.files.is_seen:
             raise CheckpointError(
                 "what bolts remember is in files of a folder, and workers see no files at a URL",
                 str(self.place),
                 "run it in a folder that all executors see, or give the topology a new checkpoint",
             )
-        if not self._facts:
+        if is_first:
             salt = secrets.randbits(64) if config.run_salt is None else config.run_salt
             self._facts = {
                 **FRESH,
@@ -316,12 +315,35 @@ class Checkpoint(CheckpointFacts):
         state_from = self.state_from
         if state_from is None and self.has_state_files and now.state:
             state_from = self.last_committed() + 1
-        self._write({
+        self._facts = {
             **self._facts,
             "state_from": state_from,
             "shape": now.to_json(), "run": self._facts["run"] + 1, "first_sequence": self._facts["reserved"],
-        })  # fmt: skip
+        }  # fmt: skip
+        if is_first:  # nothing is there that could contradict them
+            self._write(self._facts)
         return topology
+
+    def note_run(self, sweep: Callable[[], None] = lambda: None) -> None:
+        """Delete what does not count, and write the facts of this run. All else was read, and fits.
+
+        The run writes nothing before, apart from the facts of a new checkpoint.
+
+        Args:
+            sweep: Deletes what does not count of the commit log.
+        """
+        sweep()
+        self._take_back()
+        if self._synced is None:
+            self.sync(self.last_committed())
+        self._write(self._facts)
+        self._is_noted = True
+
+    def _take_back(self) -> None:
+        """Delete what was logged after the last sync, and the note where this run survives no power cut."""
+        self._roll_back.carry_out(survives=self.files.survives_power_cut)
+        if not self.files.survives_power_cut:
+            self._synced = None
 
     def _compare(self, name: str, before: Shape, now: Shape) -> None:
         if self.has_state_files:  # they are found by task: the levels of bolts do not matter
@@ -353,6 +375,7 @@ class Checkpoint(CheckpointFacts):
             has_memory: Whether bolts resume from that folder.
             is_lost: Whether the acker forgets open messages, and they run again.
         """
+        self._take_back()
         committed, end = self.last_committed(), self.committed_end()
         facts = self._facts | {
             "version": VERSION,
@@ -380,10 +403,15 @@ class Checkpoint(CheckpointFacts):
         shutil.rmtree(self.folder / "marks", ignore_errors=True)  # micro-batches get these numbers again
 
     def reserve(self, first: int) -> int:
-        """Reserve the sequences from ``first`` to the end of a block, durably; returns that end."""
+        """Reserve the sequences from ``first`` to the end of a block; returns that end.
+
+        Durable when this returns, or with :meth:`note_run`, before which no message gets one.
+        """
         end = first + BLOCK
         with self._changing:
-            if end > self._facts["reserved"]:
+            if end > self._facts["reserved"] and not self._is_noted:
+                self._facts = {**self._facts, "reserved": end}
+            elif end > self._facts["reserved"]:
                 with full_disk.explaining(self.folder):
                     self._write({**self._facts, "reserved": end})
         return end
@@ -427,9 +455,9 @@ class Checkpoint(CheckpointFacts):
         return self._last_logged("offsets") > self._last_logged("commits")
 
     def _last_logged(self, log: str) -> int:
-        """The last entry of one of Spark's logs, a file for each micro-batch; -1 for none."""
-        names = self.files.logged(self.spark / log)
-        return max((int(name) for name in names if is_number(name)), default=-1)
+        """The last entry of one of Spark's logs that counts, a file for each micro-batch; -1 for none."""
+        numbers = (int(name) for name in self.files.logged(self.spark / log) if is_number(name))
+        return max((number for number in numbers if self._roll_back.counts(log, number)), default=-1)
 
     def close(self) -> None:
         """Release it for the next driver. A second call does nothing."""

@@ -107,7 +107,7 @@ class FileInbox:
         self._next_attempts: set[int] = set()
         self._newest_position: dict[int, int] = {}
         self._newest_only_here = -1
-        self._behind_gap: list[Path] = []
+        self._left_over: list[Path] = []
         self._watches: list[int] = []
         self._waiting = 0
         self._bytes = 0
@@ -420,7 +420,7 @@ class FileInbox:
                 str(self._folder),
                 "what was emitted is not lost: its spout brings it back when the topology is submitted again",
             )
-        self._delete_behind_gap()
+        self._delete_left_over()
         first = self._next
         numbered = enumerate(blobs, first)
         entries = [Entry(number, kind, task, rows) for number, (kind, task, rows, _) in numbered]
@@ -458,12 +458,12 @@ class FileInbox:
             self._last_lasting = self._next - 1
         return first
 
-    def _delete_behind_gap(self) -> None:
-        """Delete what belongs to a group that was never appended as a whole, before its numbers are used."""
-        if self._behind_gap:
-            for file in self._behind_gap:
+    def _delete_left_over(self) -> None:
+        """Delete what an earlier run left and what does not count, before numbers of it are used."""
+        if self._left_over:
+            for file in self._left_over:
                 self._files.remove(file)
-            self._behind_gap.clear()
+            self._left_over.clear()
             self.sync_names()  # a power cut must not undo a deletion after its number was used again
 
     def _move_position(self, task: int, number: int) -> None:
@@ -537,10 +537,8 @@ class FileInbox:
         # without rows is the replacement.
         for name in sorted(self._disk.names(self._folder), key=by_number_and_rows):
             entry, file = Entry.of_name(name), self._folder / name
-            if entry is not None and entry.number >= end:
-                self._behind_gap.append(file)  # deleted when its number is used again: nothing refuses then
-            elif entry is not None and entry.number in self._entries:
-                self._files.remove(file)
+            if entry is not None and (entry.number >= end or entry.number in self._entries):
+                self._left_over.append(file)  # deleted with the first write: nothing is refused then
             elif is_unpublished(name):
                 self._disk.remove(file)
             elif entry is not None:

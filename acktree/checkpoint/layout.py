@@ -4,7 +4,7 @@
 
     what                format                                                  written and read by
     acktree.json        JSON: the facts, with ``version`` and CRC-32            facts.py
-    synced              an envelope; in it a number as text                     power_cut.py
+    synced-N            an empty envelope; the number is in the name            power_cut.py
     lock                JSON: who holds it                                      holding.py
     inbox/*             an envelope; in it JSON, or a chunk: packed arrays,     inbox.py, tasks/chunk.py
                         JSON head, Arrow IPC; message ids, position as values

@@ -130,7 +130,7 @@ def assembled_run(
     )
     commits = recovered_log(checkpoint, run, acker)
     add_spouts(topology, run, recorder)
-    _recover(run, acker)
+    _recover(run, acker, commits)
     redrive_ordered(checkpoint, letters)  # before the query: where the store is away, nothing is started
     return run, commits
 
@@ -164,7 +164,7 @@ def ended_run(
     )
 
 
-def _recover(run: Run, acker: DurableAcker | None) -> None:
+def _recover(run: Run, acker: DurableAcker | None, commits: CommitLog) -> None:
     """Let spout tasks take up what earlier runs left, and tell the source that a run begins."""
     checkpoint, plan = run.checkpoint, run.plan
     last_sequence = recover(run, checkpoint.last_committed(), checkpoint.lost_through)
@@ -173,6 +173,7 @@ def _recover(run: Run, acker: DurableAcker | None) -> None:
         for task_id, message_ids in acker.open_row_ids():
             dataframe_task(run.threads, task_id).note_open(message_ids)
         acker.forget_before(plan.first_sequences)
+    checkpoint.note_run(commits.sweep)
     run.log.begins(checkpoint.run, run.account().open_count, checkpoint.place)
     orders = {"run": checkpoint.run, "first_sequences": dict(plan.first_sequences)}
     run.inbox.append_control(ChunkKind.RUN, orders)
@@ -196,9 +197,9 @@ def recovered_log(checkpoint: Checkpoint, run: Run, acker: DurableAcker | None) 
         run.results.totals,
     ]  # fmt: skip
     participants = [candidate for candidate in candidates if candidate is not None]
-    commits = CommitLog(checkpoint.folder, participants, checkpoint.files, checkpoint.run)
-    commits.recover(checkpoint.last_committed())
-    checkpoint.refuse_later_run(max(commits.last_run, run.inbox.last_run))
+    checkpoint.refuse_later_run(run.inbox.last_run)
+    commits = CommitLog(checkpoint.folder, participants, checkpoint.files, lambda: checkpoint.written)
+    commits.recover(checkpoint.last_committed(), checkpoint.refuse_older)
     if run.journal is not None:
         run.inbox.drop_before(run.journal.first_entry)
     return commits

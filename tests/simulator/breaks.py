@@ -113,10 +113,19 @@ def _deleted_before_commit(_: Any) -> Any:
 
 
 def _uncommitted_counts(recover: Any) -> Any:
-    def all_there(self: CommitLog, last: int) -> None:
-        recover(self, max([last, *(int(name) for name in self._names() if name.isdigit())]))
+    def all_there(self: CommitLog, last: int, *arguments: Any) -> None:
+        recover(self, max([last, *(int(name) for name in self._names() if name.isdigit())]), *arguments)
 
     return all_there
+
+
+def _nothing_is_taken_back(roll_back: Any) -> Any:
+    class Nothing(roll_back):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            self.synced, self._lasts = None, {}
+
+    return Nothing
 
 
 def _deleted_too_early(write: Any) -> Any:
@@ -417,8 +426,8 @@ BREAKS: Final[Mapping[str, Break]] = {
     "no-roll-back": Break(
         "what Spark logged after the last sync does not count",
         checkpoint,
-        "roll_back",
-        lambda _: lambda folder, spark, first, disk: None,
+        "RollBack",
+        _nothing_is_taken_back,
         needs_power_cuts=True,
     ),
 }

@@ -11,17 +11,18 @@ does not check them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from acktree.checkpoint.envelope import opened
 from acktree.checkpoint.files import Files
 from acktree.checkpoint.inbox import WHOLE_INBOX
 from acktree.checkpoint.inbox_files import Entry
 from acktree.checkpoint.logs.commit_log import section_of
 from acktree.checkpoint.logs.journal import Journal
+from acktree.checkpoint.power_cut import RollBack
 from acktree.core.packing import int64s, unpack
 from acktree.errors import AcktreeError, CheckpointError
 from tests.simulator.disk import SimulatedDisk
@@ -34,13 +35,13 @@ class Damage:
     Attributes:
         file: Its path.
         kind: One of :data:`KINDS`.
-        before: What was in it.
+        before: What was in it; None if it was not there.
         after: What is in it; None if it is gone.
     """
 
     file: str
     kind: str
-    before: bytes
+    before: bytes | None
     after: bytes | None
 
     def is_told_by(self, error: BaseException) -> bool:
@@ -61,6 +62,7 @@ def _flipped(content: bytes, random: Random) -> bytes:
     return content[: bit // 8] + bytes([content[bit // 8] ^ (1 << bit % 8)]) + content[bit // 8 + 1 :]
 
 
+_NOTE = re.compile(r"synced-(\d{12})(?:-begun)?")
 KINDS: dict[str, Callable[[bytes, Random], bytes | None]] = {
     "gone": lambda content, random: None,
     "empty": lambda content, random: b"",
@@ -93,6 +95,13 @@ def damaged(disk: SimulatedDisk, random: Random, folder: str) -> Damage | None:
         return None
     before = disk.content_of(file)
     assert before is not None
+    note = _NOTE.fullmatch(Path(file).name)
+    if kind == "older" and note is not None:  # it has another name, and is beside the newer one
+        older = f"{folder}/synced-{max(0, int(note[1]) - 1):012d}"
+        if older == file:
+            return None
+        disk.put_back(older, before)
+        return Damage(older, kind, None, before)
     if kind == "older":
         after = disk.past.get(file, before)
     elif kind == "a neighbour's":
@@ -111,9 +120,8 @@ def _known_to_be_there(disk: SimulatedDisk, checkpoint: Path, files: Sequence[st
     held = Files(disk=disk)
     commits = [int(name) for name in held.logged(checkpoint / "spark" / "commits")]
     try:
-        last = max(commits, default=-1)
-        if disk.exists(synced := checkpoint / "synced"):  # what came after it does not count
-            last = min(last, int(bytes(opened(disk.read(synced), 0, synced)).split()[0]))
+        counts = RollBack(checkpoint, checkpoint / "spark", 0, held).counts
+        last = max((number for number in commits if counts("commits", number)), default=-1)
         section = section_of(checkpoint, last, Journal.name, held) if last >= 0 else None
     except (CheckpointError, ValueError):  # it is damaged itself
         section = None

@@ -122,7 +122,6 @@ class Driver:
         self.journal = None
         if world.scenario.has_gates or not all(source.redelivers for source in world.scenario.sources):
             self.journal = journal_of(self.held, self.inbox, self.threads)
-        last_committed = self.held.last_committed()
         memory_files._known.clear()  # its workers are new processes
         self.acker = DurableAcker(self.plan, FOLDER, self.held.acker_from, files)
         self.recorder = DeadLetterRecorder(world.letters, topology, config, on_limit=lambda: None)
@@ -162,9 +161,10 @@ class Driver:
             task = SpoutTask(spout, bare, bare.task_ids[0], self.plan, spout_host, self.held.first_sequence)
             self.totals.watch(name, task.task, task)
             self.threads.by_task[task.task] = SpoutThread(task, config, lambda: None, self.inbox.is_running)
-        last_sequence = recover(run, last_committed, self.held.lost_through)
+        last_sequence = recover(run, self.held.last_committed(), self.held.lost_through)
         self.held.refuse_used_sequences(last_sequence)
         queues = [number for number, thread in self.threads.by_task.items() if thread.task.spout.redelivers]
+        self.held.note_run(commits.sweep)
         firsts = dict.fromkeys(queues, self.held.first_sequence)
         self.acker.forget_before(firsts)
         self.inbox.append_control(ChunkKind.RUN, {"run": self.held.run, "first_sequences": firsts})

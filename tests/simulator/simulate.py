@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import logging
+import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from acktree.checkpoint.logs import acker_log as acker
 from acktree.checkpoint.logs import gate_log, key_log
@@ -18,6 +20,9 @@ from tests.simulator.damage import damaged
 from tests.simulator.disk import ProcessDied
 from tests.simulator.driver import FOLDER, Driver
 from tests.simulator.world import BrokenPromiseError, Source, World
+
+_NOTES_OF_A_RUN = {"lock", "taken", "work", "hold"}
+_WITH_ROWS = re.compile(r"(?<=\.)\d+$")
 
 
 @dataclass(frozen=True)
@@ -122,9 +127,23 @@ def _damage(world: World) -> None:
             world.damaged.append(damage)
 
 
-def _is_told(world: World, error: BaseException) -> bool:
-    """Whether an error tells a damage; then all files are mended, the last damage first."""
+def _durable(world: World) -> dict[str, bytes | None]:
+    """What is in all files that count; of two of one number of the inbox one does."""
+    files = [file for file in world.disk.list_all() if Path(file).name not in _NOTES_OF_A_RUN]
+    files = [file for file in files if not Path(file).name.startswith("new-")]
+    return {_WITH_ROWS.sub("", file): world.disk.content_of(file) for file in files}
+
+
+def _is_told(world: World, error: BaseException, before: Mapping[str, bytes | None] | None) -> bool:
+    """Whether an error tells a damage; then all files are mended, the last damage first.
+
+    Args:
+        before: What was in the files when a driver began that was refused; None where it ran.
+    """
     told = [damage for damage in world.damaged if damage.is_told_by(error)]
+    if told and before is not None and (now := _durable(world)) != before:
+        changed = sorted(file for file in before.keys() | now.keys() if before.get(file) != now.get(file))
+        raise BrokenPromiseError(f"a driver was refused, and has changed {changed}: {error}") from error
     if told:
         world.note(f"the damage is told: {error}")
         world.told[told[-1].kind] += 1
@@ -137,6 +156,7 @@ def _is_told(world: World, error: BaseException) -> bool:
 def _one_life(world: World) -> Driver | None:
     """A driver that has nothing left to do; None where another shall follow it, or none can."""
     driver: Driver | None = None
+    before = _durable(world)
     try:
         driver = Driver(world)
         driver.live()
@@ -148,10 +168,10 @@ def _one_life(world: World) -> Driver | None:
     except BrokenPromiseError:
         raise
     except Exception as error:
-        if _is_told(world, error):
-            pass
-        elif _is_full(error):
+        if _is_full(error):
             _stop_for_want_of_room(world, driver)
+        elif _is_told(world, error, None if driver else before):
+            pass
         elif world.scenario.is_weak and "power" in world.deaths:
             world.refused = f"{type(error).__name__}: {error}"
         else:

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from acktree import Config, TopologyBuilder, submit
-from acktree.checkpoint.envelope import opened
-from acktree.checkpoint.files import Files
-from acktree.checkpoint.folder import Checkpoint
+from acktree.checkpoint.power_cut import Synced, note_synced
+from acktree.system.private_files import DISK
 from acktree.testing import FeederSpout
 from tests.spark.topologies import Notebook, Tally, notes
 
@@ -46,14 +45,17 @@ def test_after_a_power_cut_spark_goes_on_from_the_last_micro_batch_that_was_sync
 ) -> None:
     checkpoint = tmp_path / "checkpoint"
     assert run(spark, checkpoint, tmp_path / "1") == dict.fromkeys(KEYS, 1)
-    synced = (checkpoint / "synced").read_bytes()
+    [synced] = checkpoint.glob("synced-*")
     before = {file: file.read_bytes() for file in written(checkpoint)}
-    assert int(bytes(opened(synced, 0, checkpoint / "synced"))) == max(
-        int(f.name) for f in (checkpoint / "spark" / "commits").glob("[0-9]*")
-    )
+    last = max(int(f.name) for f in (checkpoint / "spark" / "commits").glob("[0-9]*"))
+    assert synced.name == f"synced-{last + 1:012d}"
     # A second run of which nothing was synced: its files are torn, and what it deleted is there again.
     assert run(spark, checkpoint, tmp_path / "2") == dict.fromkeys(KEYS, 2)
-    (checkpoint / "synced").write_bytes(synced)
+    [newer] = checkpoint.glob("synced-*")
+    newer.rename(synced)
+    for file in (checkpoint / "commits").iterdir():
+        if int(file.name) > last + 1:  # the one before it was synced when it was written
+            file.unlink()
     torn = 0
     for file in written(checkpoint):
         if before.get(file) != file.read_bytes():
@@ -68,8 +70,8 @@ def test_after_a_power_cut_spark_goes_on_from_the_last_micro_batch_that_was_sync
 
 def test_what_was_never_synced_begins_anew_on_sparks_side(spark: SparkSession, tmp_path: Path) -> None:
     checkpoint = tmp_path / "checkpoint"
-    checkpoint.mkdir()  # one that the object makes itself goes with it, as nothing was put into it
-    Checkpoint(checkpoint, Files(survives_power_cut=True)).close()
+    checkpoint.mkdir()
+    note_synced(checkpoint, Synced(-1), None, DISK)
     for torn in ("metadata", "offsets/0", "offsets/.0.crc", "state/0/_metadata/metadata"):
         (checkpoint / "spark" / torn).parent.mkdir(parents=True, exist_ok=True)
         (checkpoint / "spark" / torn).write_bytes(b"")

@@ -16,7 +16,9 @@ Rules of this file
    participant count. A file that it does not list is deleted when the next one is written: the micro-batch of
    the list is committed by then.
 3. A restart reads all files before it deletes one. A file that is listed and missing, damaged, or older than
-   the one that its successor has seen, is an error.
+   the one that its successor has seen, is an error. So is a file of which Spark has not committed the one
+   before it, and a file that has seen newer facts of the checkpoint than there are: each micro-batch runs
+   after the commit of the one before, so something else is an older copy.
 4. The newest file is written once more at an orderly end, with what a participant has noted since.
 """
 
@@ -24,7 +26,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -34,6 +36,7 @@ from acktree.checkpoint.files import FOLDER, Files, explaining
 from acktree.core.data.frames import WireRow
 from acktree.core.packing import Buffer, pack, unpack
 from acktree.core.tracking.verdicts import Verdicts
+from acktree.errors import CheckpointError
 from acktree.system.private_files import UNPUBLISHED
 from acktree.texts import is_number
 
@@ -115,7 +118,7 @@ class Participant(ABC):
         """
 
     def sweep(self) -> None:
-        """Delete files that no section names. Called once, when all participants have recovered."""
+        """Delete files that no section names. Called once, when all that an earlier run left was read."""
 
     @abstractmethod
     def write(self, commit: Commit, outcome: Outcome) -> Section | None:
@@ -139,14 +142,14 @@ class Participant(ABC):
 
 
 class CommitLog:
-    """The commit log of one checkpoint.
-
-    Attributes:
-        last_run: The run that wrote the last commit of earlier runs; 0 for none.
-    """
+    """The commit log of one checkpoint."""
 
     def __init__(
-        self, folder: Path, participants: Sequence[Participant], files: Files = FOLDER, run: int = 0
+        self,
+        folder: Path,
+        participants: Sequence[Participant],
+        files: Files = FOLDER,
+        facts: Callable[[], int] = int,
     ) -> None:
         """Use the folder of a checkpoint; the log's own in it is made if it is not there.
 
@@ -155,10 +158,10 @@ class CommitLog:
             participants: In the order in which they write: a later one may use what an earlier one left in
                 the outcome.
             files: How files are written.
-            run: The number of this run.
+            facts: How often the facts of the checkpoint were written by now; by default 0 times.
         """
         self._folder, self._participants, self._files = folder / FOLDER_NAME, participants, files
-        self._run, self.last_run = run, 0
+        self._facts = facts
         with explaining(self._folder):
             files.disk.make_folder(self._folder)
         self._needed: dict[str, list[int]] = {}  # by participant the commits with sections that count
@@ -169,18 +172,22 @@ class CommitLog:
         self._existing: set[int] = set()  # numbers of the files in the folder
         self._kept: set[int] = set()  # numbers that the newest file lists
 
-    def recover(self, last_committed: int) -> None:
-        """Let the participants take up their state as of the last commit.
+    def recover(self, last_committed: int, refuse_older: Callable[[int], None] | None = None) -> None:
+        """Let the participants take up their state as of the last commit. Nothing is deleted.
 
         Args:
             last_committed: The number of the last micro-batch that Spark has committed.
+            refuse_older: Called with how often the facts of the checkpoint were written at that commit; it
+                raises an error if they are older now.
 
         Raises:
-            CheckpointError: A file is missing or damaged. Nothing is deleted then.
+            CheckpointError: A file is missing or damaged, or something else is an older copy.
         """
         numbers = {int(name) for name in self._names() if is_number(name)}
         kept = [number for number in sorted(numbers) if number <= last_committed]
         counting: dict[str, list[tuple[int, Section]]] = {}
+        if (newest_number := max(numbers, default=-1)) > last_committed + 1:
+            raise self._ahead(newest_number, last_committed)
         if last_committed >= 0:
             if last_committed not in numbers:
                 raise missing(self._file(last_committed))
@@ -188,16 +195,21 @@ class CommitLog:
             if gone := newest.kept - numbers:
                 raise missing(self._file(min(gone)))
             kept = sorted(newest.kept & numbers)
-            self._oldest, self.last_run = newest.oldest, newest.run
+            if refuse_older is not None:
+                refuse_older(newest.facts)
+            self._oldest = newest.oldest
             counting = self._counting(kept)
             self._last = last_committed, newest.checksum
         # Sections of a participant that this run does not have are kept for the next that has it.
         for participant in self._participants:
             participant.recover(counting.get(participant.name, ()))
-        for participant in self._participants:
-            participant.sweep()
         self._needed = {name: [number for number, _ in sections] for name, sections in counting.items()}
         self._kept = self._existing = set(kept)
+
+    def sweep(self) -> None:
+        """Delete what does not count. Called once, when all else of the checkpoint was read, and fits."""
+        for participant in self._participants:
+            participant.sweep()
         with explaining(self._folder):
             for name in self._names():
                 number = name.removeprefix(UNPUBLISHED)
@@ -262,7 +274,7 @@ class CommitLog:
     def _packed(self, commit: Commit, sections: Mapping[str, Section]) -> bytes:
         table = {
             "clock_ms": commit.clock_ms,
-            "run": self._run,
+            "facts": self._facts(),
             "end": commit.end,
             "kept": list(_ranges(sorted(self._kept))),
             "before": self._before,
@@ -297,6 +309,14 @@ class CommitLog:
     def _check_order(self, number: int, before: _Contents, after: _Contents) -> None:
         if after.before is not None and after.before[0] == number and after.before[1] != before.checksum:
             raise damaged("is an older copy: the one after it has seen another", self._file(number))
+
+    def _ahead(self, number: int, last_committed: int) -> CheckpointError:
+        return CheckpointError(
+            f"micro-batch {number} has run, and Spark's log ends with micro-batch {last_committed}",
+            f"{self._file(number)}, and the folder of Spark beside {self._folder.name}",
+            "nothing was deleted: Spark's log, synced-* or acktree.json is an older copy, or gone: bring "
+            "back the newest, or begin a new checkpoint",
+        )
 
     def _names(self) -> list[str]:
         return sorted(self._files.disk.names(self._folder))
@@ -354,7 +374,7 @@ class _Contents:
         self.checksum = checksum
         self.before: list[int] | None = table["before"]
         self.oldest: dict[str, int] = table["oldest"]
-        self.run: int = table["run"]
+        self.facts: int = table["facts"]
         self.kept = {number for first, last in table["kept"] for number in range(first, last + 1)}
         self.sections = {
             name: Section(content, is_whole)

@@ -19,6 +19,7 @@ class Commits:
     ) -> None:
         self.log = CommitLog(folder, [*participants], files)
         self.log.recover(last)
+        self.log.sweep()
 
     def write(
         self,

@@ -364,8 +364,7 @@ class Driver:
         self.journal = None
         if any(not each.user_object.redelivers for each in topology.spouts):
             self.journal = journal_of(self.held, self.inbox, self.threads)
-        last_committed, disk = self.held.last_committed(), self.held.files
-        acker = DyingAcker(self.plan, self.held.folder, self.held.acker_from, disk)
+        acker = DyingAcker(self.plan, self.held.folder, self.held.acker_from, self.held.files)
         acker.world = world
         run = Run(
             plan=self.plan, checkpoint=self.held, inbox=self.inbox,
@@ -396,15 +395,16 @@ class Driver:
         self.gates = run.gates
         if run.gates is not None:
             self._add_gates(run.gates, spout_host, config)
-        self.held.refuse_used_sequences(recover(run, last_committed, self.held.lost_through))
-        firsts = dict(self.plan.first_sequences)
-        acker.forget_before(firsts)
+        last_sequence = recover(run, self.held.last_committed(), self.held.lost_through)
+        self.held.refuse_used_sequences(last_sequence)
+        self.held.note_run(commits.sweep)
+        acker.forget_before(firsts := dict(self.plan.first_sequences))
         self.inbox.append_control(ChunkKind.RUN, {"run": self.held.run, "first_sequences": firsts})
         redrive_ordered(self.held, self.letters)
         options = {"inbox": str(self.held.inbox), "partitions": "2", "interval_secs": "2"}
         options |= {"after": str(self.held.begins_after), "carries": str(not self.is_folder).lower()}
         self.reader = InboxReader(options)
-        disk.begin(lambda: None)
+        self.held.files.begin(lambda: None)
         self.logs = {
             name: (world.spark or self.held.spark) / name for name in ("offsets", "commits", "state")
         }

@@ -397,7 +397,7 @@ def test_what_is_not_acktrees_is_neither_read_nor_deleted(
 
 @pytest.mark.parametrize(
     "name",
-    [f"{FOLDER_NAME}/000000000009", f"{FOLDER_NAME}/new-000000000000", "payloads/000000000000",
+    [f"{FOLDER_NAME}/000000000000", f"{FOLDER_NAME}/new-000000000000", "payloads/000000000000",
      "payloads/new-000000000000"],
 )  # fmt: skip
 def test_a_folder_in_the_place_of_a_file_is_said_in_one_error(tmp_path: Path, name: str) -> None:

@@ -66,6 +66,7 @@ def log_of(folder: Path) -> tuple[CommitLog, list]:
 def started(folder: Path, last_committed: int) -> tuple[CommitLog, list]:
     log, participants = log_of(folder)
     log.recover(last_committed)
+    log.sweep()
     return log, participants
 
 
@@ -187,14 +188,16 @@ class Refuses(Sum):
         raise CheckpointError("a file of the checkpoint is damaged", self.name, "take it from a copy")
 
 
-def test_a_participant_deletes_its_files_when_all_have_recovered_and_not_if_one_cannot(
+def test_participants_delete_their_files_when_everything_was_read_and_not_if_one_cannot_recover(
     tmp_path: Path,
 ) -> None:
     first = Deletes()
     with pytest.raises(CheckpointError):
         CommitLog(tmp_path, [first, Refuses("often")]).recover(-1)
+    log = CommitLog(tmp_path, [first, Sum("often")])
+    log.recover(-1)
     assert not first.has_deleted
-    CommitLog(tmp_path, [first, Sum("often")]).recover(-1)
+    log.sweep()
     assert first.has_deleted
 
 
@@ -236,3 +239,41 @@ def test_what_a_dead_driver_left_unpublished_is_deleted_and_other_files_stay(tmp
     started(tmp_path, 7)
     assert not (commits_of(tmp_path) / "new-000000000008").exists()
     assert (commits_of(tmp_path) / "notes.txt").exists()
+
+
+def test_facts_that_are_older_than_a_commit_has_seen_are_told_before_anything_is_deleted(
+    tmp_path: Path,
+) -> None:
+    times = iter(range(3, 9))
+    log = CommitLog(tmp_path, [Sum("often")], facts=lambda: next(times))
+    log.recover(-1)
+    for number in range(3):
+        log.write(Commit(number, number, number), {"often": 1})
+    seen: list[int] = []
+    first = Deletes()
+
+    def refuse(written: int) -> None:
+        seen.append(written)
+        raise CheckpointError("acktree.json is an older copy", "here", "bring back the newest")
+
+    before = sorted(file.name for file in commits_of(tmp_path).iterdir())
+    with pytest.raises(CheckpointError, match="older copy"):
+        CommitLog(tmp_path, [first]).recover(1, refuse)
+    assert seen == [4]
+    assert not first.has_deleted
+    assert sorted(file.name for file in commits_of(tmp_path).iterdir()) == before
+
+
+@pytest.mark.parametrize("last", [-1, 0])
+def test_a_micro_batch_that_has_run_before_the_one_before_it_was_committed_is_told(
+    tmp_path: Path, last: int
+) -> None:
+    log = CommitLog(tmp_path, [Sum("often", every=10**6)])
+    log.recover(-1)
+    for number in range(last + 3):
+        log.write(Commit(number, number, number), {"often": 1})
+    before = sorted(file.name for file in commits_of(tmp_path).iterdir())
+    with pytest.raises(CheckpointError, match=f"micro-batch {last + 2} has run, and Spark's log ends with"):
+        started(tmp_path, last)
+    assert sorted(file.name for file in commits_of(tmp_path).iterdir()) == before
+    started(tmp_path, last + 1)

@@ -13,9 +13,12 @@ import pytest
 pytest.importorskip("pyspark")
 
 from acktree import BasicBolt, Config, IterableSpout, Retry, Topology, TopologyBuilder, bolt, submit
+from acktree.checkpoint.files import FOLDER, Files
 from acktree.checkpoint.folder import BLOCK, Checkpoint
 from acktree.checkpoint.location import folder_of, location_of, refuse_letters_beside
+from acktree.core.stats.counters import Counters
 from acktree.errors import CheckpointError, ConfigError
+from tests.unit.ui.driver_without_spark import Started
 
 
 @bolt(outputs=[])
@@ -30,10 +33,13 @@ def topology(parallelism: int = 1) -> Topology:
     return builder.create_topology()
 
 
-def begun(folder: Path, config: Config | None = None, parallelism: int = 1) -> Checkpoint:
-    held = Checkpoint(folder)
+def begun(
+    folder: Path, config: Config | None = None, parallelism: int = 1, files: Files = FOLDER
+) -> Checkpoint:
+    held = Checkpoint(folder, files)
     try:
         held.begin_run(topology(parallelism), config or Config(), 2)
+        held.note_run()
     except BaseException:
         held.close()
         raise
@@ -67,7 +73,9 @@ def counting(parallelism: int, *, name: str = "count") -> Topology:
 
 def run_once(folder: Path, topology: Topology, config: Config | None = None) -> Topology:
     with closing(Checkpoint(folder)) as held:
-        return held.begin_run(topology, config or Config(), 2)
+        topology = held.begin_run(topology, config or Config(), 2)
+        held.note_run()
+        return topology
 
 
 def test_a_refused_shape_lets_go_of_the_folder_and_changes_nothing(tmp_path: Path) -> None:
@@ -218,9 +226,55 @@ def test_facts_that_were_changed_by_others_or_are_an_older_copy_are_refused(tmp_
         held.refuse_later_run(1)
         with pytest.raises(CheckpointError, match=r"is an older copy: it knows 1 runs, and run 2 was here"):
             held.refuse_later_run(2)
+        held.refuse_older(held.written)
+        with pytest.raises(CheckpointError, match=r"older copy: it was written 3 times, and 4 times at the"):
+            held.refuse_older(4)
         held.refuse_used_sequences(held.first_sequence - 1)
         with pytest.raises(CheckpointError, match="older copy: an earlier run has used sequences"):
             held.refuse_used_sequences(held.first_sequence)
+
+
+def test_the_facts_of_a_later_run_are_written_once_all_else_was_read(tmp_path: Path) -> None:
+    file = tmp_path / "acktree.json"
+    begun(tmp_path).close()
+    before = file.read_bytes()
+    with closing(Checkpoint(tmp_path)) as held:
+        held.begin_run(topology(), Config(), 2)
+        assert held.run == 2
+        assert file.read_bytes() == before  # it may be what something else tells to be an older copy
+        end = held.reserve(0)  # a spout task does so when it is made
+        assert file.read_bytes() == before
+        written = held.written
+        held.note_run()
+        facts = json.loads(file.read_bytes())
+        assert (facts["run"], facts["reserved"]) == (2, end)
+        held.reserve(end)
+        assert json.loads(file.read_bytes())["written"] == held.written == written + 2
+
+
+def test_a_run_on_facts_that_are_older_than_the_last_commit_is_refused_and_changes_nothing(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "acktree.json"
+    running = Started(tmp_path)
+    older = file.read_bytes()
+    running.held.reserve(running.held.first_sequence + BLOCK)
+    running.commit(Counters())
+    running.held.close()
+    file.write_bytes(older)
+    before = contents(tmp_path)
+    with pytest.raises(CheckpointError, match=r"acktree\.json is an older copy: it was written") as refused:
+        Started(tmp_path)
+    assert "from a copy" in refused.value.fix
+    assert contents(tmp_path) == before
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    """What is in the durable files of a checkpoint."""
+    of_a_run = {"lock", "wake", "taken", "work", "hold"}
+    files = (file for file in folder.rglob("*") if file.is_file() and file.name not in of_a_run)
+    files = (file for file in files if ".sqlite" not in file.name)
+    return {file: file.read_bytes() for file in files}
 
 
 def test_a_checkpoint_of_a_later_version_is_refused(tmp_path: Path) -> None:

@@ -137,8 +137,11 @@ def test_a_driver_that_dies_between_a_chunk_and_its_bare_position_leaves_the_pos
     inbox.release(0)
     inbox.committed(0)
     whole.write_bytes(copy)  # as if it had not been deleted yet
-    [(_, kept)] = FileInbox(tmp_path, 0, **ROOMY).recovered()
+    again = FileInbox(tmp_path, 0, **ROOMY)
+    [(_, kept)] = again.recovered()
     assert len(kept) == 0
+    assert whole.exists()  # until all else was read: the bare one may be damaged
+    again.append([chunk_of(4)])
     assert not whole.exists()
 
 

@@ -258,7 +258,7 @@ def test_a_checkpoint_that_runs_has_ended_or_is_older_is_left_alone(tmp_path: Pa
         reset_state(tmp_path / "ended")
     (tmp_path / "old").mkdir()
     of_version_1(tmp_path / "old")
-    with pytest.raises(CheckpointError, match="version 1, and this acktree reads 7"):
+    with pytest.raises(CheckpointError, match="version 1, and this acktree reads 8"):
         rebalance(tmp_path / "old")
 
 

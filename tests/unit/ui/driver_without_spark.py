@@ -169,6 +169,7 @@ class Started:
                 results.totals.watch(spout.id, task_id, task)
                 threads.by_task[task_id] = SpoutThread(task, config, change.set, inbox.is_running)
         self.commits = recovered_log(self.held, self.run, None)
+        self.held.note_run(self.commits.sweep)
         self.supervisor = Supervisor(self.run, IdleQuery(), self.commits.close)
         self.handle = SubmittedTopology(self.run, self.supervisor)
 
