@@ -83,7 +83,7 @@ def test_nothing_is_deleted_before_it_is_carried_out_and_what_is_deleted_then_do
     assert roll_back.counts("commits", 2)  # that of this run
 
 
-@pytest.mark.parametrize("damage", DAMAGES.keys() - {"missing", "its neighbour"})
+@pytest.mark.parametrize("damage", sorted(DAMAGES.keys() - {"missing", "its neighbour"}))
 def test_a_note_that_is_damaged_is_told(tmp_path: Path, damage: str) -> None:
     note(tmp_path, 11)
     DAMAGES[damage](tmp_path / "synced-000000000012")
