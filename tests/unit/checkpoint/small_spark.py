@@ -373,7 +373,8 @@ class Driver:
             stop_session=lambda: None, log=RunLog(topology.name), journal=self.journal,
             keys=(keys := KeyLog(self.plan)),
             gates=gate_log_of(
-                self.plan, acker.still_open, keys, self.threads.ids_at, self.held.folder, disk
+                self.plan, acker.still_open, keys, self.threads.ids_at,
+                checkpoint=self.held.folder, files=self.held.files,
             ),
         )  # fmt: skip
         commits = recovered_log(self.held, run, acker)

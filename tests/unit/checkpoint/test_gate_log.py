@@ -72,6 +72,7 @@ class World:
         self.gates = GateLog(NAMES, SALT, self.still_open, ROWS, self.ids_at, files=files)
         self.log = CommitLog(self.folder, [self.gates])
         self.log.recover(self.number)
+        self.log.sweep()
         for name in NAMES:  # as the spouts of the gates do when they open
             self.gates.handed_over(name, self.taken[name])
 
