@@ -207,7 +207,7 @@ def test_a_model_of_a_cluster_acks_all_and_what_reaches_its_driver_is_combined()
     }  # fmt: skip
     assert at["batch", 2]["of_which_for_the_acker"] > 16  # a sum from each level
     assert at["batch", 16]["of_which_for_the_acker"] < 1
-    assert 7 <= at["rows", 16]["of_which_for_the_acker"] < 8
+    assert 8 <= at["rows", 16]["of_which_for_the_acker"] < 8.1  # its root
     for point in at.values():
         assert point["ceiling_per_sec"] == min(point["driver_per_sec"], point["executors_per_sec"])
         assert min(point["driver_peak_mb"], point["sink_us"], point["executors_us"]) > 0
