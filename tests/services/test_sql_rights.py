@@ -202,6 +202,7 @@ def test_who_may_make_the_table_of_marks_needs_no_other_right_on_it(poor):
 
 @pytest.mark.parametrize("table", ["t", None], ids=["found by the search path", "with its schema"])
 def test_a_schema_that_may_not_be_used_is_named(poor, table):
+    poor()  # another schema with a table of this name is not meant
     user = poor()
     user.grant(*NEEDED["upsert"])
     user.make_marks(*OF_MARKS)

@@ -25,9 +25,12 @@ _HIDDEN: Final = sa.text("""
     WHERE c.relname = :name AND c.relkind IN ('r', 'p', 'v', 'f')
         AND NOT has_schema_privilege(n.oid, 'USAGE') AND (
             n.nspname = CAST(:schema AS text)
-            OR CAST(:schema AS text) IS NULL AND to_regclass(:seen) IS NULL)
+            OR CAST(:schema AS text) IS NULL AND to_regclass(:seen) IS NULL
+            AND n.nspname = ANY(string_to_array(
+                translate(replace(current_setting('search_path'), '$user', current_user), '" ', ''), ',')))
     ORDER BY 1""")
-"""Schemas with a table of this name that the user may not use; none where a table of this name is found."""
+"""Schemas with a table of this name that the user may not use: the given one, or those of the search path if
+no table of this name is found."""
 _LACKING: Final = sa.text("""
     SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(:table)
         AND attname = ANY(CAST(:columns AS text[])) AND NOT has_column_privilege(attrelid, attnum, :right)
@@ -64,7 +67,7 @@ def refuse_without_schema(connection: sa.Connection, schema: str | None, name: s
         schemas = " and in ".join(map(repr, hidden))
         what = f"there is a table {name!r} in {schemas}, a schema that the user may not use"
         grants = (f"GRANT USAGE ON SCHEMA {quoted(each)} TO {_user(connection)}" for each in hidden)
-        raise TableError(what, f"run as its owner: {'; '.join(grants)} (or name the table that is meant)")
+        raise TableError(what, f"run as its owner: {'; '.join(grants)}")
 
 
 def refuse_without_rights(
