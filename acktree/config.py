@@ -194,7 +194,8 @@ class Config:
     micro-batch. False: it is reported with the bolt at once, and its message times out, as in Storm."""
     batch_interval_secs: float = 2
     """The target duration of a micro-batch under load: it admits as many messages as the last ones processed
-    in that time. Without load a micro-batch is as short as Spark allows."""
+    in that time. Without load a micro-batch is as short as Spark allows. In real time the most that an epoch
+    grows to, where its fixed cost is large."""
     inbox_max_messages: int = 4_000_000
     """The most messages in the inbox, emitted by spouts and not yet read by Spark; ``next_tuple`` is not
     called while it is full. The inbox is also full with twice the messages that a micro-batch admits."""

@@ -47,10 +47,12 @@ NOT_MADE_BY_USERS = frozenset(
 CALLED_BY_THE_ENGINE = frozenset(
     {
         "ColumnState.bind",
+        "ColumnState.go_on",
         "CounterMetric.taken",
         "GaugeMetric.taken",
         "HistogramMetric.taken",
         "KeyValueState.bind",
+        "KeyValueState.go_on",
         "MeterMetric.taken",
         "Retry.decide",
         "SpoutHarness.append",
@@ -153,8 +155,8 @@ MEMBERS = """
             shuffle_grouping
     Broker: acks_belong_to_connection body_of clear count counts_attempts cut dead_letters drop_queue
             given_up kill makes_queues misconfigured put redelivery_secs secret shortest_lease_secs start stop
-    ColumnState: add_many batches bind clear contains_many emptied get get_many is_bound put_batch
-            remove_many save update update_many
+    ColumnState: add_many batches bind clear contains_many emptied get get_many go_on is_bound may_stay
+            put_batch remove_many save update update_many
     CompletedTopology: dead_letters failures stats tuples verdicts
     Component: at_once exactly_once execute_timeout_secs gated id inputs is_concurrent is_dataframe is_sink
             key_column kind label_column latest_by max_concurrency max_spout_pending message_timeout_secs
@@ -209,7 +211,7 @@ MEMBERS = """
     OtlpMetricsConsumer: cleanup handle_data_points prepare
     JsonLinesMetricsConsumer: cleanup handle_data_points prepare
     KeyNumbers: kept oldest_secs open waiting
-    KeyValueState: bind clear emptied get get_many is_bound save take_times update_many
+    KeyValueState: bind clear emptied get get_many go_on is_bound may_stay save take_times update_many
     LetterGroup: cause component count exception_type filters first_id reason
     Level: bolts index stateful
     LogFormatter: format

@@ -10,7 +10,8 @@ Rules of this file
    written the epoch is not committed, and runs again.
 2. What a task knows of its memory is dropped with the task. Whatever makes an epoch run again ends its task:
    an exception, a death, the query's end. So memory of an epoch that was not committed is never seen.
-3. Copies of bolts stay prepared, but not in the first epochs of a task: those may run in child processes.
+3. Copies of bolts stay prepared, and their states in memory, but not in the first epochs of a task: those may
+   run in child processes. They are dropped with the task, as what it knows of its memory is.
 """
 
 from __future__ import annotations
