@@ -113,7 +113,7 @@ class Driver:
         topology, config, self.plan = topology_of(world.scenario)
         files = Files(self.disk, survives_power_cut=world.scenario.survives_power_cut)
         self.held = Checkpoint(FOLDER, files)
-        self.held.begin_run(topology, config, 1)
+        self.held.begin_run(topology, config, self.plan.partitions)
         world.has_effect = self.has_effect
         self.inbox = FileInbox(self.held.inbox, self.held.admitted(), 10**6, 10**9, files)
         errors, self.threads = ErrorLog(config), Threads()
@@ -138,7 +138,7 @@ class Driver:
         commits = recovered_log(self.held, run, self.acker)
         self.progress = run.results.progress
         self.sink = QuerySink(
-            run.results, self.inbox, commits, None, (), self.hold, lambda: None,
+            run.results, self.inbox, commits, None, (), self.hold, self.on_batch,
             self.held.sync, lambda _: {}, self.held.first_batch, has_gates=self.gates is not None,
         )  # fmt: skip
         self.supervisor = Supervisor(run, ENDED_QUERY)
@@ -166,8 +166,9 @@ class Driver:
         firsts = dict.fromkeys(queues, self.held.first_sequence)
         self.acker.forget_before(firsts)
         self.inbox.append_control(ChunkKind.RUN, {"run": self.held.run, "first_sequences": firsts})
+        partitions = str(self.plan.partitions)
         self.reader = InboxReader(
-            {"inbox": str(self.held.inbox), "partitions": "1", "interval_secs": "2"}, self.disk
+            {"inbox": str(self.held.inbox), "partitions": partitions, "interval_secs": "2"}, self.disk
         )
         self.ticks = Ticks(self.plan, world.now_ms)
         self.logs = {name: self.held.spark / name for name in ("offsets", "commits")}
@@ -189,6 +190,9 @@ class Driver:
                 decided[name, what] += len(sequences)
         self.world.decided[batch_id] = decided
         self.threads.hold(batch_id, batches)
+
+    def on_batch(self) -> None:
+        """The sink has judged a micro-batch, which is not committed."""
 
     # ---- the actors ---------------------------------------------------------------------------------------
 
@@ -341,8 +345,8 @@ class Driver:
         parts = self.reader.partitions({"chunk": start}, {"chunk": end})
         given = [row._replace(clock_ms=clock_ms) for part in parts for row in part.rows]
         memory = MemoryOfBatch(self.held.state, batch_id, self.held.state_from or 0, self.disk)
-        before = _loaded(memory)
-        done = _Done(Counter(before["effects"]))
+        before = loaded(memory)
+        done = Done(Counter(before["effects"]))
         for due, root in before["held"]:
             if due <= batch_id:
                 done.acked.append(root)
@@ -354,17 +358,11 @@ class Driver:
         if done.written:
             self._write(batch_id, done)
         rows = [row for row in given if row.kind == Kind.BROADCAST and row.level == SINK_LEVEL]
-        rows.append(WireRow(0, SINK_LEVEL, int(Kind.DELTAS), 0, 0, clock_ms, b"", done.deltas().to_bytes()))
-        for gate in (ONCE_GATE, TABLE_GATE) if self.gates is not None and done.staged else ():
-            roots, names = zip(*done.staged, strict=True)
-            values = batch_to_bytes(pa.record_batch([pa.array(names)], names=["value"]))
-            ones = _int64s([1] * len(roots))
-            body = pack(ones, ones, _int64s(roots), values)
-            rows.append(WireRow(0, SINK_LEVEL, int(Kind.STAGED), 0, 0, clock_ms, gate.encode(), body))
+        rows += [deltas_row(0, done.deltas()), *(staged_rows(0, done) if self.gates is not None else ())]
         memory.put(MEMORY, pickle.dumps({"effects": dict(done.effects), "held": done.held}))
         return [*rows, *memory.commit(0, f"{self.world.random.getrandbits(64):016x}")]
 
-    def _run_chunk(self, row: WireRow, batch_id: int, done: _Done) -> None:
+    def _run_chunk(self, row: WireRow, batch_id: int, done: Done) -> None:
         name, first, last = json.loads(row.head)
         chunk = read_chunk(self.held.inbox, name, self.disk)
         sums = np.full(last - first, EDGE)
@@ -383,7 +381,7 @@ class Driver:
         done.opened.append(Opened(chunk.task, sequence, sequence + last - first))
         done.sums.append(SequenceSums(chunk.task, sequence, sums))
 
-    def _run_reader(self, component: str, value: Any, root: int, attempt: int, done: _Done) -> str:
+    def _run_reader(self, component: str, value: Any, root: int, attempt: int, done: Done) -> str:
         """Give a message to its reader; returns its fate."""
         if component == TABLE_GATE:
             done.written.append((root, value))
@@ -395,7 +393,7 @@ class Driver:
         done.staged.append((root, f"{component} {max(value, copy_of(value))}{vain}"))
         return fate
 
-    def _write(self, batch_id: int, done: _Done) -> None:
+    def _write(self, batch_id: int, done: Done) -> None:
         """The sink: all rows of the micro-batch in one transaction."""
         roots, names = map(list, zip(*done.written, strict=True))
         refused = self.world.database.write(batch_id, roots, names, self._is_refused)
@@ -430,7 +428,7 @@ class Driver:
         return self.world.random.random() < 0.2
 
     def _state(self, batch_id: int) -> dict[str, Any]:
-        return _loaded(MemoryOfBatch(self.held.state, batch_id + 1, self.held.state_from or 0, self.disk))
+        return loaded(MemoryOfBatch(self.held.state, batch_id + 1, self.held.state_from or 0, self.disk))
 
     def _spark_writes(self, log: str, batch_id: int, content: bytes) -> None:
         new = self.logs[log] / f".{batch_id}.tmp"
@@ -497,7 +495,7 @@ class Driver:
 
 
 @dataclass
-class _Done:
+class Done:
     """What the bolts did in a micro-batch.
 
     Attributes:
@@ -526,9 +524,24 @@ class _Done:
         )  # fmt: skip
 
 
-def _loaded(store: StateStore) -> dict[str, Any]:
+def deltas_row(partition: int, deltas: Deltas) -> WireRow:
+    """What the acker is told, as a row for the driver."""
+    return WireRow(partition, SINK_LEVEL, int(Kind.DELTAS), 0, 0, 0, b"", deltas.to_bytes())
+
+
+def staged_rows(partition: int, done: Done) -> Iterator[WireRow]:
+    """The tuples in front of both gates, as rows for the driver."""
+    for gate in (ONCE_GATE, TABLE_GATE) if done.staged else ():
+        roots, names = zip(*done.staged, strict=True)
+        values = batch_to_bytes(pa.record_batch([pa.array(names)], names=["value"]))
+        ones = _int64s([1] * len(roots))
+        body = pack(ones, ones, _int64s(roots), values)
+        yield WireRow(partition, SINK_LEVEL, int(Kind.STAGED), 0, 0, 0, gate.encode(), body)
+
+
+def loaded(store: StateStore, name: str = MEMORY) -> dict[str, Any]:
     """The bolts' memory: one blob."""
-    blob = store.get(MEMORY)
+    blob = store.get(name)
     state: dict[str, Any] = {"effects": {}, "held": []} if blob is None else pickle.loads(blob)
     return state
 

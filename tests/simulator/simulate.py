@@ -14,10 +14,17 @@ from acktree.checkpoint.logs import gate_log, key_log
 from acktree.checkpoint.logs.commit_log import CommitLog
 from acktree.driver import supervisor
 from acktree.spark import submit
+from acktree.spark.realtime import drive as realtime
 from tests.simulator.damage import damaged
 from tests.simulator.disk import ProcessDied
 from tests.simulator.driver import FOLDER, Driver
-from tests.simulator.world import BrokenPromiseError, Source, World
+from tests.simulator.epochs import EpochDriver
+from tests.simulator.resident import clock_of
+from tests.simulator.world import BrokenPromiseError, Drive, Source, World
+
+
+BATCH_SECS = 0.7
+"""A batch of Spark's is this long by epochs: an hour would not end in a run."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +52,7 @@ def simulate(
     with_power_cuts: bool = False,
     with_damage: bool = False,
     with_gates: bool = False,
+    drive: Drive = "micro-batches",
     is_traced: bool = False,
 ) -> Result:
     """Run one seed to its end."""
@@ -53,6 +61,7 @@ def simulate(
         with_power_cuts=with_power_cuts,
         with_damage=with_damage,
         with_gates=with_gates,
+        drive=drive,
         is_traced=is_traced,
     )
     world.note(f"{world.scenario}")
@@ -80,15 +89,19 @@ def _machine(world: World) -> Iterator[None]:
     """Use the world's clock, and write whole ledgers often, since runs are short."""
     before = supervisor.now_ms, submit.now_ms, acker._MOST_CHANGES
     logs = gate_log._MOST_CHANGES, key_log._MOST_CHANGES
+    of_drive = realtime.time, realtime.BATCH_SECS
     logging.getLogger("acktree").disabled = True
     supervisor.now_ms = submit.now_ms = lambda: world.now_ms
     acker._MOST_CHANGES = 3  # type: ignore[misc]
     gate_log._MOST_CHANGES = key_log._MOST_CHANGES = 3  # type: ignore[misc]
+    realtime.time = clock_of(lambda: world.now_ms)  # type: ignore[assignment]
+    realtime.BATCH_SECS = BATCH_SECS  # type: ignore[misc]
     try:
         yield
     finally:
         supervisor.now_ms, submit.now_ms, acker._MOST_CHANGES = before  # type: ignore[misc]
         gate_log._MOST_CHANGES, key_log._MOST_CHANGES = logs  # type: ignore[misc]
+        realtime.time, realtime.BATCH_SECS = of_drive  # type: ignore[misc]
         logging.getLogger("acktree").disabled = False
 
 
@@ -138,7 +151,7 @@ def _one_life(world: World) -> Driver | None:
     """A driver that has nothing left to do; None where another shall follow it, or none can."""
     driver: Driver | None = None
     try:
-        driver = Driver(world)
+        driver = (Driver if world.drive == "micro-batches" else EpochDriver)(world)
         driver.live()
         world.disk.fault = None  # it has nothing left to do, and the fault was not due yet
         if world.clean_stops or world.random.random() < 0.8:

@@ -41,6 +41,7 @@ from acktree.spark.realtime.connections import ConnectionLostError, Moments
 from acktree.spark.realtime.epochs import Place
 from acktree.spark.realtime.query import ResidentQuery
 from acktree.spark.worker import scratch
+from acktree.system.private_files import Disk
 from acktree.tasks.chunk import Chunk
 
 __all__ = ["Drive"]
@@ -104,9 +105,9 @@ class Times(NamedTuple):
 class _Reader(InboxReader):
     """The inbox of this process. Rows carry the messages of small chunks, and name the file of large ones."""
 
-    def __init__(self, inbox: FileInbox, folder: Path, partitions: int) -> None:
+    def __init__(self, inbox: FileInbox, folder: Path, partitions: int, disk: Disk) -> None:
         options = {"inbox": str(folder), "partitions": str(partitions), "carries": "true"}
-        super().__init__({**options, "interval_secs": str(_EPOCH_SECS)})
+        super().__init__({**options, "interval_secs": str(_EPOCH_SECS)}, disk)
         self._inbox = inbox
 
     def end_after(self, start: int) -> int:
@@ -184,7 +185,8 @@ class Drive(Query):
         self._sink = sink
         self.on_commit = on_commit
         """Called after each commit, and at the end."""
-        self._inbox, self._reader = inbox, _Reader(inbox, checkpoint.inbox, partitions)
+        self._inbox = inbox
+        self._reader = _Reader(inbox, checkpoint.inbox, partitions, checkpoint.files.disk)
         inbox.read_here(query.wake, lambda: query.can_send)
         self._under_way: deque[_Cut] = deque()
         self._next = checkpoint.last_committed() - checkpoint.first_batch + 1
@@ -247,18 +249,26 @@ class Drive(Query):
     def _run(self) -> None:
         """The thread's target."""
         try:
-            self._give_id()
-            self._start_first()
-            self._run_again_what_was_logged()
+            self.start_up()
             while not self._stopping.is_set():
-                if not (self._may_cut and self._cut_next()):
-                    self._go_on()
+                self.step()
         except BaseException as error:  # noqa: BLE001  # the supervisor raises it
             if not self._stopping.is_set():
                 self._error = error
         finally:
             self._query.stop()
             self.on_commit()
+
+    def start_up(self) -> None:
+        """What the thread does first: start the query, and send again what was logged."""
+        self._give_id()
+        self._start_first()
+        self._run_again_what_was_logged()
+
+    def step(self) -> None:
+        """What the thread does over and over: cut an epoch, or wait for one and commit it."""
+        if not (self._may_cut and self._cut_next()):
+            self._go_on()
 
     def _run_again_what_was_logged(self) -> None:
         """The epoch that an earlier driver logged and did not commit runs again as it was."""
