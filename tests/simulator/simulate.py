@@ -163,7 +163,7 @@ def _one_life(world: World) -> Driver | None:
     except Exception as error:
         if _is_told(world, error):
             pass
-        elif _is_full(error):
+        elif _is_full(error) or (world.disk.is_full and _is_worn_out(error)):
             _stop_for_want_of_room(world, driver)
         elif world.scenario.is_weak and "power" in world.deaths:
             world.refused = f"{type(error).__name__}: {error}"
@@ -183,6 +183,11 @@ def _is_full(error: BaseException) -> bool:
     while error.__cause__ is not None:
         error = error.__cause__
     return isinstance(error, OSError) and error.errno == errno.ENOSPC
+
+
+def _is_worn_out(error: BaseException) -> bool:
+    """Whether the tasks of a query failed too often, the last time perhaps for another reason."""
+    return str(error).startswith(f"the query of real time failed {realtime.MOST_STARTS} times")
 
 
 def check(world: World, driver: Driver) -> None:

@@ -384,11 +384,16 @@ class Drive(Query):
         self._is_lost, self._losses = True, self._losses + 1
         if self._losses >= MOST_STARTS:
             under_way = [cut.number for cut in self._under_way]
+            reason = error.__cause__ or error
+            explained = full_disk.explained(reason, *self._checkpoint.folders)
+            if explained is not reason:
+                raise explained
             raise AcktreeError(
                 f"the query of real time failed {MOST_STARTS} times over one epoch",
-                f"epochs {under_way}, checkpoint {self._checkpoint.place}",
-                "see the warnings above for what ended it; without real_time, more deaths are survived",
-            )
+                f"epochs {under_way}, checkpoint {self._checkpoint.place}: {reason!s:.500}",
+                "mend what this error names; if workers die, see their own output above, and without "
+                "real_time more deaths are survived",
+            ) from error
         log.warning("the query of real time failed and starts again: %.500s", error.__cause__ or error)
 
     def _start(self) -> None:
