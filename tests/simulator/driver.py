@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from acktree import Topology
 from acktree.checkpoint import memory_files
 from acktree.checkpoint.files import Files
 from acktree.checkpoint.folder import Checkpoint
@@ -146,16 +147,7 @@ class Driver:
             self.inbox, keys.keys, record=self.record, reserve=self.held.reserve,
             letters_among=self.recorder.letters_among,
         )  # fmt: skip
-        spouts: dict[str, Spout] = {
-            source.name: (QueueSpout if source.redelivers else PositionSpout)(world, source)
-            for source in world.scenario.sources
-        }
-        for gate in topology.spouts:
-            if gate.gated is not None:
-                assert self.gates is not None, "a topology with gates has their log"
-                spouts[gate.id] = copy.deepcopy(gate.user_object)
-                spouts[gate.id].connect(self.gates)
-        for name, spout in spouts.items():
+        for name, spout in self._spouts(topology).items():
             bare = self.plan.topology.components[name]
             task = SpoutTask(spout, bare, bare.task_ids[0], self.plan, spout_host, self.held.first_sequence)
             self.totals.watch(name, task.task, task)
@@ -166,10 +158,8 @@ class Driver:
         firsts = dict.fromkeys(queues, self.held.first_sequence)
         self.acker.forget_before(firsts)
         self.inbox.append_control(ChunkKind.RUN, {"run": self.held.run, "first_sequences": firsts})
-        partitions = str(self.plan.partitions)
-        self.reader = InboxReader(
-            {"inbox": str(self.held.inbox), "partitions": partitions, "interval_secs": "2"}, self.disk
-        )
+        options = {"partitions": str(self.plan.partitions), "interval_secs": "2"}
+        self.reader = InboxReader({"inbox": str(self.held.inbox), **options}, self.disk)
         self.ticks = Ticks(self.plan, world.now_ms)
         self.logs = {name: self.held.spark / name for name in ("offsets", "commits")}
         self.logs["operator"] = self.held.spark / "state" / "0" / "_metadata" / "v2"
@@ -178,6 +168,18 @@ class Driver:
         if (last := self._last("operator")) >= 0:  # Spark reads it before it plans
             json.loads(self.disk.read(self.logs["operator"] / str(last)))
         self.spark = self.micro_batches()
+
+    def _spouts(self, topology: Topology) -> dict[str, Spout]:
+        spouts: dict[str, Spout] = {
+            source.name: (QueueSpout if source.redelivers else PositionSpout)(self.world, source)
+            for source in self.world.scenario.sources
+        }
+        for gate in topology.spouts:
+            if gate.gated is not None:
+                assert self.gates is not None, "a topology with gates has their log"
+                spouts[gate.id] = copy.deepcopy(gate.user_object)
+                spouts[gate.id].connect(self.gates)
+        return spouts
 
     def hold(self, batch_id: int, batches: Mapping[int, VerdictBatch]) -> None:
         """Hold verdicts as the sink wants it, and note how many there are: a naive count by micro-batch."""
@@ -270,7 +272,8 @@ class Driver:
     def micro_batches(self) -> Iterator[None]:
         """Spark's loop, a step at a time."""
         world, disk, held = self.world, self.disk, self.held
-        batch_id, logged = self._last("commits") + 1, self._last("offsets")
+        logged = self._last("offsets")
+        batch_id = max(self._last("commits") + 1, logged)  # Spark goes on with the last that it logged
         start = self._end_of(batch_id - 1)
         while True:
             if logged < batch_id:

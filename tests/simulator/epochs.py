@@ -27,7 +27,7 @@ from tests.simulator.driver import EDGE, Done, Driver, deltas_row, loaded, stage
 from tests.simulator.resident import Rows, SimulatedQuery
 from tests.simulator.world import SALT, World
 
-MOST_DEATHS = 6
+MOST_DEATHS = 8
 """How many workers die in all runs of a seed."""
 
 
@@ -42,7 +42,7 @@ class _Pace:
 
 
 class EpochDriver(Driver):
-    """What ``submit`` puts together with ``Config(real_time=True)``; or without it, on the same checkpoint."""
+    """What ``submit`` puts together with ``Config(real_time=True)``; or without it, on one checkpoint."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -69,7 +69,7 @@ class EpochDriver(Driver):
         before = 0
         while True:
             yield
-            if random.random() < 0.01 and world.workers_lost < MOST_DEATHS:
+            if random.random() < 0.02 and world.workers_lost < MOST_DEATHS:
                 world.workers_lost += 1
                 world.note("a worker dies")
                 query.lose_worker()

@@ -1,7 +1,7 @@
 """A resident query in one thread: its readers, levels, shuffle and connections, a step at a time.
 
-The rules of epochs are the real ones: ``ResidentQuery``, its ``Epochs``, and in each task ``ResidentLevel`` with
-its ``Alignment``. Simulated here, in place of Spark, its processes and the sockets:
+The rules of epochs are the real ones: ``ResidentQuery``, its ``Epochs``, and in each task ``ResidentLevel``
+with its ``Alignment``. Simulated here, in place of Spark, its processes and the sockets:
 
 * rows and markers travel from each sender to each target in order; of several senders any may come first;
 * reports of a task arrive in order; those of several tasks in any;
@@ -170,7 +170,7 @@ class Tasks:
         """End the query; tasks that still run do not notice at once."""
         self.isActive = False
 
-    def awaitTermination(self, secs: float) -> bool:  # noqa: ARG002, N802  # Spark's name
+    def awaitTermination(self, secs: float) -> bool:  # noqa: N802  # Spark's name
         if self.reason is not None:
             raise self.reason
         return True
@@ -185,7 +185,7 @@ class _Changed:
 
     def notify_all(self) -> None: ...
 
-    def wait_for(self, predicate: Callable[[], Any], secs: float | None = None) -> Any:  # noqa: ARG002
+    def wait_for(self, predicate: Callable[[], Any], secs: float | None = None) -> Any:
         return predicate()
 
 
@@ -210,7 +210,7 @@ class SimulatedConnections:
         self.given_up = self.tasks = None
         return Address("nowhere", 0, "", self._incarnation)
 
-    def await_readers(self, secs: float) -> bool:  # noqa: ARG002
+    def await_readers(self, secs: float) -> bool:
         return self.tasks is not None and self.tasks.isActive
 
     def send(self, partition: int, frames: bytes) -> None:
@@ -267,9 +267,9 @@ class SimulatedQuery(ResidentQuery):
     def step(self) -> bool:
         """Let a task of any incarnation do something; False if there is nothing to do."""
         random, now = self._bolts.random, self._connections.tasks
-        if self._late and random.random() < 0.3:
+        if self._late and random.random() < 0.5:
             late = self._late[0]
-            if not late.step(random, self._connections.on_report) or random.random() < 0.05:
+            if not late.step(random, self._connections.on_report) or random.random() < 0.02:
                 self._late.remove(late)  # it is gone
             return True
         return now is not None and now.isActive and now.step(random, self._connections.on_report)

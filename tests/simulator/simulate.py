@@ -22,7 +22,6 @@ from tests.simulator.epochs import EpochDriver
 from tests.simulator.resident import clock_of
 from tests.simulator.world import BrokenPromiseError, Drive, Source, World
 
-
 BATCH_SECS = 0.7
 """A batch of Spark's is this long by epochs: an hour would not end in a run."""
 

@@ -31,7 +31,15 @@ from acktree.core.state.store import StateStore
 from acktree.spark.query.operators import Places, carried_by, observe, with_moved_memory
 from acktree.spark.realtime.connections import REPORT, Address, Peer, connect
 from acktree.spark.realtime.epochs import MOST_UNDER_WAY, Alignment
-from acktree.spark.realtime.frames import Frame, FrameKind, frame_batch, frames_in, frames_of, packed, unpacked
+from acktree.spark.realtime.frames import (
+    Frame,
+    FrameKind,
+    frame_batch,
+    frames_in,
+    frames_of,
+    packed,
+    unpacked,
+)
 from acktree.spark.worker import process as worker
 from acktree.spark.worker import scratch
 from acktree.spark.worker.isolation import Isolation, Run
