@@ -46,7 +46,7 @@ class Break:
         broken: Makes the replacement from the method.
         needs_power_cuts: Whether only a power cut shows the break.
         needs_gates: Whether it is a rule of gates, keys or sinks.
-        drives: Which drives have the rule.
+        drives: On which drives it is tried.
     """
 
     rule: str

@@ -49,7 +49,40 @@ FOUND_AT = {
 }
 """The first seed at which the simulator notices a broken rule; the table of docs/simulator.md."""
 FOUND_BY_EPOCHS = {
-    "FILL": 0,
+    "ack-before-commit": 112,
+    "no-journal": 5,
+    "log-after-commit": 0,
+    "log-deleted-early": 0,
+    "release-chunk-early": 10,
+    "torn-chunk": 16,
+    "group-not-at-once": 33,
+    "uncommitted-log": 22,
+    "memory-of-no-commit": 0,
+    "memory-forgotten-early": 2,
+    "forget-retry": 51,
+    "forget-next-attempt": 817,
+    "letter-not-stored": 0,
+    "sequence-reuse": 1,
+    "all-noted-as-delivered": 5,
+    "no-fsync": 2,
+    "names-not-synced": 10,
+    "no-syncfs": 5,
+    "delivered-before-sync": 94,
+    "failed-passes": 0,
+    "dropped-never": 0,
+    "passage-not-logged": 3,
+    "passage-forgotten-early": 50,
+    "passage-twice": 3,
+    "keys-not-logged": 5,
+    "begun-anew": 37,
+    "marker-of-one": 1,
+    "late-report": 1,
+    "reports-kept": 0,
+    "told-before-commit": 48,
+    "logged-cut-anew": 30,
+    "two-logged": 11,
+    "sink-two-under-way": 52,
+    "no-roll-back": 2,
 }
 """The same by epochs, or by both drives in turn."""
 
@@ -141,14 +174,14 @@ def _drive_of(rule: str) -> Drive:
 def test_the_page_says_at_which_seed_each_broken_rule_is_noticed() -> None:
     page = (Path(__file__).parents[2] / "docs" / "simulator.md").read_text()
     rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| `")]
-    rows = [row for row in rows if len(row) == 5]
+    rows = [row for row in rows if len(row) == 5 and row[0] != "`--break`"]
     assert {name.strip("`"): rule for name, rule, *_ in rows} == {k: b.rule for k, b in BREAKS.items()}
     for at, found in ((3, FOUND_AT), (4, FOUND_BY_EPOCHS)):
         assert {row[0].strip("`"): int(row[at]) for row in rows if row[at] != "-"} == found
         assert max(found.values()) < 1000
 
 
-def test_each_rule_is_tried_on_the_drives_that_have_it() -> None:
+def test_each_rule_is_tried_on_the_drives_that_it_names() -> None:
     assert {*FOUND_AT} == {rule for rule, each in BREAKS.items() if "micro-batches" in each.drives}
     assert {*FOUND_BY_EPOCHS} == {rule for rule, each in BREAKS.items() if {*each.drives} - {"micro-batches"}}
 
