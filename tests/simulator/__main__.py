@@ -1,4 +1,4 @@
-"""Run seeds: ``python -m tests.simulator --seeds 0-1000 [--power-cuts] [--break RULE]``.
+"""Run seeds: ``python -m tests.simulator --seeds 0-1000 [--drive both] [--power-cuts] [--break RULE]``.
 
 A seed that fails is printed with the line that runs it again and shows each step.
 """

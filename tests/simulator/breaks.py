@@ -426,6 +426,7 @@ BREAKS: Final[Mapping[str, Break]] = {
         "write",
         _passes_before_commit,
         needs_gates=True,
+        drives=("micro-batches",),
     ),
     "passage-forgotten-early": Break(
         "what has passed is kept until the inbox has it",
@@ -445,7 +446,12 @@ BREAKS: Final[Mapping[str, Break]] = {
         needs_gates=True,
     ),
     "keys-before-commit": Break(
-        "a key is kept after the commit that ACKED it", KeyLog, "write", _keys_before_commit, needs_gates=True
+        "a key is kept after the commit that ACKED it",
+        KeyLog,
+        "write",
+        _keys_before_commit,
+        needs_gates=True,
+        drives=("micro-batches",),
     ),
     "begun-anew": Break(
         "with gates a micro-batch that has begun runs again over the same messages, also after a power cut",
