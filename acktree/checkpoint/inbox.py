@@ -225,9 +225,16 @@ class FileInbox:
             self._start(taken.end)
 
     def following(self, number: int) -> list[Entry]:
-        """The entries after ``number``, ascending."""
-        with self._lock:
-            return [self._entries[later][0] for later in range(number + 1, self._next)]
+        """The entries after ``number``, ascending.
+
+        Raises:
+            CheckpointError: A file is missing: its messages would never have a verdict.
+        """
+        try:
+            with self._lock:
+                return [self._entries[later][0] for later in range(number + 1, self._next)]
+        except KeyError as error:
+            raise missing(self._folder / f"{error.args[0]:012d}.*") from None
 
     def content(self, entry: Entry) -> Buffer:
         """What was written as an entry."""

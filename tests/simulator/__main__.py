@@ -1,4 +1,4 @@
-"""Run seeds: ``python -m tests.simulator --seeds 0-1000 [--power-cuts] [--break RULE]``.
+"""Run seeds: ``python -m tests.simulator --seeds 0-1000 [--drive both] [--power-cuts] [--break RULE]``.
 
 A seed that fails is printed with the line that runs it again and shows each step.
 """
@@ -13,6 +13,7 @@ from contextlib import nullcontext
 
 from tests.simulator.breaks import BREAKS, broken
 from tests.simulator.simulate import Result, simulate
+from tests.simulator.world import DRIVES
 
 
 def main() -> int:
@@ -23,6 +24,9 @@ def main() -> int:
     parser.add_argument("--power-cuts", action="store_true", help="the power fails, too")
     parser.add_argument("--damage", action="store_true", help="files are damaged between runs, too")
     parser.add_argument("--gates", action="store_true", help="with an exactly-once bolt, a sink and keys")
+    parser.add_argument(
+        "--drive", choices=DRIVES, default="micro-batches", help="what runs the topology; both: in turn"
+    )
     parser.add_argument("--break", dest="rule", choices=sorted(BREAKS), help="a rule that is broken")
     parser.add_argument("--failures", type=int, default=10, help="stop after this number of failures")
     given = parser.parse_args()
@@ -40,6 +44,7 @@ def _one(given: argparse.Namespace) -> int:
         with_power_cuts=given.power_cuts,
         with_damage=given.damage,
         with_gates=given.gates,
+        drive=given.drive,
         is_traced=given.trace,
     )
     print("\n".join(result.trace))
@@ -54,7 +59,11 @@ def _many(seeds: range, given: argparse.Namespace) -> int:
     done = 0
     for done, seed in enumerate(seeds, 1):  # noqa: B007  # it is asked after the loop
         result = simulate(
-            seed, with_power_cuts=given.power_cuts, with_damage=given.damage, with_gates=given.gates
+            seed,
+            with_power_cuts=given.power_cuts,
+            with_damage=given.damage,
+            with_gates=given.gates,
+            drive=given.drive,
         )
         told.update(result.told)
         deaths.update(result.deaths)
@@ -78,6 +87,7 @@ def _many(seeds: range, given: argparse.Namespace) -> int:
 def _print_result(result: Result, given: argparse.Namespace) -> None:
     chosen = {"power-cuts": given.power_cuts, "damage": given.damage, "gates": given.gates}
     options = "".join(f" --{name}" for name, is_chosen in chosen.items() if is_chosen)
+    options += f" --drive {given.drive}" if given.drive != "micro-batches" else ""
     options += f" --break {given.rule}" if given.rule else ""
     print(f"seed {result.seed}: {(result.wrong or '').splitlines()[0][:200]}")
     print(f"    python -m tests.simulator --seed {result.seed} --trace{options}", flush=True)

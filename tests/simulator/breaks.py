@@ -15,6 +15,7 @@ import numpy as np
 from acktree.checkpoint import folder as checkpoint
 from acktree.checkpoint.facts import CheckpointFacts
 from acktree.checkpoint.files import Files
+from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.logs.commit_log import CommitLog
 from acktree.checkpoint.logs.gate_log import GateLog
@@ -26,10 +27,13 @@ from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.driver.spouts.spout_threads import SpoutThread, Threads
 from acktree.driver.supervisor import Supervisor
 from acktree.spark.query.sink import QuerySink
+from acktree.spark.realtime.drive import Drive as EpochDrive
+from acktree.spark.realtime.epochs import Alignment, Epochs
 from acktree.tasks.spouts.chunks.open_chunks import OpenChunks
 from acktree.tasks.spouts.chunks.recovery import Recovery
 from acktree.topology.gates import GateSpout
 from tests.simulator.disk import SimulatedDisk
+from tests.simulator.world import Drive
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,7 @@ class Break:
         broken: Makes the replacement from the method.
         needs_power_cuts: Whether only a power cut shows the break.
         needs_gates: Whether it is a rule of gates, keys or sinks.
+        drives: On which drives it is tried.
     """
 
     rule: str
@@ -50,6 +55,7 @@ class Break:
     broken: Callable[[Any], Any]
     needs_power_cuts: bool = False
     needs_gates: bool = False
+    drives: tuple[Drive, ...] = ("micro-batches", "epochs")
 
 
 def _nothing(_: Any) -> Any:
@@ -247,6 +253,51 @@ def _keys_before_commit(write: Any) -> Any:
     return write_and_publish
 
 
+def _whole_at_first_marker(marked: Any) -> Any:
+    def mark(self: Alignment[Any], sender: int, epoch: int) -> Any:
+        is_first = epoch not in self._marked
+        rows = marked(self, sender, epoch)
+        if is_first:
+            return self._rows.get(epoch, []) if rows is None else rows
+        return None
+
+    return mark
+
+
+def _of_any_incarnation(reported: Any) -> Any:
+    def note(self: Epochs[Any, Any], _: int, place: Any, number: int, report: Any) -> None:
+        epoch = self._under_way.get(number)
+        if epoch is not None and place not in epoch.reports:  # the first one counts
+            reported(self, self.incarnation, place, number, report)
+
+    return note
+
+
+def _reports_kept(_: Any) -> Any:
+    def begin(self: Epochs[Any, Any]) -> dict[int, Any]:
+        self.incarnation += 1
+        return {number: epoch.content for number, epoch in self._under_way.items()}
+
+    return begin
+
+
+def _always_committed(_: Any) -> Any:
+    return lambda self, batch_id: True
+
+
+def _both_logged(send: Any) -> Any:
+    def log_and_send(self: EpochDrive, cut: Any) -> None:
+        if self._under_way:
+            self._log_offsets(cut)
+        send(self, cut)
+
+    return log_and_send
+
+
+def _always_two(init: Any) -> Any:
+    return lambda self, places, last_committed=-1, most=2: init(self, places, last_committed, 2)
+
+
 def _run_anew(_: Any) -> Any:
     return lambda self, batch_id: self.sync(batch_id - 1)
 
@@ -363,6 +414,7 @@ BREAKS: Final[Mapping[str, Break]] = {
         "__call__",
         _sink_does_not_sync,
         needs_power_cuts=True,
+        drives=("micro-batches",),
     ),
     "failed-passes": Break(
         "a tuple passes a gate if each of its messages is ACKED",
@@ -387,6 +439,7 @@ BREAKS: Final[Mapping[str, Break]] = {
         "write",
         _passes_before_commit,
         needs_gates=True,
+        drives=("micro-batches",),
     ),
     "passage-forgotten-early": Break(
         "what has passed is kept until the inbox has it",
@@ -413,7 +466,12 @@ BREAKS: Final[Mapping[str, Break]] = {
         needs_gates=True,
     ),
     "keys-before-commit": Break(
-        "a key is kept after the commit that ACKED it", KeyLog, "write", _keys_before_commit, needs_gates=True
+        "a key is kept after the commit that ACKED it",
+        KeyLog,
+        "write",
+        _keys_before_commit,
+        needs_gates=True,
+        drives=("micro-batches",),
     ),
     "begun-anew": Break(
         "with gates a micro-batch that has begun runs again over the same messages, also after a power cut",
@@ -422,6 +480,53 @@ BREAKS: Final[Mapping[str, Break]] = {
         _run_anew,
         needs_power_cuts=True,
         needs_gates=True,
+    ),
+    "marker-of-one": Break(
+        "a level runs an epoch when the markers of all partitions before it have come",
+        Alignment,
+        "marked",
+        _whole_at_first_marker,
+        drives=("epochs",),
+    ),
+    "late-report": Break(
+        "a report of an earlier incarnation does not count",
+        Epochs,
+        "reported",
+        _of_any_incarnation,
+        drives=("epochs",),
+    ),
+    "reports-kept": Break(
+        "what was reported of epochs under way does not count in the next incarnation",
+        Epochs,
+        "begin",
+        _reports_kept,
+        drives=("epochs",),
+    ),
+    "told-before-commit": Break(
+        "verdicts of an epoch are told when its commit is logged",
+        Checkpoint,
+        "is_committed",
+        _always_committed,
+        drives=("epochs",),
+    ),
+    "logged-cut-anew": Break(
+        "an epoch that was logged runs again over the same messages",
+        EpochDrive,
+        "_run_again_what_was_logged",
+        _nothing,
+        needs_gates=True,
+        drives=("epochs",),
+    ),
+    "two-logged": Break(
+        "at most one epoch is logged and not committed", EpochDrive, "_send", _both_logged, drives=("both",)
+    ),
+    "sink-two-under-way": Break(
+        "with a sink one epoch is under way",
+        Epochs,
+        "__init__",
+        _always_two,
+        needs_gates=True,
+        drives=("epochs",),
     ),
     "no-roll-back": Break(
         "what Spark logged after the last sync does not count",

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from acktree import Topology
 from acktree.checkpoint import memory_files
 from acktree.checkpoint.files import Files
 from acktree.checkpoint.folder import Checkpoint
@@ -115,7 +116,7 @@ class Driver:
         topology, config, self.plan = topology_of(world.scenario)
         files = Files(self.disk, survives_power_cut=world.scenario.survives_power_cut)
         self.held = Checkpoint(FOLDER, files)
-        self.held.begin_run(topology, config, 1)
+        self.held.begin_run(topology, config, self.plan.partitions)
         world.has_effect = self.has_effect
         self.inbox = FileInbox(self.held.inbox, self.held.admitted(), 10**6, 10**9, files)
         errors, self.threads = ErrorLog(config), Threads()
@@ -139,7 +140,7 @@ class Driver:
         commits = recovered_log(self.held, run, self.acker)
         self.progress = run.results.progress
         self.sink = QuerySink(
-            run.results, self.inbox, commits, None, (), self.hold, lambda: None,
+            run.results, self.inbox, commits, None, (), self.hold, self.on_batch,
             self.held.sync, lambda _: {}, self.held.first_batch, has_gates=self.gates is not None,
         )  # fmt: skip
         self.supervisor = Supervisor(run, ENDED_QUERY)
@@ -147,16 +148,7 @@ class Driver:
             self.inbox, keys.keys, record=self.record, reserve=self.held.reserve,
             letters_among=self.recorder.letters_among,
         )  # fmt: skip
-        spouts: dict[str, Spout] = {
-            source.name: (QueueSpout if source.redelivers else PositionSpout)(world, source)
-            for source in world.scenario.sources
-        }
-        for gate in topology.spouts:
-            if gate.gated is not None:
-                assert self.gates is not None, "a topology with gates has their log"
-                spouts[gate.id] = copy.deepcopy(gate.user_object)
-                spouts[gate.id].connect(self.gates)
-        for name, spout in spouts.items():
+        for name, spout in self._spouts(topology).items():
             bare = self.plan.topology.components[name]
             task = SpoutTask(spout, bare, bare.task_ids[0], self.plan, spout_host, self.held.first_sequence)
             self.totals.watch(name, task.task, task)
@@ -168,9 +160,8 @@ class Driver:
         firsts = dict.fromkeys(queues, self.held.first_sequence)
         self.acker.forget_before(firsts)
         self.inbox.append_control(ChunkKind.RUN, {"run": self.held.run, "first_sequences": firsts})
-        self.reader = InboxReader(
-            {"inbox": str(self.held.inbox), "partitions": "1", "interval_secs": "2"}, self.disk
-        )
+        options = {"partitions": str(self.plan.partitions), "interval_secs": "2"}
+        self.reader = InboxReader({"inbox": str(self.held.inbox), **options}, self.disk)
         self.ticks = Ticks(self.plan, world.now_ms)
         self.logs = {name: self.held.spark / name for name in ("offsets", "commits")}
         self.logs["operator"] = self.held.spark / "state" / "0" / "_metadata" / "v2"
@@ -179,6 +170,18 @@ class Driver:
         if (last := self._last("operator")) >= 0:  # Spark reads it before it plans
             json.loads(self.disk.read(self.logs["operator"] / str(last)))
         self.spark = self.micro_batches()
+
+    def _spouts(self, topology: Topology) -> dict[str, Spout]:
+        spouts: dict[str, Spout] = {
+            source.name: (QueueSpout if source.redelivers else PositionSpout)(self.world, source)
+            for source in self.world.scenario.sources
+        }
+        for gate in topology.spouts:
+            if gate.gated is not None:
+                assert self.gates is not None, "a topology with gates has their log"
+                spouts[gate.id] = copy.deepcopy(gate.user_object)
+                spouts[gate.id].connect(self.gates)
+        return spouts
 
     def hold(self, batch_id: int, batches: Mapping[int, VerdictBatch]) -> None:
         """Hold verdicts as the sink wants it, and note how many there are: a naive count by micro-batch."""
@@ -191,6 +194,9 @@ class Driver:
                 decided[name, what] += len(sequences)
         self.world.decided[batch_id] = decided
         self.threads.hold(batch_id, batches)
+
+    def on_batch(self) -> None:
+        """The sink has judged a micro-batch, which is not committed."""
 
     # ---- the actors ---------------------------------------------------------------------------------------
 
@@ -268,7 +274,8 @@ class Driver:
     def micro_batches(self) -> Iterator[None]:
         """Spark's loop, a step at a time."""
         world, disk, held = self.world, self.disk, self.held
-        batch_id, logged = self._last("commits") + 1, self._last("offsets")
+        logged = self._last("offsets")
+        batch_id = max(self._last("commits") + 1, logged)  # Spark goes on with the last that it logged
         start = self._end_of(batch_id - 1)
         while True:
             if logged < batch_id:
@@ -343,8 +350,8 @@ class Driver:
         parts = self.reader.partitions({"chunk": start}, {"chunk": end})
         given = [row._replace(clock_ms=clock_ms) for part in parts for row in part.rows]
         memory = MemoryOfBatch(self.held.state, batch_id, self.held.state_from or 0, self.disk)
-        before = _loaded(memory)
-        done = _Done(Counter(before["effects"]))
+        before = loaded(memory)
+        done = Done(Counter(before["effects"]))
         for due, root in before["held"]:
             if due <= batch_id:
                 done.acked.append(root)
@@ -356,13 +363,7 @@ class Driver:
         if done.written:
             self._write(batch_id, done)
         rows = [row for row in given if row.kind == Kind.BROADCAST and row.level == SINK_LEVEL]
-        rows.append(WireRow(0, SINK_LEVEL, int(Kind.DELTAS), 0, 0, clock_ms, b"", done.deltas().to_bytes()))
-        for gate in (ONCE_GATE, TABLE_GATE) if self.gates is not None and done.staged else ():
-            roots, names = zip(*done.staged, strict=True)
-            values = batch_to_bytes(pa.record_batch([pa.array(names)], names=["value"]))
-            ones = _int64s([1] * len(roots))
-            body = pack(ones, ones, _int64s(roots), values)
-            rows.append(WireRow(0, SINK_LEVEL, int(Kind.STAGED), 0, 0, clock_ms, gate.encode(), body))
+        rows += [deltas_row(0, done.deltas()), *(staged_rows(0, done) if self.gates is not None else ())]
         memory.put(MEMORY, pickle.dumps({"effects": dict(done.effects), "held": done.held}))
         attempt = f"{self.world.run:08x}{next(self._executions):08x}"
         least = 0 if batch_id % 2 else 1 << 30
@@ -370,7 +371,7 @@ class Driver:
         rows = [*put_apart(staged, batch_id, rows, self.disk, attempt=attempt, least_bytes=least)]
         return [*rows, *memory.commit(0, f"{self.world.random.getrandbits(64):016x}")]
 
-    def _run_chunk(self, row: WireRow, batch_id: int, done: _Done) -> None:
+    def _run_chunk(self, row: WireRow, batch_id: int, done: Done) -> None:
         name, first, last = json.loads(row.head)
         chunk = read_chunk(self.held.inbox, name, self.disk)
         sums = np.full(last - first, EDGE)
@@ -389,7 +390,7 @@ class Driver:
         done.opened.append(Opened(chunk.task, sequence, sequence + last - first))
         done.sums.append(SequenceSums(chunk.task, sequence, sums))
 
-    def _run_reader(self, component: str, value: Any, root: int, attempt: int, done: _Done) -> str:
+    def _run_reader(self, component: str, value: Any, root: int, attempt: int, done: Done) -> str:
         """Give a message to its reader; returns its fate."""
         if component == TABLE_GATE:
             done.written.append((root, value))
@@ -401,7 +402,7 @@ class Driver:
         done.staged.append((root, f"{component} {max(value, copy_of(value))}{vain}"))
         return fate
 
-    def _write(self, batch_id: int, done: _Done) -> None:
+    def _write(self, batch_id: int, done: Done) -> None:
         """The sink: all rows of the micro-batch in one transaction."""
         roots, names = map(list, zip(*done.written, strict=True))
         refused = self.world.database.write(batch_id, roots, names, self._is_refused)
@@ -436,7 +437,7 @@ class Driver:
         return self.world.random.random() < 0.2
 
     def _state(self, batch_id: int) -> dict[str, Any]:
-        return _loaded(MemoryOfBatch(self.held.state, batch_id + 1, self.held.state_from or 0, self.disk))
+        return loaded(MemoryOfBatch(self.held.state, batch_id + 1, self.held.state_from or 0, self.disk))
 
     def _spark_writes(self, log: str, batch_id: int, content: bytes) -> None:
         new = self.logs[log] / f".{batch_id}.tmp"
@@ -503,7 +504,7 @@ class Driver:
 
 
 @dataclass
-class _Done:
+class Done:
     """What the bolts did in a micro-batch.
 
     Attributes:
@@ -532,9 +533,24 @@ class _Done:
         )  # fmt: skip
 
 
-def _loaded(store: StateStore) -> dict[str, Any]:
+def deltas_row(partition: int, deltas: Deltas) -> WireRow:
+    """What the acker is told, as a row for the driver."""
+    return WireRow(partition, SINK_LEVEL, int(Kind.DELTAS), 0, 0, 0, b"", deltas.to_bytes())
+
+
+def staged_rows(partition: int, done: Done) -> Iterator[WireRow]:
+    """The tuples in front of both gates, as rows for the driver."""
+    for gate in (ONCE_GATE, TABLE_GATE) if done.staged else ():
+        roots, names = zip(*done.staged, strict=True)
+        values = batch_to_bytes(pa.record_batch([pa.array(names)], names=["value"]))
+        ones = _int64s([1] * len(roots))
+        body = pack(ones, ones, _int64s(roots), values)
+        yield WireRow(partition, SINK_LEVEL, int(Kind.STAGED), 0, 0, 0, gate.encode(), body)
+
+
+def loaded(store: StateStore, name: str = MEMORY) -> dict[str, Any]:
     """The bolts' memory: one blob."""
-    blob = store.get(MEMORY)
+    blob = store.get(name)
     state: dict[str, Any] = {"effects": {}, "held": []} if blob is None else pickle.loads(blob)
     return state
 

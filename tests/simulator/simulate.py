@@ -16,10 +16,16 @@ from acktree.checkpoint.logs import gate_log, key_log
 from acktree.checkpoint.logs.commit_log import CommitLog
 from acktree.driver import supervisor
 from acktree.spark import submit
+from acktree.spark.realtime import drive as realtime
 from tests.simulator.damage import damaged
 from tests.simulator.disk import ProcessDied
 from tests.simulator.driver import FOLDER, Driver
-from tests.simulator.world import BrokenPromiseError, Source, World
+from tests.simulator.epochs import EpochDriver
+from tests.simulator.resident import clock_of
+from tests.simulator.world import BrokenPromiseError, Drive, Source, World
+
+BATCH_SECS = 0.7
+"""A batch of Spark's is this long by epochs: an hour would not end in a run."""
 
 _NOTES_OF_A_RUN = {"lock", "taken", "work", "hold"}
 _WITH_ROWS = re.compile(r"(?<=\.)\d+$")
@@ -50,6 +56,7 @@ def simulate(
     with_power_cuts: bool = False,
     with_damage: bool = False,
     with_gates: bool = False,
+    drive: Drive = "micro-batches",
     is_traced: bool = False,
 ) -> Result:
     """Run one seed to its end."""
@@ -58,6 +65,7 @@ def simulate(
         with_power_cuts=with_power_cuts,
         with_damage=with_damage,
         with_gates=with_gates,
+        drive=drive,
         is_traced=is_traced,
     )
     world.note(f"{world.scenario}")
@@ -85,15 +93,19 @@ def _machine(world: World) -> Iterator[None]:
     """Use the world's clock, and write whole ledgers often, since runs are short."""
     before = supervisor.now_ms, submit.now_ms, acker._MOST_CHANGES
     logs = gate_log._MOST_CHANGES, key_log._MOST_CHANGES
+    of_drive = realtime.time, realtime.BATCH_SECS
     logging.getLogger("acktree").disabled = True
     supervisor.now_ms = submit.now_ms = lambda: world.now_ms
     acker._MOST_CHANGES = 3  # type: ignore[misc]
     gate_log._MOST_CHANGES = key_log._MOST_CHANGES = 3  # type: ignore[misc]
+    realtime.time = clock_of(lambda: world.now_ms)  # type: ignore[assignment]
+    realtime.BATCH_SECS = BATCH_SECS  # type: ignore[misc]
     try:
         yield
     finally:
         supervisor.now_ms, submit.now_ms, acker._MOST_CHANGES = before  # type: ignore[misc]
         gate_log._MOST_CHANGES, key_log._MOST_CHANGES = logs  # type: ignore[misc]
+        realtime.time, realtime.BATCH_SECS = of_drive  # type: ignore[misc]
         logging.getLogger("acktree").disabled = False
 
 
@@ -158,7 +170,7 @@ def _one_life(world: World) -> Driver | None:
     driver: Driver | None = None
     before = _durable(world)
     try:
-        driver = Driver(world)
+        driver = (Driver if world.drive == "micro-batches" else EpochDriver)(world)
         driver.live()
         world.disk.fault = None  # it has nothing left to do, and the fault was not due yet
         if world.clean_stops or world.random.random() < 0.8:
@@ -168,7 +180,7 @@ def _one_life(world: World) -> Driver | None:
     except BrokenPromiseError:
         raise
     except Exception as error:
-        if _is_full(error):
+        if _is_full(error) or (world.disk.is_full and _is_worn_out(error)):
             _stop_for_want_of_room(world, driver)
         elif _is_told(world, error, None if driver else before):
             pass
@@ -190,6 +202,11 @@ def _is_full(error: BaseException) -> bool:
     while error.__cause__ is not None:
         error = error.__cause__
     return isinstance(error, OSError) and error.errno == errno.ENOSPC
+
+
+def _is_worn_out(error: BaseException) -> bool:
+    """Whether the tasks of a query failed too often, the last time perhaps for another reason."""
+    return str(error).startswith(f"the query of real time failed {realtime.MOST_STARTS} times")
 
 
 def check(world: World, driver: Driver) -> None:

@@ -12,8 +12,9 @@ pytest.importorskip("pyspark")
 from tests.simulator.breaks import BREAKS, broken
 from tests.simulator.damage import KINDS
 from tests.simulator.simulate import simulate
+from tests.simulator.world import DRIVES, Drive
 
-SEEDS, FEW_SEEDS = 600, 60
+SEEDS, FEW_SEEDS, FEW_EPOCH_SEEDS = 600, 60, 4
 FOUND_AT = {
     "ack-before-commit": 0,
     "no-journal": 3,
@@ -48,6 +49,43 @@ FOUND_AT = {
     "no-roll-back": 1,
 }
 """The first seed at which the simulator notices a broken rule; the table of docs/simulator.md."""
+FOUND_BY_EPOCHS = {
+    "ack-before-commit": 112,
+    "no-journal": 5,
+    "log-after-commit": 0,
+    "log-deleted-early": 0,
+    "release-chunk-early": 10,
+    "torn-chunk": 16,
+    "group-not-at-once": 33,
+    "uncommitted-log": 22,
+    "memory-of-no-commit": 0,
+    "memory-forgotten-early": 2,
+    "forget-retry": 51,
+    "forget-next-attempt": 817,
+    "letter-not-stored": 0,
+    "sequence-reuse": 1,
+    "all-noted-as-delivered": 5,
+    "no-fsync": 2,
+    "names-not-synced": 10,
+    "no-syncfs": 5,
+    "delivered-before-sync": 94,
+    "failed-passes": 0,
+    "dropped-never": 0,
+    "passage-not-logged": 3,
+    "passage-forgotten-early": 50,
+    "passage-twice": 3,
+    "keys-not-logged": 5,
+    "begun-anew": 37,
+    "marker-of-one": 1,
+    "late-report": 1,
+    "reports-kept": 0,
+    "told-before-commit": 48,
+    "logged-cut-anew": 30,
+    "two-logged": 11,
+    "sink-two-under-way": 52,
+    "no-roll-back": 2,
+}
+"""The same by epochs, or by both drives in turn."""
 
 
 @pytest.mark.slow
@@ -85,26 +123,72 @@ def test_a_damaged_file_is_told_or_does_not_count(thorough) -> None:
     assert {*told} >= {*KINDS}, "each kind of damage was told at least once"
 
 
-@pytest.mark.parametrize("rule", BREAKS)
+@pytest.mark.slow
+@pytest.mark.parametrize("drive", ["epochs", "both"])
+@pytest.mark.parametrize("with_gates", [False, True], ids=["plain", "gates"])
+@pytest.mark.parametrize("with_power_cuts", [False, True], ids=["deaths and full disks", "power cuts too"])
+def test_by_epochs_every_message_gets_its_right_verdict_too(
+    drive, with_gates, with_power_cuts, thorough
+) -> None:
+    given = {"with_gates": with_gates, "with_power_cuts": with_power_cuts, "drive": drive}
+    for seed in range(SEEDS // 2 if thorough else FEW_EPOCH_SEEDS):
+        result = simulate(seed, **given)
+        assert result.wrong is None, f"{result.wrong}\nseed {seed} of {given}"
+
+
+@pytest.mark.slow
+def test_by_epochs_a_damaged_file_is_told_or_does_not_count(thorough) -> None:
+    for seed in range(SEEDS // 2 if thorough else FEW_EPOCH_SEEDS):
+        result = simulate(seed, with_damage=True, drive="epochs")
+        assert result.wrong is None, f"{result.wrong}\nseed {seed} of epochs with damage"
+
+
+@pytest.mark.parametrize("rule", FOUND_AT)
 def test_a_rule_that_is_broken_is_noticed(rule: str) -> None:
-    needs = {"with_power_cuts": BREAKS[rule].needs_power_cuts, "with_gates": BREAKS[rule].needs_gates}
+    _check_is_noticed(rule, FOUND_AT[rule], "micro-batches")
+
+
+@pytest.mark.parametrize("rule", [rule for rule in FOUND_BY_EPOCHS if rule not in FOUND_AT])
+def test_a_rule_of_epochs_that_is_broken_is_noticed(rule: str) -> None:
+    _check_is_noticed(rule, FOUND_BY_EPOCHS[rule], _drive_of(rule))
+
+
+def test_rules_that_both_drives_have_are_noticed_by_epochs_too(thorough) -> None:
+    both = [rule for rule in FOUND_BY_EPOCHS if rule in FOUND_AT]
+    for rule in both if thorough else both[:4]:
+        _check_is_noticed(rule, FOUND_BY_EPOCHS[rule], _drive_of(rule))
+
+
+def _check_is_noticed(rule: str, seed: int, drive: Drive) -> None:
+    given = {"with_power_cuts": BREAKS[rule].needs_power_cuts, "with_gates": BREAKS[rule].needs_gates}
     with broken(rule):
-        wrong = simulate(FOUND_AT[rule], **needs).wrong
+        wrong = simulate(seed, **given, drive=drive).wrong
     assert wrong is not None
     assert not wrong.startswith(("AttributeError", "TypeError")), "the break itself is out of date"
-    assert simulate(FOUND_AT[rule], **needs).wrong is None
+    assert simulate(seed, **given, drive=drive).wrong is None
+
+
+def _drive_of(rule: str) -> Drive:
+    return next(drive for drive in BREAKS[rule].drives if drive != "micro-batches")
 
 
 def test_the_page_says_at_which_seed_each_broken_rule_is_noticed() -> None:
     page = (Path(__file__).parents[2] / "docs" / "simulator.md").read_text()
     rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| `")]
-    rows = [row for row in rows if row[-1].isdigit()]
-    assert {name.strip("`"): int(seed) for name, _, _, seed in rows} == FOUND_AT
-    assert {name.strip("`"): rule for name, rule, _, _ in rows} == {k: b.rule for k, b in BREAKS.items()}
-    assert max(FOUND_AT.values()) < 1000
+    rows = [row for row in rows if len(row) == 5 and row[0] != "`--break`"]
+    assert {name.strip("`"): rule for name, rule, *_ in rows} == {k: b.rule for k, b in BREAKS.items()}
+    for at, found in ((3, FOUND_AT), (4, FOUND_BY_EPOCHS)):
+        assert {row[0].strip("`"): int(row[at]) for row in rows if row[at] != "-"} == found
+        assert max(found.values()) < 1000
 
 
-def test_a_seed_says_the_same_each_time() -> None:
-    first, second = (simulate(47, with_power_cuts=True, is_traced=True) for _ in range(2))
+def test_each_rule_is_tried_on_the_drives_that_it_names() -> None:
+    assert {*FOUND_AT} == {rule for rule, each in BREAKS.items() if "micro-batches" in each.drives}
+    assert {*FOUND_BY_EPOCHS} == {rule for rule, each in BREAKS.items() if {*each.drives} - {"micro-batches"}}
+
+
+@pytest.mark.parametrize("drive", DRIVES)
+def test_a_seed_says_the_same_each_time(drive) -> None:
+    first, second = (simulate(47, with_power_cuts=True, drive=drive, is_traced=True) for _ in range(2))
     assert first == second
     assert len(first.trace) > 100

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from random import Random
+from typing import Literal, get_args
 
 from acktree import Config, IterableSpout, Retry, Sink, Spout, Topology, TopologyBuilder
 from acktree.core.tracking.verdicts import Failure
@@ -20,6 +21,9 @@ from tests.unit.tasks.bolts.bolt_harness import Calls
 SALT = 7
 TIMEOUT_MS = 1000
 FOREVER = 1 << 30
+Drive = Literal["micro-batches", "epochs", "both"]
+"""What runs the topology; with both each run of a driver is by one or the other."""
+DRIVES: tuple[Drive, ...] = get_args(Drive)
 RETRIES = (None, Retry(max_attempts=3, backoff_secs=(0.02, 0.1)), Retry(max_attempts=1))
 
 
@@ -56,9 +60,12 @@ class Scenario:
     survives_power_cut: bool
     faults: tuple[tuple[int, Fault], ...]
     has_gates: bool = False
+    partitions: int = 1
 
     @classmethod
-    def of(cls, random: Random, *, with_power_cuts: bool, with_gates: bool = False) -> Scenario:
+    def of(
+        cls, random: Random, *, with_power_cuts: bool, with_gates: bool = False, partitions: int = 1
+    ) -> Scenario:
         """Draw one."""
         kinds = random.choice(((True,), (False,), (True, False), (False, False)))
         sources = tuple(
@@ -76,7 +83,7 @@ class Scenario:
         return cls(
             sources, random.choice(RETRIES), random.choice((2, 5, 20, 20)), random.choice((8, 16, 8192)),
             random.random() < 0.4, survives,
-            tuple(faults), with_gates,
+            tuple(faults), with_gates, partitions,
         )  # fmt: skip
 
     @property
@@ -175,6 +182,9 @@ class World:
     acks: Counter[str] = field(default_factory=Counter)
     """How often each source has heard ``ack``."""
     database: Database = field(default_factory=Database)
+    drive: Drive = "micro-batches"
+    workers_lost: int = 0
+    """How many workers have died, by epochs."""
 
     def __post_init__(self) -> None:
         self.disk = SimulatedDisk(self.random, self.note if self.trace is not None else None)
@@ -191,6 +201,7 @@ class World:
                 holds = self.random.choice((0, 0, 0, 0, 0, 1, 2, 4))
                 self.messages[source.name, number] = Message(fails, holds, forgets)
         self._letters: DeadLetters | None = None
+        self.source_names = frozenset(source.name for source in self.scenario.sources)
 
     @classmethod
     def of(
@@ -200,13 +211,19 @@ class World:
         with_power_cuts: bool,
         with_damage: bool = False,
         with_gates: bool = False,
+        drive: Drive = "micro-batches",
         is_traced: bool = False,
     ) -> World:
         """The world of a seed."""
         random = Random(seed)
-        scenario = Scenario.of(random, with_power_cuts=with_power_cuts, with_gates=with_gates)
+        scenario = Scenario.of(
+            random,
+            with_power_cuts=with_power_cuts,
+            with_gates=with_gates,
+            partitions=1 if drive == "micro-batches" else 2,
+        )
         damages = Random(seed) if with_damage else None
-        return cls(seed, scenario, random, [] if is_traced else None, damages=damages)
+        return cls(seed, scenario, random, [] if is_traced else None, damages=damages, drive=drive)
 
     @property
     def letters(self) -> DeadLetters:
@@ -377,7 +394,7 @@ def topology_of(scenario: Scenario) -> tuple[Topology, Config, Plan]:
     """The topology of a scenario, made once for all that are alike."""
     key = (
         tuple(source.redelivers for source in scenario.sources), scenario.retry, scenario.max_pending,
-        scenario.times_out, scenario.survives_power_cut, scenario.has_gates,
+        scenario.times_out, scenario.survives_power_cut, scenario.has_gates, scenario.partitions,
     )  # fmt: skip
     if key not in _topologies:
         builder = TopologyBuilder("simulated")
@@ -400,7 +417,7 @@ def topology_of(scenario: Scenario) -> tuple[Topology, Config, Plan]:
             survive_power_cut=scenario.survives_power_cut,
             run_salt=SALT,
         )
-        _topologies[key] = topology, config, Plan.of(topology, config, 1, SALT)
+        _topologies[key] = topology, config, Plan.of(topology, config, scenario.partitions, SALT)
     return _topologies[key]
 
 

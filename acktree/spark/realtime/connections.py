@@ -32,6 +32,7 @@ __all__ = [
     "ConnectionLostError",
     "Connections",
     "Moments",
+    "OnReport",
     "Peer",
     "Report",
     "connect",

@@ -41,6 +41,7 @@ from acktree.spark.realtime.connections import ConnectionLostError, Moments
 from acktree.spark.realtime.epochs import Place
 from acktree.spark.realtime.query import ResidentQuery
 from acktree.spark.worker import scratch
+from acktree.system.private_files import Disk
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.plan import Plan
 
@@ -105,9 +106,12 @@ class Times(NamedTuple):
 class _Reader(InboxReader):
     """The inbox of this process. Rows carry the messages of small chunks, and name the file of large ones."""
 
-    def __init__(self, inbox: FileInbox, folder: Path, partitions: int, longest_secs: float) -> None:
+    def __init__(
+        self, inbox: FileInbox, folder: Path, partitions: int, *, longest_secs: float, disk: Disk
+    ) -> None:
         options = {"inbox": str(folder), "partitions": str(partitions), "carries": "true"}
-        super().__init__({**options, "interval_secs": str(_EPOCH_SECS), "longest_secs": str(longest_secs)})
+        options |= {"interval_secs": str(_EPOCH_SECS), "longest_secs": str(longest_secs)}
+        super().__init__(options, disk)
         self._inbox = inbox
 
     def end_after(self, start: int) -> int:
@@ -186,7 +190,10 @@ class Drive(Query):
         self.on_commit = on_commit
         """Called after each commit, and at the end."""
         self._inbox = inbox
-        self._reader = _Reader(inbox, checkpoint.inbox, plan.partitions, plan.config.batch_interval_secs)
+        self._reader = _Reader(
+            inbox, checkpoint.inbox, plan.partitions, longest_secs=plan.config.batch_interval_secs,
+            disk=checkpoint.files.disk,
+        )  # fmt: skip
         inbox.read_here(query.wake, lambda: query.can_send)
         self._under_way: deque[_Cut] = deque()
         self._next = checkpoint.last_committed() - checkpoint.first_batch + 1
@@ -249,18 +256,26 @@ class Drive(Query):
     def _run(self) -> None:
         """The thread's target."""
         try:
-            self._give_id()
-            self._start_first()
-            self._run_again_what_was_logged()
+            self.start_up()
             while not self._stopping.is_set():
-                if not (self._may_cut and self._cut_next()):
-                    self._go_on()
+                self.step()
         except BaseException as error:  # noqa: BLE001  # the supervisor raises it
             if not self._stopping.is_set():
                 self._error = error
         finally:
             self._query.stop()
             self.on_commit()
+
+    def start_up(self) -> None:
+        """What the thread does first: start the query, and send again what was logged."""
+        self._give_id()
+        self._start_first()
+        self._run_again_what_was_logged()
+
+    def step(self) -> None:
+        """What the thread does over and over: cut an epoch, or wait for one and commit it."""
+        if not (self._may_cut and self._cut_next()):
+            self._go_on()
 
     def _run_again_what_was_logged(self) -> None:
         """The epoch that an earlier driver logged and did not commit runs again as it was."""
@@ -376,11 +391,16 @@ class Drive(Query):
         self._is_lost, self._losses = True, self._losses + 1
         if self._losses >= MOST_STARTS:
             under_way = [cut.number for cut in self._under_way]
+            reason = error.__cause__ or error
+            explained = full_disk.explained(reason, *self._checkpoint.folders)
+            if explained is not reason:
+                raise explained
             raise AcktreeError(
                 f"the query of real time failed {MOST_STARTS} times over one epoch",
-                f"epochs {under_way}, checkpoint {self._checkpoint.place}",
-                "see the warnings above for what ended it; without real_time, more deaths are survived",
-            )
+                f"epochs {under_way}, checkpoint {self._checkpoint.place}: {reason!s:.500}",
+                "mend what this error names; if workers die, see their own output above, and without "
+                "real_time more deaths are survived",
+            ) from error
         log.warning("the query of real time failed and starts again: %.500s", error.__cause__ or error)
 
     def _start(self) -> None:

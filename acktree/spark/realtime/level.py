@@ -33,7 +33,15 @@ from acktree.core.state.store import StateStore
 from acktree.spark.query.operators import Places, carried_by, observe, with_moved_memory
 from acktree.spark.realtime.connections import REPORT, Address, Peer, connect
 from acktree.spark.realtime.epochs import MOST_UNDER_WAY, Alignment
-from acktree.spark.realtime.frames import FrameKind, frame_batch, frames_in, frames_of, packed, unpacked
+from acktree.spark.realtime.frames import (
+    Frame,
+    FrameKind,
+    frame_batch,
+    frames_in,
+    frames_of,
+    packed,
+    unpacked,
+)
 from acktree.spark.worker import process as worker
 from acktree.spark.worker import scratch
 from acktree.spark.worker.isolation import Isolation, Run
@@ -47,7 +55,7 @@ from acktree.tasks.bolts.level import run_level
 from acktree.tasks.bolts.prepared import Stock, clean_up
 from acktree.tasks.bolts.rows.monitor import ExecutionMonitor
 
-__all__ = ["DRIVER", "ResidentLevel", "resident_level"]
+__all__ = ["DRIVER", "ResidentLevel", "resident_level", "whole_by"]
 
 DRIVER: Final = 0
 """Who sends to the first level."""
@@ -89,11 +97,15 @@ def _whole_epochs(
     """The epochs of which all markers have come, with their rows."""
     alignment: Alignment[WireRow] = Alignment([*senders])
     for frame in frames_in(batches):
-        alignment.arrived(frame.sender, frame.epoch, unpacked(frame.body))
-        if frame.kind == FrameKind.MARKER:
-            rows = alignment.marked(frame.sender, frame.epoch)
-            if rows is not None:
-                yield frame.epoch, rows
+        rows = whole_by(alignment, frame)
+        if rows is not None:
+            yield frame.epoch, rows
+
+
+def whole_by(alignment: Alignment[WireRow], frame: Frame) -> list[WireRow] | None:
+    """Add what a frame brings. Returns the rows of its epoch if it is whole by that, else None."""
+    alignment.arrived(frame.sender, frame.epoch, unpacked(frame.body))
+    return alignment.marked(frame.sender, frame.epoch) if frame.kind == FrameKind.MARKER else None
 
 
 class ResidentLevel:
@@ -118,17 +130,23 @@ class ResidentLevel:
         with connect(address, Peer(self._level, self._partition)) as driver:
             try:
                 for epoch, rows in _whole_epochs(batches, targets if self._level else [DRIVER]):
-                    whole, spent = time.monotonic_ns(), time.thread_time_ns()
-                    onward, for_driver = self._run(epoch, rows)
-                    onward = self._put_apart(epoch, onward, address.incarnation)
-                    moments = whole, time.monotonic_ns(), time.thread_time_ns() - spent
-                    if self._level + 1 < len(self._plan.levels):
-                        yield frame_batch(frames_of(self._partition, epoch, onward, targets))
-                    body = packed([*for_driver, *self._written_memory()])
-                    driver.sendall(REPORT.pack(epoch, len(body), *moments) + body)
+                    yield from self.run_whole(epoch, rows, address.incarnation, driver.sendall)
             finally:
                 clean_up(self._stock)
                 self._staying.close()
+
+    def run_whole(
+        self, epoch: int, rows: list[WireRow], incarnation: int, report: Callable[[bytes], object]
+    ) -> Iterator[pa.RecordBatch]:
+        """Run an epoch that is whole: yields what goes to the next level, and reports the rest."""
+        whole, spent = time.monotonic_ns(), time.thread_time_ns()
+        onward, for_driver = self._run(epoch, rows)
+        onward = self._put_apart(epoch, onward, incarnation)
+        moments = whole, time.monotonic_ns(), time.thread_time_ns() - spent
+        if self._level + 1 < len(self._plan.levels):
+            yield frame_batch(frames_of(self._partition, epoch, onward, range(self._plan.partitions)))
+        body = packed([*for_driver, *self._written_memory()])
+        report(REPORT.pack(epoch, len(body), *moments) + body)
 
     def _put_apart(self, epoch: int, rows: list[WireRow], incarnation: int) -> list[WireRow]:
         """Write large rows to a file, which the sink deletes when a later epoch is committed."""

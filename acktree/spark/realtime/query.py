@@ -20,6 +20,7 @@ from acktree.spark.realtime.connections import (
     ConnectionLostError,
     Connections,
     Moments,
+    OnReport,
     Peer,
     Report,
 )
@@ -56,7 +57,13 @@ class ResidentQuery:
     """
 
     def __init__(
-        self, session: SparkSession, plan: Plan, shared: SharedPlan, places: Places, last_committed: int
+        self,
+        session: SparkSession,
+        plan: Plan,
+        shared: SharedPlan,
+        places: Places,
+        last_committed: int,
+        connected: Callable[[int, OnReport], Connections] = Connections,
     ) -> None:
         """Prepare a query, which does not run yet.
 
@@ -66,12 +73,13 @@ class ResidentQuery:
             shared: The plan, for the workers.
             places: The folders that they need. The caller writes the head of each epoch that it commits.
             last_committed: The number of the last commit.
+            connected: Makes its connections.
         """
         self._session, self._plan, self._shared, self._places = session, plan, shared, places
         whole = [(level, part) for level in range(len(plan.levels)) for part in range(plan.partitions)]
         most = 1 if plan.is_exact else MOST_UNDER_WAY
         self._epochs: Epochs[_Content, Report] = Epochs(whole, last_committed, most)
-        self._connections = Connections(plan.partitions, self._note_report)
+        self._connections = connected(plan.partitions, self._note_report)
         self._query: StreamingQuery | None = None
         self._checkpoint: Path | None = None
         self.moments: Mapping[Place, Moments] = {}

@@ -240,6 +240,22 @@ def test_a_file_that_is_missing_before_messages_that_only_the_inbox_has_is_told(
     assert sorted(tmp_path.iterdir()) == before
 
 
+def test_a_file_that_is_missing_in_what_was_logged_is_told_where_this_process_is_the_source(
+    tmp_path: Path,
+) -> None:
+    """An epoch that was logged and not committed runs again over its entries."""
+    inbox = FileInbox(tmp_path, -1, **ROOMY)
+    for number in range(3):
+        inbox.append([chunk_of(number, first_sequence=number)])
+    inbox.close()
+    (tmp_path / Entry(1, ChunkKind.DATA, 1, 1).name).unlink()
+    logged = FileInbox(tmp_path, 2, **ROOMY)
+    assert [entry.number for entry in logged.following(1)] == [2]
+    with pytest.raises(CheckpointError, match=r"a file of the checkpoint is missing\n.*000000000001"):
+        logged.following(-1)
+    logged.close()
+
+
 def test_a_position_that_is_older_than_it_was_is_told(inbox: FileInbox, tmp_path: Path) -> None:
     inbox.append([chunk_of(0, position=1)])
     assert inbox.newest == {1: 0, WHOLE_INBOX: 0}

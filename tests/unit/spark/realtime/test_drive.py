@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import time
@@ -31,7 +32,7 @@ from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from acktree.testing import FeederSpout
 from tests.spark import test_exactly_once as exactly_once
 from tests.spark.realtime_driver import Cluster, await_verdicts, line_of, settled, word_count
-from tests.unit.spark.realtime.resident import ThreadedQuery
+from tests.unit.spark.realtime.resident import Tasks, ThreadedQuery
 
 CONFIG = Config(partitions=2, real_time=True, message_timeout_secs=600)
 
@@ -313,6 +314,35 @@ def test_a_query_that_fails_over_and_over_ends_the_run_with_its_reason(run, monk
     lines.feed(["once more"], message_id=99)
     with pytest.raises(AcktreeError, match=f"failed {drive.MOST_STARTS} times over one epoch"):
         running.await_termination(60)
+
+
+@pytest.mark.parametrize(
+    ("reason", "what"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "no space left on a disk that"),
+        (ValueError("state/7/000000000041 is damaged"), "state/7/000000000041 is damaged"),
+    ],
+)
+def test_the_error_of_a_query_that_fails_over_and_over_says_what_a_level_met(run, monkeypatch, reason, what):
+    """A full disk is explained as with micro-batches, and a damaged file is named."""
+    running, lines = run.submit()
+    feed(running, lines, range(3))
+    query = run.queries[0]
+    take = query.take
+
+    def failing(*given: object) -> object:
+        query._query.die()
+        return take(*given)
+
+    def ended(self: Tasks, secs: float) -> bool:
+        raise reason
+
+    monkeypatch.setattr(query, "take", failing)
+    monkeypatch.setattr(Tasks, "awaitTermination", ended)
+    lines.feed(["once more"], message_id=99)
+    with pytest.raises(AcktreeError, match=what) as stopped:
+        running.await_termination(60)
+    assert str(run.checkpoint) in str(stopped.value)
 
 
 def test_an_epoch_that_was_logged_and_not_committed_runs_again_as_it_was(run, monkeypatch):
