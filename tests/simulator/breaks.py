@@ -308,7 +308,11 @@ def _named_as_needed(_: Any) -> Any:
 
 BREAKS: Final[Mapping[str, Break]] = {
     "ack-before-commit": Break(
-        "a verdict is delivered after Spark has logged the commit", Threads, "hold", _delivered_in_the_sink
+        "a verdict is delivered after Spark has logged the commit",
+        Threads,
+        "hold",
+        _delivered_in_the_sink,
+        drives=("micro-batches",),
     ),
     "no-journal": Break("verdicts are a part of the commit log", Journal, "write", _nothing),
     "log-after-commit": Break(
@@ -454,6 +458,7 @@ BREAKS: Final[Mapping[str, Break]] = {
         "_named",
         _named_as_needed,
         needs_gates=True,
+        drives=("micro-batches",),
     ),
     "passage-twice": Break(
         "a gate remembers how far the inbox has it", GateSpout, "open", _without_position, needs_gates=True

@@ -63,7 +63,7 @@ class EpochDriver(Driver):
             state=str(held.state), state_from=held.state_from or 0,
         )  # fmt: skip
         self.query = query = SimulatedQuery(self, places, held.last_committed())
-        drive = Drive(query, held, self.inbox, self.plan.partitions, self.sink, self.supervisor.note_commit)
+        drive = Drive(query, held, self.inbox, self.plan, self.sink, self.supervisor.note_commit)
         drive._reader._pace = pace = _Pace(world.scenario.allowance)  # type: ignore[assignment]
         drive.start_up()
         before = 0

@@ -122,8 +122,8 @@ def test_an_epoch_with_a_large_fixed_cost_may_be_as_long_as_a_micro_batch(run, m
     readers = []
 
     class Noting(drive._Reader):
-        def __init__(self, *given: object) -> None:
-            super().__init__(*given)
+        def __init__(self, *given: object, **named: object) -> None:
+            super().__init__(*given, **named)
             readers.append(self)
 
     monkeypatch.setattr(drive, "_Reader", Noting)
