@@ -151,7 +151,7 @@ class Journal(Participant):
         self._recovered = sections
 
     def sweep(self) -> None:
-        wanted = {file.name for number, _ in self._recovered for file in self._row_files(number)}
+        wanted = {file.name for number in self._ends for file in self._row_files(number)}
         with explaining(self._folder):
             for name in self._files.disk.names(self._folder):
                 if _OURS.fullmatch(name) and name not in wanted:

@@ -1,4 +1,1 @@
-"""The commands of ``sparse``: each module has ``subparser_hook``, which adds it to a parser, and ``main``.
-
-Those that mean nothing here are in ``refused``.
-"""
+"""The commands of ``sparse``: each module has ``subparser_hook``, which adds it to a parser, and ``main``."""

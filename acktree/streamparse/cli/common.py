@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final, NoReturn
 
 from acktree.streamparse.project import options_of
 
-__all__ = ["add_command", "add_options", "resolve_options", "value_of"]
+__all__ = ["add_command", "add_options", "refused", "resolve_options", "value_of"]
+
+_REFUSED: Final = 2
 
 
 class _Option(argparse.Action):
@@ -94,3 +97,13 @@ def resolve_options(
             options[key] = 1
     options["sudo_user"] = options.get("sudo_user") or "root"
     return options
+
+
+def refused(name: str, why: str, fix: str) -> Callable[[Namespace], NoReturn]:
+    """What a command that has no meaning here does: it says why, and ends with exit code 2."""
+
+    def main(args: Namespace) -> NoReturn:  # noqa: ARG001  # as every command
+        print(f"sparse {name}: {why}\n  fix:   {fix}", file=sys.stderr)
+        raise SystemExit(_REFUSED)
+
+    return main

@@ -9,17 +9,19 @@ from importlib import import_module
 from typing import Any, Final
 
 from acktree import AcktreeError
-from acktree.streamparse.cli.refused import REFUSED
 from acktree.streamparse.version import __version__
 
 __all__ = ["load_subparsers", "main"]
 
-_COMMANDS: Final = ("kill", "list", "quickstart", "run", "stats", "submit", "tail", "visualize")
+_COMMANDS: Final = (
+    "jar", "kill", "list", "quickstart", "remove_logs", "run", "slot_usage", "stats", "submit", "tail",
+    "update_virtualenv", "visualize", "worker_uptime",
+)  # fmt: skip
 
 
 def load_subparsers(subparsers: Any) -> None:
     """Add every command."""
-    for name in (*_COMMANDS, "refused"):
+    for name in _COMMANDS:
         import_module(f"acktree.streamparse.cli.{name}").subparser_hook(subparsers)
 
 
@@ -34,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     subparsers = parser.add_subparsers(metavar="COMMAND")
     load_subparsers(subparsers)
     to_help = subparsers.add_parser("help", help="show the help of a command")
-    to_help.add_argument("of", nargs="?", choices=(*_COMMANDS, *REFUSED))
+    to_help.add_argument("of", nargs="?", choices=_COMMANDS)
     to_help.set_defaults(func=lambda args: parser.parse_args([*([args.of] if args.of else []), "--help"]))
     args = parser.parse_args(arguments)
     if not hasattr(args, "func"):

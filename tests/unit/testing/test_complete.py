@@ -9,7 +9,7 @@ from acktree.core.tracking.verdicts import Verdict
 from acktree.errors import MisuseError, TopologyError
 from acktree.testing import FeederSpout, complete_topology
 from tests.unit.tasks.bolts.bolt_harness import Calls, CallsByHand, in_a_row
-from tests.unit.tasks.bolts.test_task import TicksByHand
+from tests.unit.tasks.bolts.test_ticks import TicksByHand
 
 
 def judges(bolt, tup):

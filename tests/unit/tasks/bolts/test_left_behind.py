@@ -217,7 +217,7 @@ def test_to_thread_has_a_thread_for_each_call():
         async def execute(self, tup, collector):
             await asyncio.to_thread(meet)
 
-    with bench(Meets(), config=QUICK) as running:
+    with bench(Meets(), config=Config(execute_timeout_secs=60)) as running:
         running.feed(*range(40))
         assert running.acked == list(range(40))
 

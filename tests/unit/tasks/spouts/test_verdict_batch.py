@@ -34,7 +34,7 @@ from acktree.tasks.spouts.retries import Attempt, GivenUpRecord, Redriven, conca
 from acktree.tasks.spouts.verdict_batch import verdict_batches_of
 from acktree.testing import FeederSpout
 from tests.unit.tasks.bolts.bolt_harness import Calls, in_a_row
-from tests.unit.tasks.bolts.test_task import Ticks as TickingBolt
+from tests.unit.tasks.bolts.test_ticks import Ticks as TickingBolt
 
 values = st.lists(
     st.tuples(st.integers() | st.text(max_size=3) | st.none() | st.tuples(st.booleans())), max_size=6
