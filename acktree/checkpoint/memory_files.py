@@ -20,6 +20,7 @@ Rules of this file
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -37,6 +38,7 @@ from acktree.errors import CheckpointError
 from acktree.system.private_files import DISK, Disk
 
 __all__ = [
+    "FILE_NAME",
     "ChainFile",
     "ChainStore",
     "blobs_of",
@@ -44,6 +46,8 @@ __all__ = [
     "file_name",
 ]
 
+FILE_NAME: Final = re.compile(r"\d{12,}-[0-9a-f]{16}", re.ASCII)
+"""A name that :func:`file_name` gives."""
 _BEGIN: Final = b"acktree\x01"
 _END: Final = struct.Struct("<qq")
 """At the end of a file: the index's length and checksum."""

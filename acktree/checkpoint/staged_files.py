@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from acktree.checkpoint.envelope import checksum_of, damaged, opened, read, sealed_pieces
-from acktree.checkpoint.files import FOLDER, Files
+from acktree.checkpoint.files import FOLDER, Files, explaining
 from acktree.checkpoint.logs.commit_log import file_of
-from acktree.checkpoint.memory_files import file_name
+from acktree.checkpoint.memory_files import FILE_NAME, file_name
 from acktree.core.data.frames import Kind, WireRow
 from acktree.core.packing import Buffer, pack, unpack
 from acktree.system.private_files import DISK, Disk
@@ -130,7 +130,8 @@ class StagedFiles:
 
     def begin(self) -> None:
         """Make the folder, if it is not there; before a micro-batch runs."""
-        self._files.disk.make_folder(self._folder)
+        with explaining(self._folder):
+            self._files.disk.make_folder(self._folder)
 
     def values(self, place: Place) -> memoryview:
         """The values at a place; a view of the mapped file. Any thread may call it.
@@ -148,8 +149,9 @@ class StagedFiles:
     def forget(self, named: Collection[str], before: int | None = None) -> None:
         """Delete the files that are not named: those of micro-batches before a number, or all.
 
-        Also those of attempts that failed, and of what was never committed.
+        Also those of attempts that failed, and of what was never committed. What is not acktree's stays.
         """
-        for name in self._files.disk.names(self._folder):
-            if name not in named and (before is None or name < file_of(before)):
-                self._files.remove(self._folder / name)
+        with explaining(self._folder):
+            for name in filter(FILE_NAME.fullmatch, self._files.disk.names(self._folder)):
+                if name not in named and (before is None or name < file_of(before)):
+                    self._files.remove(self._folder / name)

@@ -6,7 +6,7 @@ What it adds up is in ``core/tracking/combining.py``. It runs no user code.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
 from acktree.core.tracking.combining import combine
@@ -40,3 +40,12 @@ def run_combiner(plan: Plan, combiner: int, rows: Iterable[WireRow]) -> Iterator
             0, SINK_LEVEL, Kind.COMBINED, source=combiner, sequence=plan.combining_level,
             clock_ms=own_rows[0].clock_ms, body=combined.to_bytes(),
         )  # fmt: skip
+
+
+def combined(plan: Plan, rows: Sequence[WireRow]) -> list[WireRow]:
+    """The rows of all levels with the deltas added up, if the plan has combining tasks."""
+    level = plan.combining_level
+    out = [row for row in rows if row.level != level]
+    for combiner in range(plan.combiners):
+        out += run_combiner(plan, combiner, [r for r in rows if r.level == level and r.partition == combiner])
+    return out

@@ -17,7 +17,7 @@ from acktree.tasks.bolts.level import run_level
 from acktree.tasks.bolts.observer import Emitted, Observer
 from acktree.tasks.broadcast import Broadcast, OperatorOrder
 from acktree.tasks.chunk import Chunk
-from acktree.tasks.combiner import run_combiner
+from acktree.tasks.combiner import combined
 from acktree.tasks.observers.usual import usual_observers
 from acktree.tasks.plan import Plan
 
@@ -63,16 +63,7 @@ class LocalLevels:
                     self._plan, level.index, partition, here, store, read_chunk=given.__getitem__,
                     observe=self._observers, batch_id=batch_id,
                 )  # fmt: skip
-        return self._combined(rows)
-
-    def _combined(self, rows: list[WireRow]) -> list[WireRow]:
-        """The rows with deltas added up, if the plan has combining tasks."""
-        level = self._plan.combining_level
-        out = [row for row in rows if row.level != level]
-        for combiner in range(self._plan.combiners):
-            own_rows = [row for row in rows if row.level == level and row.partition == combiner]
-            out += run_combiner(self._plan, combiner, own_rows)
-        return out
+        return combined(self._plan, rows)
 
     def _rows_of(self, chunks: Sequence[tuple[int, Chunk]], clock_ms: int) -> Iterator[WireRow]:
         """What Spark's source gives: all rows in order, in equal parts, and broadcasts."""

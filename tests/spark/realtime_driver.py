@@ -31,6 +31,7 @@ from acktree.spark.realtime.connections import ConnectionLostError
 from acktree.spark.realtime.query import ResidentQuery
 from acktree.spark.realtime.session import start_realtime_session, take_slots
 from acktree.spark.worker.process import SharedPlan
+from acktree.tasks.combiner import combined
 from acktree.testing import FeederSpout, LocalCluster
 from acktree.testing.local_levels import LocalLevels
 from tests.spark import test_exactly_once as exactly_once
@@ -95,7 +96,7 @@ class OverSpark(LocalLevels):
             rows.append(row)
         with suppress(ConnectionLostError):  # it is cut, and sent when the query starts again
             self.query.send(rows)
-        return self._combined(self.commit())
+        return combined(self._plan, self.commit())
 
     def commit(self) -> list[WireRow]:
         """Wait for the epoch, starting the query again where it fails."""

@@ -398,6 +398,7 @@ class _Frames:
             body: Buffer = row.body
             counts, degrees, roots, values, *place = unpack(body)
             staged[frame] = Staged.groups(frame, int64s(counts), int64s(degrees), int64s(roots))
+            # A view of a mapped file would keep the whole file, which is deleted meanwhile.
             inline = values if isinstance(body, bytes) else bytes(values)
             self._values[frame] = Place.from_bytes(place[0]) if place else inline
         decision = self.gate.decide(Staged.joined([*staged.values()]), acked, still_open)

@@ -15,7 +15,7 @@ from typing import Final
 
 from acktree.checkpoint.files import FOLDER, Files
 from acktree.checkpoint.logs.commit_log import Commit, Outcome, Participant, Section, file_of, section_of
-from acktree.checkpoint.memory_files import ChainStore, blobs_of, chain_from, file_name
+from acktree.checkpoint.memory_files import FILE_NAME, ChainStore, blobs_of, chain_from, file_name
 from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
 from acktree.core.state.store import StateStore
 from acktree.errors import CheckpointError
@@ -26,7 +26,6 @@ __all__ = ["MemoryLog", "MemoryOfBatch", "stored_blobs"]
 _Names = dict[str, tuple[str, ...]]
 """By task the names of its chain, the newest last."""
 _TASK: Final = re.compile(r"\d+", re.ASCII)
-_FILE: Final = re.compile(r"\d{12,}-[0-9a-f]{16}", re.ASCII)
 _SWEEP: Final = 1024
 """After this number of micro-batches files of attempts that failed are deleted."""
 
@@ -175,6 +174,6 @@ class MemoryLog(Participant):
         disk = self._files.disk
         for task in filter(_TASK.fullmatch, disk.names(self._state)):
             kept = {*self._before.get(task, ()), *self._now.get(task, ())}
-            for name in filter(_FILE.fullmatch, disk.names(self._state / task)):
+            for name in filter(FILE_NAME.fullmatch, disk.names(self._state / task)):
                 if name not in kept and (before is None or name < file_of(before)):
                     disk.remove(self._state / task / name)

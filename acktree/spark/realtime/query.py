@@ -29,7 +29,7 @@ from acktree.spark.realtime.frames import FRAME_DDL, Frame, frames_of, unpacked
 from acktree.spark.realtime.level import DRIVER, resident_level
 from acktree.spark.realtime.session import SOURCE, query_settings
 from acktree.spark.worker.process import SharedPlan
-from acktree.tasks.combiner import run_combiner
+from acktree.tasks.combiner import combined
 from acktree.tasks.plan import Plan
 
 if TYPE_CHECKING:
@@ -145,21 +145,12 @@ class ResidentQuery:
         number, content, reports = whole
         self.moments = {place: report.moments for place, report in reports.items()}
         rows = [row for report in reports.values() for row in unpacked(report.body)]
-        return number, [*content.for_driver, *self._combined(rows)]
+        return number, [*content.for_driver, *combined(self._plan, rows)]
 
     def wake(self) -> None:
         """Let :meth:`take` ask for news. Any thread may call it."""
         with self._connections.changed:
             self._connections.changed.notify_all()
-
-    def _combined(self, rows: list[WireRow]) -> list[WireRow]:
-        """The rows with deltas added up, if the plan has combining tasks."""
-        level = self._plan.combining_level
-        out = [row for row in rows if row.level != level]
-        for combiner in range(self._plan.combiners):
-            of_combiner = [row for row in rows if row.level == level and row.partition == combiner]
-            out += run_combiner(self._plan, combiner, of_combiner)
-        return out
 
     def committed(self, number: int) -> None:
         """Note that an epoch is committed: it does not run again."""
@@ -185,11 +176,6 @@ class ResidentQuery:
             raise ProtocolError("a batch ends inside an epoch", "real time", "this is a bug in acktree")
         self._connections.end_batch()
         self._await_readers()
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether a task is gone in the middle of a batch: the query has failed."""
-        return self._connections.lost is not None
 
     def interrupt(self) -> None:
         """End :meth:`send` and :meth:`take` in another thread: they raise ConnectionLostError."""

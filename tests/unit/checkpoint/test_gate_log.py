@@ -239,6 +239,24 @@ def test_a_damaged_file_of_staged_values_is_one_error_with_its_name_and_nothing_
     assert {*tmp_path.rglob("*")} == before
 
 
+def test_what_is_not_acktrees_stays_beside_files_of_staged_values(tmp_path):
+    world = World(tmp_path, has_files=True)
+    (world.staged / "README").touch()
+    (world.staged / "000000000000-mine").mkdir()
+    world.commit([("one", 1, [1])], {1}, {1})
+    world.check_all_passes()
+    for _ in range(2):
+        world.commit([], set(), set())
+    world.restart()
+    assert sorted(file.name for file in world.staged.iterdir()) == ["000000000000-mine", "README"]
+
+
+def test_a_file_in_the_place_of_the_folder_is_told(tmp_path):
+    (tmp_path / FOLDER_NAME).touch()
+    with pytest.raises(CheckpointError, match="the folder staged of the checkpoint"):
+        World(tmp_path)
+
+
 def test_on_a_full_disk_rows_carry_what_they_stage(tmp_path):
     class Full(Disk):
         def write_pieces(self, file, pieces, *, sync=False):

@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from acktree import BasicBolt, Retry, TopologyBuilder, submit
+from acktree.checkpoint.staged_files import Place, StagedFiles
 from acktree.core.data.frames import WireRow
 from acktree.spark.realtime.connections import ConnectionLostError
 from acktree.states import MapState, MemoryMap
@@ -113,3 +114,34 @@ def test_an_epoch_that_sinks_write_outlives_a_power_cut_as_it_was(
     assert running.await_termination(timeout_secs=120), running.stats().table()
     exactly_once.check(threads.checkpoint.parent)
     assert sent == [(number, [f"synced-{number:012d}-begun"]) for number in range(len(sent))]
+
+
+class CountsBeginnings(Counts):
+    """A key of a state may not be as long as these words."""
+
+    def execute(self, tup, collector):
+        self.words[tup["word"][:6]] += 1
+
+
+def test_large_staged_values_are_in_files_of_the_tasks(
+    threads: ThreadedRun,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read, places = StagedFiles.values, list[Place]()
+
+    def reading(self: StagedFiles, place: Place) -> memoryview:
+        places.append(place)
+        return read(self, place)
+
+    DATABASE._texts.clear()
+    monkeypatch.setattr(StagedFiles, "values", reading)
+    lines, word = FeederSpout(["word"]), "a long word " * 4_000
+    builder = TopologyBuilder("large")
+    builder.set_spout("words", lines)
+    builder.set_bolt("counts", CountsBeginnings("opaque"), exactly_once=True).shuffle_grouping("words")
+    with submit(builder.create_topology(), checkpoint=threads.checkpoint, config=CONFIG) as running:
+        lines.feed([word], message_id=0)
+        lines.end()
+        assert running.await_termination(60), running.stats().table()
+    assert MapState(DATABASE, mode="opaque").multi_get([word[:6]]) == [1]
+    assert {place.size > len(word) for place in places} == {True}
