@@ -1,10 +1,11 @@
 """Verdict latency in real time and with micro-batches, in turn, at a low rate.
 
     python -m benchmarks real_time --rounds 2 --secs 30
+    python -m benchmarks real_time --storm      # and Storm's word count in Java at the same rate
 
 The stateful word count on three levels and two partitions, with the files of a checkpoint. A latency begins
 when a sentence was due. Each run has a process of its own, since the two need other sessions of Spark; they
-take turns: A B B A. One line of JSON for each run, then one with the medians. By epochs it also says where
+take turns: A B B A, with Storm A B C C B A. One line of JSON for each run, then one with the medians. By epochs it also says where
 their time goes, part by part.
 """
 
@@ -233,6 +234,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--deaths", type=int, default=0, help="kill a worker so often then (--one epochs)")
     parser.add_argument("--rounds", type=int, default=2, help="pairs of runs (default: %(default)s)")
     parser.add_argument("--one", choices=["epochs", "micro-batches"], help="run once, in this process")
+    parser.add_argument("--storm", action="store_true", help="Storm in turn with both; needs Maven")
     add_keep_argument(parser)
     given = parser.parse_args(arguments)
     if given.one:
@@ -241,22 +243,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
         print_line(line, keep=given.keep)
         return
-    found: dict[str, list[dict[str, Any]]] = {"epochs": [], "micro-batches": []}
+    whiches = ["epochs", "micro-batches", *(["storm"] if given.storm else [])]
+    found: dict[str, list[dict[str, Any]]] = {which: [] for which in whiches}
+    times = [f"--rate={given.rate}", f"--warm-up={given.warm_up}", f"--secs={given.secs}"]
+    times += ["--keep"] if given.keep else []
     for number in range(given.rounds):
-        for which in [*found] if number % 2 == 0 else reversed([*found]):
-            times = (
-                f"--rate={given.rate}",
-                f"--warm-up={given.warm_up}",
-                f"--secs={given.secs}",
-                f"--idle={given.idle}",
-            )
-            command = [sys.executable, "-m", "benchmarks", "real_time", "--one", which, *times]
-            command += ["--keep"] if given.keep else []
+        for which in whiches if number % 2 == 0 else reversed(whiches):
+            ours = ["real_time", "--one", which, f"--idle={given.idle}"]
+            name = ["peers.storm_word_count"] if which == "storm" else ours
+            command = [sys.executable, "-m", "benchmarks", *name, *times]
             run = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)  # noqa: S603
             print(run.stdout.strip(), flush=True)
             found[which].append(json.loads(run.stdout.splitlines()[-1]))
     medians = {
-        which: {key: median(line[key] for line in lines) for key in ("p50_ms", "p99_ms", "cores_used")}
+        which: {key: median(line[key] for line in lines) for key in ("p50_ms", "p99_ms")}
         for which, lines in found.items()
     }
     print(json.dumps({"medians": medians}), flush=True)
