@@ -5,8 +5,8 @@
 
 The stateful word count on three levels and two partitions, with the files of a checkpoint. A latency begins
 when a sentence was due. Each run has a process of its own, since the two need other sessions of Spark; they
-take turns: A B B A, with Storm A B C C B A. One line of JSON for each run, then one with the medians. By epochs it also says where
-their time goes, part by part.
+take turns: A B B A, with Storm A B C C B A. One line of JSON for each run, then one with the medians. By
+epochs it also says where their time goes, part by part.
 """
 
 from __future__ import annotations
