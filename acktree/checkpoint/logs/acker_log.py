@@ -45,6 +45,7 @@ _SPARSE: Final = 4
 _MOST_CHANGES: Final = 256
 """After this number of changes a new whole ledger is written in any case: a restart reads every change."""
 _OURS: Final = re.compile(rf"(?:{UNPUBLISHED})?\d{{12,}}(?:\.\d+)?", re.ASCII)
+"""The names of files of rows; what has another name is not acktree's, and stays."""
 _Names = Mapping[str, Mapping[str, Sequence[int]]]
 """Kind of rows -> file name -> the fields of its :class:`RowFile`, of the files that count."""
 
@@ -59,7 +60,7 @@ class DurableAcker(Participant):
 
         Args:
             folder: The checkpoint's folder.
-            first: Sections of commits before this one are forgotten.
+            first: Sections of commits before this number do not count.
             files: How files are written.
         """
         self._plan, self._first = plan, first
@@ -105,7 +106,7 @@ class DurableAcker(Participant):
         left_open, lost = self._acker.rows_left, _lost(verdicts)
         judged = np.concatenate((lost, _rows(verdicts.acked)))
         failed = self._payloads.update(batch.batch_id, payloads, lost, judged, left_open.roots)
-        if self._ids is not None:
+        if self._ids is not None:  # of all judged rows the ids are wanted, of lost ones alone the payloads
             judged = np.sort(judged)
             judged_ids = self._ids.update(batch.batch_id, ids, judged, judged, left_open.roots)
             self.row_ids = RowIds(judged_ids, list(_by_task(ids(left_open.roots), left_open)))
@@ -135,8 +136,8 @@ class DurableAcker(Participant):
 
     def write(self, commit: Commit, outcome: Outcome) -> Section | None:  # noqa: ARG002  # it has judged
         change, self._change = self._change, b""
-        has_moved = [rows.take_changed() for rows, _ in self._row_files()]
-        if not change and not any(has_moved):
+        other_files = [rows.take_changed() for rows, _ in self._row_files()]
+        if not change and not any(other_files):
             return None
         names = json.dumps({kind: rows.names for rows, kind in self._row_files()}).encode()
         self._bytes_since += len(change)

@@ -32,7 +32,7 @@ class Deltas:
     Attributes:
         init_roots: Roots that a spout opened and ``opened`` does not contain, each once, shape (i,).
         init_sums: XOR of the edges of the tuples sent, shape (i,); 0 where no bolt subscribes.
-        init_owners: Spout task of each, shape (i,).
+        init_owners: Spout task of each, shape (i,); minus the task for a row of a DataFrame.
         ack_roots: Roots of which bolts acked tuples, shape (a,).
         ack_sums: XOR of edges closed and edges created, shape (a,).
         fail_roots: Roots that failed, in the order of the data, shape (f,); repeats allowed.
