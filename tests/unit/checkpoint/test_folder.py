@@ -393,7 +393,9 @@ def test_with_a_checkpoint_at_a_url_a_retry_needs_a_database_of_dead_letters() -
     tried = builder.create_topology()
     with pytest.raises(ConfigError, match="spout 'numbers' has a Retry"):
         submit(tried, checkpoint="hdfs://names/orders")
-    refuse_letters_without_database("hdfs://names/orders", tried, Config(dead_letters_url="sqlite:////shared/letters"))
+    refuse_letters_without_database(
+        "hdfs://names/orders", tried, Config(dead_letters_url="sqlite:////shared/letters")
+    )
     refuse_letters_without_database("hdfs://names/orders", topology(), Config())
 
 
