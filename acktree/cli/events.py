@@ -19,8 +19,6 @@ from acktree.traces.events import FOLDER, MOST_EVENTS, Event, read_events
 from acktree.ui.client import Found, find
 from acktree.ui.known_names import NUMBER
 
-__all__ = ["add_to"]
-
 _LOOK_SECS = 0.5
 
 

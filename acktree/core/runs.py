@@ -9,8 +9,6 @@ import numpy.typing as npt
 
 from acktree.core.ids import Int32s, Int64s, UInt64s
 
-__all__ = ["rows_by_number", "starts_of_runs", "xor_by_key"]
-
 Key = TypeVar("Key", np.int64, np.uint64)
 
 Small = npt.NDArray[np.unsignedinteger[Any]]

@@ -22,20 +22,6 @@ from typing import Final, Literal
 
 from acktree.texts import printable
 
-__all__ = [
-    "LogFormat",
-    "LogFormatter",
-    "Place",
-    "Roots",
-    "here",
-    "is_formatted",
-    "json_line",
-    "set_label",
-    "stand",
-    "standing",
-    "time_text",
-]
-
 LogFormat = Literal["text", "json"]
 Roots = Callable[[], list[int]]
 """The roots of the tuple that is being executed."""

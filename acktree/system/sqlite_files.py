@@ -11,11 +11,6 @@ from typing import Final
 from acktree.errors import CheckpointError
 from acktree.system.private_files import make_private_file
 
-__all__ = [
-    "IN_MEMORY", "connected", "explained", "is_damage", "is_passing", "is_written", "prepare_writer",
-    "transaction",
-]  # fmt: skip
-
 IN_MEMORY: Final = ":memory:"
 """The place of a database that is no file."""
 _BUSY_SECS: Final = 5

@@ -21,8 +21,6 @@ from acktree.core.ids import Int64s
 from acktree.core.tracking.trace_facts import FATES, Place, TraceFacts
 from acktree.tasks.observers.tracer import MOST_TUPLES
 
-__all__ = ["Messages", "left_out", "packed", "tuples_of", "unpacked"]
-
 _LENGTH: Final = struct.Struct("<I")
 _FAILED: Final = FATES.index("failed")
 

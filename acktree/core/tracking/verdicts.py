@@ -27,17 +27,6 @@ from acktree.core import durable
 from acktree.core.ids import Int32s, Int64s
 from acktree.core.packing import Buffer, int32s, int64s, pack, unpack
 
-__all__ = [
-    "Failure",
-    "FailureCause",
-    "FailureKind",
-    "Judged",
-    "Verdict",
-    "Verdicts",
-    "exception_type_names",
-    "qualified_name",
-]
-
 _MOST_PACKED: Final = 32_768
 """A packed exception of more bytes than this is not sent with its failure."""
 _MOST_SHOWN: Final = 40

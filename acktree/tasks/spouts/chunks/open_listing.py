@@ -16,8 +16,6 @@ from acktree.tasks.spouts.collector import SpoutCollector
 from acktree.tasks.spouts.keys.labels import id_of
 from acktree.tasks.spouts.retries import Redriven, Retries
 
-__all__ = ["OpenListing", "OpenMessage"]
-
 
 @dataclass(frozen=True, slots=True)
 class OpenMessage:
