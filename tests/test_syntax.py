@@ -101,7 +101,7 @@ def test_inner_modules_say_once_which_names_are_their_own() -> None:
     inner = [
         str(file.relative_to(ROOT))
         for file in SOURCES
-        if len(file.relative_to(ROOT).parts) > 2  # noqa: PLR2004  # not of the root
+        if len(file.relative_to(ROOT).parts) > 2  # not of the root
         and file.relative_to(ROOT).parts[1] not in FOR_USERS
         and file.name != "__init__.py"
         and names_twice(file.read_text())

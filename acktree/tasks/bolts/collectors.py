@@ -300,6 +300,7 @@ class ArrowCollector(ArrowOutputCollector):
         self.emissions, self.unfit, self.failed, self.row_count = [], [], {}, 0
 
     def take(self) -> tuple[list[Emission], list[Unfit]]:
+        """The batches emitted since the last call, and those rows of them that cannot be sent."""
         emissions, unfit = self.emissions, self.unfit
         self.emissions, self.unfit = [], []
         return emissions, unfit
