@@ -28,6 +28,7 @@ from acktree.core.data.frames import WireRow
 from acktree.core.ids import Int64s
 from acktree.core.micro_batch import MicroBatch
 from acktree.core.packing import pack, unpack
+from acktree.core.runs import end_to_end
 from acktree.core.tracking.ledger import Ledger
 from acktree.core.tracking.verdicts import Judged, Verdicts
 from acktree.system.private_files import UNPUBLISHED
@@ -192,7 +193,7 @@ class _RowFiles:
         for name in sorted(written, reverse=True):
             file = self._folder / name
             self._written[file] = RowFile(*written[name])
-            roots = np.concatenate([seen[:0], *(roots for roots, _ in self._rows_in(file))])
+            roots = end_to_end(roots for roots, _ in self._rows_in(file))
             self._sizes[file] = len(roots)
             still_open = ledger.still_open(roots)
             still_open = still_open[~is_among(still_open, seen)]
@@ -261,7 +262,7 @@ class _RowFiles:
                 stays = stays[:0]
             self._keep(file, stays)
         self._write(batch_id, chain(payloads(left_open), self._in_files(moving)))
-        old = np.sort(np.concatenate([wanted[:0], *(roots for _, roots in returned)]))
+        old = np.sort(end_to_end(roots for _, roots in returned))
         return chain(self._in_files(returned), payloads(wanted[~is_among(wanted, old)]))
 
     def _write(self, batch_id: int, payloads: Iterable[Payload]) -> None:
