@@ -21,18 +21,6 @@ from acktree.checkpoint.files import Files
 from acktree.core.packing import Buffer
 from acktree.errors import CheckpointError
 
-__all__ = [
-    "checksum_of",
-    "damaged",
-    "missing",
-    "number_of",
-    "opened",
-    "opened_all",
-    "read",
-    "sealed",
-    "sealed_pieces",
-]
-
 _MAGIC: Final = b"acktree1"
 _HEAD: Final = struct.Struct("<8sqq")
 _SUM: Final = struct.Struct("<I")

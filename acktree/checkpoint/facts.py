@@ -18,8 +18,6 @@ from acktree.errors import CheckpointError
 from acktree.system.private_files import UNPUBLISHED
 from acktree.topology.shape import Shape
 
-__all__ = ["CheckpointFacts", "redrives_ordered_in"]
-
 _NAME: Final = "acktree.json"
 _CHECKSUM: Final = "checksum"
 _WRITTEN: Final = "written"

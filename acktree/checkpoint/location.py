@@ -102,8 +102,8 @@ def folder_of(checkpoint: str | Path) -> Path:
     )
 
 
-def refuse_letters_beside(where: str, topology: Topology, config: Config) -> None:
-    """Check that dead letters have a database, where the checkpoint is at a URL: SQLite needs a folder.
+def refuse_letters_without_database(where: str, topology: Topology, config: Config) -> None:
+    """Check that dead letters have a database, as the checkpoint is at a URL: SQLite needs a folder.
 
     Raises:
         ConfigError: A spout has a retry policy, so it may give messages up, and no database was named.

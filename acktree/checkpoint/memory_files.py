@@ -37,15 +37,6 @@ from acktree.core.state.store import StateStore
 from acktree.errors import CheckpointError
 from acktree.system.private_files import DISK, Disk
 
-__all__ = [
-    "FILE_NAME",
-    "ChainFile",
-    "ChainStore",
-    "blobs_of",
-    "chain_from",
-    "file_name",
-]
-
 FILE_NAME: Final = re.compile(r"\d{12,}-[0-9a-f]{16}", re.ASCII)
 """A name that :func:`file_name` gives."""
 _BEGIN: Final = b"acktree\x01"

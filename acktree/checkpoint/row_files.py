@@ -14,8 +14,6 @@ from acktree.core.data.values import batch_from_bytes, batch_to_bytes
 from acktree.core.packing import int64s, pack, unpack
 from acktree.tasks.payloads import Payload
 
-__all__ = ["NO_FILE", "RowFile", "rows_in", "write_rows"]
-
 
 class RowFile(NamedTuple):
     """What is known of a file of rows; a section of the commit log has it.

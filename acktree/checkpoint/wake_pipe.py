@@ -10,8 +10,6 @@ from threading import Lock
 from acktree.checkpoint.inbox_files import WAKE
 from acktree.system.private_files import PRIVATE_FILE
 
-__all__ = ["WakePipe"]
-
 
 class WakePipe:
     """Writes into the pipe. Any thread may call any method."""

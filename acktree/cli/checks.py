@@ -13,8 +13,6 @@ from acktree.errors import ConnectorError
 from acktree.tasks.component_checks import checks_of, unchecked
 from acktree.topology.model import Topology
 
-__all__ = ["Check", "component_checks", "data_of", "free_space", "line_of"]
-
 _LEAST_FREE: Final = 256 << 20
 
 

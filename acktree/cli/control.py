@@ -16,8 +16,6 @@ from acktree.ui.log_levels import MOST_SECS
 from acktree.ui.order_log import CLI
 from acktree.ui.places import Entry, entries
 
-__all__ = ["add_to"]
-
 _LOOK_SECS = 0.2
 _STOP_SECS = 120.0
 """How long a topology has to stop after its wait, unless ``--timeout`` says otherwise."""

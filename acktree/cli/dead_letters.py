@@ -41,8 +41,6 @@ from acktree.ui.client import Found, find
 from acktree.ui.known_names import MOST_PAGE, TRUTH
 from acktree.ui.stopped import letters_of, order_redrive, redrives_ordered
 
-__all__ = ["add_to"]
-
 _FILTERS: Final = (
     "spout", "component", "label", "kind", "cause", "reason", "exception", "redriven", "settled", "before",
     "since",

@@ -28,9 +28,6 @@ from acktree.ui.client import Found, find, found_topologies
 from acktree.ui.observer import own_version
 from acktree.ui.places import runtime_folder
 
-__all__ = ["add_to", "fits", "python_range", "requirements"]
-
-
 _JAVA: Final = 17
 _PACKAGES: Final = ("numpy", "pyarrow", "cloudpickle")
 _OF_SPARK: Final = ("pyspark", "pandas", "protobuf")

@@ -19,8 +19,6 @@ from acktree.traces.events import FOLDER, MOST_EVENTS, Event, read_events
 from acktree.ui.client import Found, find
 from acktree.ui.known_names import NUMBER
 
-__all__ = ["add_to"]
-
 _LOOK_SECS = 0.5
 
 
@@ -47,7 +45,7 @@ def _percent(text: str) -> float:
         percent = float(NUMBER.read(text, "", is_text=True))
         if 0 < percent <= 100:  # noqa: PLR2004  # a percentage
             return percent
-    raise ArgumentTypeError(f"{text!r:.60} is no percentage above 0, and at most 100")
+    raise ArgumentTypeError(f"{text!r:.60} is not a percentage above 0 and at most 100")
 
 
 def _debug(options: Namespace) -> Answer:
@@ -75,10 +73,9 @@ def _events(options: Namespace) -> Iterator[Answer]:
     """
     end = inf if options.timeout is None else time.monotonic() + options.timeout
     target = find(options.topology)
-    before: Counter[str] = Counter()
-    wanted, is_first = options.limit, True
-    if options.follow:  # all that may be asked for is known from the first read on
-        options.limit = MOST_EVENTS
+    shown_before: Counter[str] = Counter()
+    is_first = True
+    most = MOST_EVENTS if options.follow else options.limit  # a later read must know all that was there
     door = door_of(target, options) if options.follow and target.is_running else None
     while True:
         if door is not None:
@@ -87,11 +84,11 @@ def _events(options: Namespace) -> Iterator[Answer]:
         goes_on = target.is_running or (door is not None and target.door_is_closing)
         # What was logged last is read; at a URL it went with the driver's working copy.
         is_gone = door is not None and not target.is_running and target.folder is None
-        events = [] if is_gone else _read(target, options)
+        events = [] if is_gone else _read(target, options, most)
         lines = Counter(each.to_json() for each in events)
-        fresh = lines - before
+        fresh = lines - shown_before
         if is_first:
-            events, is_first = events[-wanted:], False
+            events, is_first = events[-options.limit :], False
             if not events:
                 _say(_why_none(target, options))
         for event in events:
@@ -99,17 +96,17 @@ def _events(options: Namespace) -> Iterator[Answer]:
             if fresh[line]:
                 fresh[line] -= 1
                 yield _line(event)
-        before = lines
+        shown_before = lines
         if not options.follow:
             break
         if not goes_on:
             _say(f"no driver of topology {target.topology!r} answers any more")
             break
-        _wait_until(end, options)
+        _wait_for_next_look(end, options)
 
 
-def _wait_until(end: float, options: Namespace) -> None:
-    """Wait until the next look. TimeoutError where ``--timeout`` is over by then."""
+def _wait_for_next_look(end: float, options: Namespace) -> None:
+    """Wait; TimeoutError where ``--timeout`` is over by then."""
     left_secs = end - time.monotonic()
     time.sleep(max(0.0, min(_LOOK_SECS, left_secs)))
     if left_secs <= _LOOK_SECS:
@@ -117,7 +114,7 @@ def _wait_until(end: float, options: Namespace) -> None:
 
 
 def _say(text: str) -> None:
-    """Say something that is no event."""
+    """Say something that is not an event."""
     sys.stderr.write(f"{printable(text)}\n")
     sys.stderr.flush()
 
@@ -140,9 +137,9 @@ def _why_none(target: Found, options: Namespace) -> str:
     return f"no tuple is logged: acktree debug {options.topology} on"
 
 
-def _read(target: Found, options: Namespace) -> list[Event]:
+def _read(target: Found, options: Namespace, most: int) -> list[Event]:
     if target.folder is not None and (target.folder / FOLDER).is_dir():
-        return read_events(target.folder / FOLDER, options.limit, options.component)
+        return read_events(target.folder / FOLDER, most, options.component)
     if not target.is_running and target.folder is None:
         raise CheckpointError(
             "its checkpoint is at a URL, so its events were deleted with the working copy of its driver",
@@ -151,7 +148,7 @@ def _read(target: Found, options: Namespace) -> list[Event]:
         )
     if not target.is_running:
         return []
-    query = {"limit": options.limit, "component": options.component}
+    query = {"limit": most, "component": options.component}
     events = door_of(target, options).get("events", query)["events"]
     return [Event(**{**each, "root": each["root"] and int(each["root"])}) for each in events]
 

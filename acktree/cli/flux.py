@@ -13,8 +13,6 @@ from acktree.cli import run
 from acktree.cli.answers import Commands, new_command
 from acktree.cli.targets import YAML, add_target
 
-__all__ = ["add_to"]
-
 _ABOUT: Final = "a YAML file of Flux"
 _WITHOUT_EFFECT: Final = ("--local", "--remote", "--resource", "--no-detail", "--no-splash")
 _REFUSED: Final = {

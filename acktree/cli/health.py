@@ -26,8 +26,6 @@ from acktree.ui.client import (
 from acktree.ui.places import forget_gone
 from acktree.ui.snapshot import RECENT, STORM_WINDOWS, Snapshot
 
-__all__ = ["add_to"]
-
 _WORD: Final = re.compile(r"[\w./:-]+")
 _OLD_SECS: Final = 10.0
 _LONG: Final = STORM_WINDOWS[0]

@@ -16,8 +16,6 @@ from acktree.errors import ConfigError, nearest
 from acktree.ui.client import find
 from acktree.ui.snapshot import RECENT, RUN, Snapshot
 
-__all__ = ["add_to"]
-
 _MOST_TIMES: Final = 1_000_000_000
 _CLEAR: Final = "\x1b[H\x1b[2J"
 

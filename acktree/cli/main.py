@@ -44,8 +44,6 @@ from acktree.ui.client import NobodyRunsError
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-__all__ = ["main"]
-
 _SIMILAR: Final = 0.7
 """How similar a word must be to what was probably meant: of short options many are half alike."""
 _INVALID_CHOICE: Final = re.compile(r"invalid choice: '(?P<given>.*?)' \(choose from (?P<known>.*)\)$")

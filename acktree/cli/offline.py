@@ -21,8 +21,6 @@ from acktree.ui.known_names import COMMANDS
 if TYPE_CHECKING:
     from acktree.tasks.bolts.moved_memory import GroupOf
 
-__all__ = ["add_to"]
-
 
 def add_to(commands: Commands) -> None:
     """Add the commands of this family."""

@@ -41,8 +41,6 @@ from acktree.ui.client import DoorClient, DoorError, Found, NobodyRunsError
 from acktree.ui.places import POINTER, Entry, entries, key_of, read_entry, runtime_folder
 from acktree.ui.snapshot import VERDICTS, Snapshot
 
-__all__ = ["add_commands", "add_to", "dry_run"]
-
 _START_SECS: Final = 180.0
 _LOOK_SECS: Final = 0.2
 _LOG_LINES: Final = 20

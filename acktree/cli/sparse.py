@@ -7,8 +7,6 @@ from typing import Any
 
 from acktree.cli.answers import Answer, Commands
 
-__all__ = ["add_to"]
-
 _NO_PREFIX = "\0"
 """Options are streamparse's: its own parser reads them, ``--help`` too."""
 

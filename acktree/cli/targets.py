@@ -30,19 +30,6 @@ from acktree.topology import Topology, TopologyBuilder
 if TYPE_CHECKING:
     from acktree.multilang.loaded import LoadedTopology
 
-__all__ = [
-    "YAML",
-    "add_target",
-    "config_of",
-    "function_at",
-    "in_module",
-    "load_target",
-    "loaded_target",
-    "options_of",
-    "parsed",
-    "with_those_of_files",
-]
-
 YAML: Final = (".yaml", ".yml")
 """How the names of Flux files end."""
 _CONFIG: Final = "CONFIG"

@@ -26,8 +26,6 @@ from acktree.ui.client import DoorError, Found, find
 from acktree.ui.known_names import MOST_PAGE, NUMBER, WHOLE
 from acktree.ui.stopped import traces_of
 
-__all__ = ["add_to"]
-
 
 def add_to(commands: Commands) -> None:
     """Add the commands of this family."""

@@ -27,8 +27,6 @@ from acktree.ui.known_names import MOST_OPEN
 from acktree.ui.places import forget_gone
 from acktree.ui.snapshot import ALL_TIME, RUN, WINDOWS, Snapshot, Window, plain
 
-__all__ = ["ACCOUNTS", "account_line", "add_to"]
-
 _ERRORS: Final = 20
 ACCOUNTS: Final = {RUN: "this run", ALL_TIME: "all runs"}
 """The accounts of a snapshot, as people read them."""

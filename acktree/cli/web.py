@@ -9,8 +9,6 @@ from typing import Final
 from acktree.cli.answers import Answer, Commands, UsageError, new_command
 from acktree.errors import ConfigError, installing
 
-__all__ = ["add_to"]
-
 _MOST_PORT: Final = 65_535
 
 

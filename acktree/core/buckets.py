@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["bucket_of", "top_of"]
-
 _BITS: Final = 5
 
 

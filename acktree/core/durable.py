@@ -39,20 +39,6 @@ from acktree.core.packing import Buffer
 from acktree.core.programs import Reference
 from acktree.errors import CheckpointError
 
-__all__ = [
-    "TAGS",
-    "ByValuePickler",
-    "Unpickler",
-    "class_of",
-    "dumps",
-    "dumps_by_value",
-    "id_of",
-    "loads",
-    "must_be_rewritten",
-    "public_name",
-    "tag_of",
-]
-
 _MARK: Final = 0xAC
 """No opcode of pickle, whose streams begin with 0x80."""
 _VERSION: Final = 1

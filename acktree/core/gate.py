@@ -34,8 +34,6 @@ from acktree.core.ids import Int64s
 from acktree.core.packing import Buffer, int32s, int64s, pack, unpack
 from acktree.errors import CheckpointError
 
-__all__ = ["Decision", "Gate", "Mask", "Passage", "Staged", "among"]
-
 _NONE: Final = np.zeros(0, dtype=np.int64)
 Mask = npt.NDArray[np.bool_]
 

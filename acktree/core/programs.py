@@ -45,24 +45,6 @@ import cloudpickle
 
 from acktree.errors import CheckpointError
 
-__all__ = [
-    "CodePickler",
-    "Program",
-    "Reference",
-    "by_value",
-    "definition_pickle",
-    "definitions_in",
-    "enter",
-    "files_of",
-    "is_named",
-    "main_named",
-    "may_be_named_in",
-    "read",
-    "reference_to",
-    "run_module",
-    "same_name",
-]
-
 Reference: TypeAlias = tuple[str, int, str, str, bool, bytes | None]
 _Key: TypeAlias = tuple[str, str]
 

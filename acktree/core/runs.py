@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from acktree.core.ids import Int32s, Int64s, UInt64s
-
-__all__ = ["rows_by_number", "starts_of_runs", "xor_by_key"]
 
 Key = TypeVar("Key", np.int64, np.uint64)
 
@@ -21,6 +20,15 @@ _FEW: Final = 8
 """Up to this many numbers, to look for each takes less than to sort."""
 _PART: Final = 64
 """Keys are merged if their ascending parts have more than this many keys on average."""
+
+
+def end_to_end(parts: Iterable[Int64s]) -> Int64s:
+    """The numbers of all parts, in order. There may be no part.
+
+    >>> end_to_end([]).tolist(), end_to_end([np.array([2, 1]), np.array([3])]).tolist()
+    ([], [2, 1, 3])
+    """
+    return np.concatenate([_NONE, *parts])
 
 
 def starts_of_runs(values: Int64s | Int32s | UInt64s, cuts: Int64s = _NONE) -> Int64s:

@@ -29,8 +29,6 @@ from acktree.dead_letters.table import COLUMNS
 from acktree.errors import MisuseError
 from acktree.system.private_files import make_private_file
 
-__all__ = ["export_to", "plain_value", "shortened", "texts_of"]
-
 _GROUP: Final = 1000
 """The number of letters in memory at once."""
 

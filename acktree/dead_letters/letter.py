@@ -11,8 +11,6 @@ from acktree.core.tracking.origins import Origin
 from acktree.core.tracking.verdicts import FailureCause, FailureKind
 from acktree.texts import printable
 
-__all__ = ["DeadLetter", "Pickled"]
-
 
 @dataclass(frozen=True, slots=True)
 class Pickled:

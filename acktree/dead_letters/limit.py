@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-__all__ = ["SLICES", "LetterLimit"]
-
 SLICES: Final = 64
 """The number of slices of the window. The effective window is up to one slice longer than configured."""
 

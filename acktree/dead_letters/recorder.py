@@ -17,8 +17,6 @@ from acktree.tasks.spouts.retries import GivenUpRecord, redriven_ids
 from acktree.texts import printable
 from acktree.topology.model import Topology
 
-__all__ = ["DeadLetterRecorder"]
-
 _REASON_CHARS: Final = 200
 
 

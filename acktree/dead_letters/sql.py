@@ -43,8 +43,6 @@ from acktree.logs.private_urls import masked_text, masked_url
 from acktree.system.poolers import prepare_nothing_in_a_pooler
 from acktree.system.private_files import make_private_file, make_private_folder
 
-__all__ = ["SqlTable"]
-
 log = logger("acktree")
 
 _MOST_WORDS: Final = 300

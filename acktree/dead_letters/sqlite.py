@@ -35,8 +35,6 @@ from acktree.errors import CheckpointError, ConnectorError
 from acktree.system.private_files import make_private_file, make_private_folder
 from acktree.system.sqlite_files import transaction
 
-__all__ = ["IN_MEMORY", "SqliteTable"]
-
 IN_MEMORY: Final = ":memory:"
 """No file: the letters are lost when the process ends."""
 

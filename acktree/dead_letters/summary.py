@@ -11,8 +11,6 @@ from typing import Final
 from acktree.core.tracking.verdicts import FailureCause
 from acktree.dead_letters.table import Cause, Filters
 
-__all__ = ["LetterGroup", "grouped"]
-
 _VARIES: Final = re.compile(r"'[^']*'|\"[^\"]*\"|\[[^\]]*\]|[\w.-]*\d[\w.-]*")
 """What differs between reasons of one cause: quoted texts, lists, and words with digits."""
 _MOST_SHAPE: Final = 200

@@ -14,22 +14,6 @@ from acktree.dead_letters.letter import DeadLetter
 from acktree.errors import MisuseError
 from acktree.texts import kept_label
 
-__all__ = [
-    "COLUMNS",
-    "VERSION",
-    "Cause",
-    "Condition",
-    "Filters",
-    "Row",
-    "Table",
-    "Which",
-    "letter_of_row",
-    "matching",
-    "parts_of",
-    "redriven_as",
-    "row_of",
-]
-
 VERSION: Final = 4
 """The version of the columns. Raise it with each change; from the first release on, convert older stores."""
 

@@ -36,8 +36,6 @@ from acktree.topology.model import Topology
 from acktree.traces.events import FOLDER, EventFiles, EventLog, EventLogger
 from acktree.traces.of_run import recorder_of_run
 
-__all__ = ["assembled_run", "ended_run", "journal_of", "recovered_log"]
-
 
 def assembled_run(
     topology: Topology,

@@ -47,17 +47,6 @@ from acktree.tasks.payloads import Payload, RowIds, TakePayloads, no_payloads
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.verdict_batch import VerdictBatch, timed_out, verdict_batches_of
 
-__all__ = [
-    "BatchAcker",
-    "BatchResults",
-    "BatchTraces",
-    "Decided",
-    "MemoryAcker",
-    "Progress",
-    "rows_by_kind",
-    "source_work_ms",
-]
-
 tuple_log: Final = logger("acktree.tuples")
 """Logs every emitted tuple with ``Config(debug=True)``."""
 

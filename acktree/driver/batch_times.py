@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["BatchTimes"]
-
 _WHOLE: Final = "addBatch"
 _KEPT: Final = 2
 """Spark tells of a micro-batch when it is over, and by then the results of the next one may be here."""

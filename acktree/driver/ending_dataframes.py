@@ -17,8 +17,6 @@ from acktree.driver.query import Query
 from acktree.driver.run import Run
 from acktree.tasks.spouts.dataframe import DataFrameTask
 
-__all__ = ["EndingFrames"]
-
 _LOOK_SECS: Final = 0.2
 """The shortest time between two questions to Spark."""
 _LONGEST_PAUSE_SECS: Final = 1.0

@@ -27,8 +27,6 @@ from acktree.topology.describe import Description
 from acktree.traces.events import Event
 from acktree.traces.traces import Traces
 
-__all__ = ["SubmittedTopology"]
-
 _LOOK_SECS: Final = 0.05
 _HURRY_SECS: Final = 10.0
 """Longest wait after a second signal."""

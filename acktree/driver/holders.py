@@ -13,8 +13,6 @@ from threading import Lock
 
 from acktree.core.data.frames import WireRow
 
-__all__ = ["Holder", "Holders"]
-
 
 @dataclass(frozen=True, slots=True)
 class Holder:

@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable
 from threading import Lock
 
-__all__ = ["KillOrder"]
-
 
 class KillOrder:
     """Given from any thread, as often as somebody likes; carried out once, by the run's supervisor.

@@ -12,8 +12,6 @@ from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.watched_ids import WatchedIds
 from acktree.traces.recorder import TraceRecorder
 
-__all__ = ["OperatorOrders"]
-
 _ALL: Final = 100
 
 

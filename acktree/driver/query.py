@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-__all__ = ["ENDED_QUERY", "Query"]
-
 
 class Query(Protocol):
     """The streaming query of a run, as far as the supervisor needs it."""

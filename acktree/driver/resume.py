@@ -28,8 +28,6 @@ from acktree.tasks.spouts.verdict_batch import RunAgain, timed_out, verdict_batc
 from acktree.topology.gates import GateSpout
 from acktree.topology.model import Topology
 
-__all__ = ["add_spouts", "dataframe_task", "ordering", "recover", "redrive_ordered", "send"]
-
 log = logger("acktree")
 
 

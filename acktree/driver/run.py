@@ -24,7 +24,7 @@ from acktree.driver.logs.error_log import ErrorLog
 from acktree.driver.logs.run_log import Account, RunLog
 from acktree.driver.metrics.consumers import Consumers
 from acktree.driver.operator_orders import OperatorOrders
-from acktree.driver.spouts.spout_threads import Threads, now_ms
+from acktree.driver.spouts.spout_threads import SpoutThread, Threads, now_ms
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.chunks.open_listing import OpenMessage
 from acktree.tasks.spouts.watched_ids import WatchedIds
@@ -33,11 +33,9 @@ from acktree.topology.describe import Description
 from acktree.traces.events import EventLog
 from acktree.traces.recorder import TraceRecorder
 
-__all__ = ["Run", "no_door"]
 
-
-def no_door(*_: BaseException | None) -> None:
-    """The default: no operator is served."""
+def do_nothing(*_: BaseException | None) -> None:
+    """The default of what is called at the end: nobody is to be told."""
 
 
 @dataclass(frozen=True)
@@ -80,9 +78,9 @@ class Run:
     keys: KeyLog
     journal: Journal | None = None
     recorder: DeadLetterRecorder | None = None
-    close_door: Callable[[BaseException | None], None] = no_door
-    leave_door: Callable[[], None] = no_door
-    tell_ended: Callable[[], None] = no_door
+    close_door: Callable[[BaseException | None], None] = do_nothing
+    leave_door: Callable[[], None] = do_nothing
+    tell_ended: Callable[[], None] = do_nothing
     consumers: Consumers | None = None
     kill: KillOrder = field(default_factory=KillOrder)
     described: Description | None = None
@@ -96,11 +94,14 @@ class Run:
         """The topology's name."""
         return self.plan.topology.name
 
+    def _without_gates(self) -> list[SpoutThread]:
+        """The threads of the user's spouts."""
+        return [thread for thread in self.threads.by_task.values() if thread.task.component.gated is None]
+
     def set_active(self, *, active: bool) -> None:
         """Activate or deactivate all spouts. What has passed a gate goes on."""
-        for thread in self.threads.by_task.values():
-            if thread.task.component.gated is None:
-                thread.set_active(active)
+        for thread in self._without_gates():
+            thread.set_active(active)
 
     def order_kill(self, wait_secs: float) -> float:
         """Deactivate, and let the supervisor stop the run once no message is open. Returns without waiting.
@@ -123,8 +124,7 @@ class Run:
     @property
     def is_active(self) -> bool:
         """Whether spouts are to be asked for messages, and not deactivated."""
-        threads = self.threads.by_task.values()
-        return any(thread.is_wanted for thread in threads if thread.task.component.gated is None)
+        return any(thread.is_wanted for thread in self._without_gates())
 
     def counters(self) -> Counters:
         """All counters of this run so far, in a copy."""
@@ -167,7 +167,7 @@ class Run:
 
     def account(self) -> Account:
         """The messages of all spouts so far, without gates."""
-        threads = [thread for thread in self.threads.by_task.values() if thread.task.component.gated is None]
+        threads = self._without_gates()
         numbers = [thread.numbers() for thread in threads]
         emitted_by = {thread.task.component.id for thread in threads}
         ages = [

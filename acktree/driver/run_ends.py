@@ -11,8 +11,6 @@ from acktree.system.stopped_by import pass_on
 from acktree.tasks.component_checks import optional_hook
 from acktree.topology.model import Topology
 
-__all__ = ["tell_ended"]
-
 log = logger("acktree")
 
 

@@ -13,8 +13,6 @@ from acktree.topology.describe import Description
 from acktree.traces.events import Event
 from acktree.traces.traces import Traces
 
-__all__ = ["RunningTopology"]
-
 
 @runtime_checkable
 class RunningTopology(Protocol):

@@ -20,8 +20,6 @@ from typing import Any, Final
 
 from acktree.system.stopped_by import StoppedByCtrlC, StoppedBySignal
 
-__all__ = ["signals_raise", "signals_wait"]
-
 
 class _Handlers:
     """The signal handlers of this process, and the signals that arrived while they were deferred."""

@@ -22,8 +22,6 @@ from acktree.driver.ticks import Ticks
 from acktree.errors import AcktreeError, CheckpointError
 from acktree.logs.loggers import logger
 
-__all__ = ["Supervisor"]
-
 log = logger("acktree")
 
 _LOOK_SECS: Final = 0.05

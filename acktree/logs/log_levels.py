@@ -8,8 +8,6 @@ from typing import Final
 
 from acktree.errors import ConfigError
 
-__all__ = ["FILE", "LevelSetter", "level_number"]
-
 FILE: Final = "log-levels.json"
 """In the checkpoint: name -> level, for workers. Written by the driver."""
 _LEVELS: Final[Mapping[str, int]] = {

@@ -22,20 +22,6 @@ from typing import Final, Literal
 
 from acktree.texts import printable
 
-__all__ = [
-    "LogFormat",
-    "LogFormatter",
-    "Place",
-    "Roots",
-    "here",
-    "is_formatted",
-    "json_line",
-    "set_label",
-    "stand",
-    "standing",
-    "time_text",
-]
-
 LogFormat = Literal["text", "json"]
 Roots = Callable[[], list[int]]
 """The roots of the tuple that is being executed."""
@@ -77,7 +63,12 @@ _label: Mapping[str, object] = {}
 
 
 class standing:  # noqa: N801  # used like a function
-    """In the block, what this thread logs was logged at this place."""
+    """Marks what this thread logs in the block as logged at a place.
+
+    Args:
+        place: The place.
+        roots: Returns the roots of the tuple that is being executed; None where no tuple is.
+    """
 
     __slots__ = ("_before", "_place")
 
@@ -94,12 +85,12 @@ class standing:  # noqa: N801  # used like a function
 
 
 def stand(place: Place) -> None:
-    """What this thread, or this asyncio task, logs from now on was logged at this place."""
+    """Mark what this thread, or this asyncio task, logs from now on as logged at a place."""
     _here.set(place)
 
 
 def set_label(fields: Mapping[str, object]) -> None:
-    """Say what threads log whose place is not known: those that user code started in a worker."""
+    """Set what lines of threads without a place say: of those that user code started in a worker."""
     global _label  # noqa: PLW0603  # one for each process
     _label = fields
 

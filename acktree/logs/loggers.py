@@ -19,8 +19,6 @@ import traceback
 from acktree.logs.log_lines import LogFormat, LogFormatter
 from acktree.texts import MOST_REASON, bounded, printable
 
-__all__ = ["FirstWords", "logger", "print_by_default"]
-
 
 def logger(name: str) -> logging.Logger:
     """The logger of this name, whose records are escaped; the same one at each call."""

@@ -14,8 +14,6 @@ import re
 from typing import Final
 from urllib.parse import unquote, unquote_plus
 
-__all__ = ["MASK", "is_url", "masked_place", "masked_text", "masked_url"]
-
 MASK: Final = "***"
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+._-]*://")

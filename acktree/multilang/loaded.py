@@ -15,19 +15,10 @@ log = logger("acktree")
 
 _OF_STORM: Final = frozenset(
     {
-        "drpc",
-        "executor",
-        "logviewer",
-        "nimbus",
-        "pacemaker",
-        "storm",
-        "supervisor",
-        "task",
-        "topology",
-        "ui",
-        "worker",
+        "drpc", "executor", "logviewer", "nimbus", "pacemaker", "storm", "supervisor", "task", "topology",
+        "ui", "worker",
     }
-)
+)  # fmt: skip
 """What the keys of Storm's own settings begin with."""
 _SILENT: Final = frozenset(
     {
@@ -79,7 +70,7 @@ def config_of(settings: Mapping[str, Any], *, used: Collection[str] = ()) -> tup
         if key not in {*known, *used, *_SILENT} and key.partition(".")[0] in _OF_STORM:
             try:
                 Config.from_mapping({key: settings[key]})
-            except ConfigError as error:
+            except ConfigError as error:  # "acktree has no setting topology.workers: Spark decides ..."
                 _, _, reason = error.what.partition(": ")
                 if reason:
                     ignored[key] = f"{reason}; {error.fix}"

@@ -27,8 +27,6 @@ from acktree.tasks.bolts.moved_memory import GroupOf, moved
 from acktree.topology.gates import GATE
 from acktree.topology.shape import Part, Shape
 
-__all__ = ["rebalance", "reset_state"]
-
 
 @ending_at_caller
 def rebalance(

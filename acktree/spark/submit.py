@@ -19,7 +19,7 @@ from pyspark import TaskContext
 from acktree.checkpoint import full_disk, staged_files
 from acktree.checkpoint.files import Files
 from acktree.checkpoint.folder import Checkpoint
-from acktree.checkpoint.location import location_of, refuse_letters_beside
+from acktree.checkpoint.location import location_of, refuse_letters_without_database
 from acktree.checkpoint.logs.commit_log import CommitLog
 from acktree.checkpoint.mirror import Mirror
 from acktree.config import Config
@@ -29,7 +29,7 @@ from acktree.driver.importing import refuse_submit_by_import
 from acktree.driver.logs.run_log import RunLog
 from acktree.driver.metrics.consumers import Source
 from acktree.driver.query import ENDED_QUERY
-from acktree.driver.run import Run, no_door
+from acktree.driver.run import Run, do_nothing
 from acktree.driver.shutdown import start_interruptibly
 from acktree.driver.signals import signals_wait
 from acktree.driver.spouts.spout_threads import now_ms
@@ -193,7 +193,7 @@ def _submit_at(
 ) -> SubmittedTopology:
     """Run on a checkpoint at a URL, which can only be read with a session."""
     began = time.monotonic()
-    refuse_letters_beside(url, topology, config)
+    refuse_letters_without_database(url, topology, config)
     with full_disk.explaining(Path(tempfile.gettempdir())), ExitStack() as given_up:
         session, give_back = _session(topology, spark, is_folder=False)
         given_up.callback(give_back)
@@ -281,8 +281,8 @@ def _start(
         max_chunk_bytes=None if held.files.is_seen else most_carried(session),
         event_logger=event_logger,
         stop_session=give_back,
-        close_door=no_door if door is None else door.close,
-        leave_door=no_door if door is None else door.leave,
+        close_door=do_nothing if door is None else door.close,
+        leave_door=do_nothing if door is None else door.leave,
     )
     query = _query(session, topology, run, commits)
     supervisor = Supervisor(run, query, commits.close)

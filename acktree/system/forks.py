@@ -10,8 +10,6 @@ from contextlib import suppress
 from typing import IO, Any, Final
 from weakref import WeakSet
 
-__all__ = ["close_file_in_children", "close_in_children", "note_closed"]
-
 _closed_by_children: set[int] = set()
 _files: Final[WeakSet[IO[Any]]] = WeakSet()
 

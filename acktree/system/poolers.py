@@ -10,8 +10,6 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-__all__ = ["prepare_nothing_in_a_pooler"]
-
 
 def prepare_nothing_in_a_pooler(connection: Any, record: object = None) -> None:  # noqa: ANN401, ARG001  # a driver's
     """Let a new connection prepare statements only if it is certain that no pooler is between.

@@ -23,20 +23,6 @@ from typing import Final
 
 from acktree.system.forks import close_in_children, note_closed
 
-__all__ = [
-    "DISK",
-    "PRIVATE_FILE",
-    "PRIVATE_FOLDER",
-    "UNPUBLISHED",
-    "Disk",
-    "make_all_private",
-    "make_private_file",
-    "make_private_folder",
-    "mapped",
-    "write_private",
-    "xdg_folder",
-]
-
 PRIVATE_FILE: Final = 0o600
 PRIVATE_FOLDER: Final = 0o700
 UNPUBLISHED: Final = "new-"

@@ -7,8 +7,6 @@ import resource
 import sys
 from pathlib import Path
 
-__all__ = ["is_alive", "lasting_process", "most_files"]
-
 _OF_WORKERS = "SPARK_REUSE_WORKER"
 """Spark sets this environment variable for its Python workers."""
 

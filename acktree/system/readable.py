@@ -9,8 +9,6 @@ import math
 import select
 from typing import Protocol
 
-__all__ = ["is_readable"]
-
 
 class _HasFile(Protocol):
     def fileno(self) -> int: ...

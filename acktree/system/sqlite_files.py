@@ -1,20 +1,18 @@
-"""Connections, transactions and errors of SQLite, for the stores that are files of a checkpoint."""
+"""Stores that are SQLite files of a checkpoint: connections, transactions and errors."""
 
 from __future__ import annotations
 
 import sqlite3
+import threading
+import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from acktree.errors import CheckpointError
 from acktree.system.private_files import make_private_file
-
-__all__ = [
-    "IN_MEMORY", "connected", "explained", "is_damage", "is_passing", "is_written", "prepare_writer",
-    "transaction",
-]  # fmt: skip
 
 IN_MEMORY: Final = ":memory:"
 """The place of a database that is no file."""
@@ -138,3 +136,68 @@ def explained(what: str, place: str, damages: tuple[type[Exception], ...] = ()) 
         if isinstance(error, sqlite3.Error) and not is_damage(error):
             fix = "check the disk, and that the file and its folder can be read and written"
         raise CheckpointError(f"the {what} cannot be read or written: {error}", place, fix) from error
+
+
+class SqliteStore(ABC):
+    """A database that one process writes and any may read. Any thread may call any method.
+
+    Attributes:
+        place: The file; or :data:`IN_MEMORY`.
+
+    Args:
+        path: The file, made if it is not there and readable by its owner alone; or :data:`IN_MEMORY`.
+        read_only: Open an existing file for reading.
+
+    Raises:
+        CheckpointError: The file is damaged or another one, a newer acktree wrote it, or it cannot be read.
+            Damage that is not at its beginning raises this when it is read or written.
+        OSError, sqlite3.Error: It cannot be opened, for a reason that may pass.
+    """
+
+    what: ClassVar[str]
+    """What is stored there, for errors."""
+    damages: ClassVar[tuple[type[Exception], ...]] = ()
+    """Errors of what is stored that also mean damage."""
+
+    def __init__(self, path: Path | str, *, read_only: bool = False) -> None:
+        self.place = str(path)
+        self._lock = threading.Lock()
+        self._open(read_only=read_only)
+
+    def _open(self, *, read_only: bool) -> None:
+        with self._explained():
+            self._connection = connected(self.place, read_only=read_only)
+        self._finalizer = weakref.finalize(self, self._connection.close)
+        try:
+            with self._explained():
+                self._prepare(read_only=read_only)
+        except BaseException:
+            self._finalizer()
+            raise
+
+    @abstractmethod
+    def _prepare(self, *, read_only: bool) -> None:
+        """Check the version, and make what is missing."""
+
+    def _explained(self) -> AbstractContextManager[None]:
+        """Raise CheckpointError, unless the reason may pass."""
+        return explained(self.what, self.place, self.damages)
+
+    def close(self) -> None:
+        """Close the file. Nothing can be read afterwards."""
+        with self._lock:
+            self._finalizer()
+
+    @property
+    def used_bytes(self) -> int:
+        """The size of what is stored, without free pages."""
+        with self._lock, self._explained():
+            return self._used_bytes()
+
+    def _used_bytes(self) -> int:
+        pages = self._value("PRAGMA page_count") - self._value("PRAGMA freelist_count")
+        return pages * self._value("PRAGMA page_size")
+
+    def _value(self, query: str) -> int:
+        (value,) = self._connection.execute(query).fetchone()
+        return int(value)

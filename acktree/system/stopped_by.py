@@ -14,8 +14,6 @@ from functools import partial
 from types import TracebackType
 from typing import Final
 
-__all__ = ["EndOfLevelError", "StoppedByCtrlC", "StoppedBySignal", "pass_on"]
-
 _RAISE: Final = dis.opmap["RAISE_VARARGS"]
 _RUNNERS: Final = "asyncio.runners"
 

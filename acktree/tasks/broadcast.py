@@ -13,8 +13,6 @@ from typing import Any, Self
 
 from acktree.core.data.frames import Kind, WireRow
 
-__all__ = ["Broadcast", "OperatorOrder"]
-
 
 @dataclass(frozen=True, slots=True)
 class OperatorOrder:

@@ -20,8 +20,6 @@ from acktree.tasks.plan import Plan
 from acktree.texts import error_text
 from acktree.topology.model import Component, Topology
 
-__all__ = ["checks_of", "optional_hook", "refuse_unusable", "unchecked"]
-
 log = logger("acktree")
 
 

@@ -17,9 +17,6 @@ from acktree.errors import (
 )
 from acktree.texts import MOST_REASON, MOST_TRACEBACK, bounded, error_text
 
-__all__ = ["failure_of"]
-
-
 _CAUSES: Final[Mapping[type[Exception], FailureCause]] = {
     MisuseError: FailureCause.MISUSE,
     ExecuteTimeoutError: FailureCause.HUNG,

@@ -23,8 +23,6 @@ from acktree.errors import HookError
 from acktree.system.stopped_by import pass_on
 from acktree.texts import error_text
 
-__all__ = ["BLOCKED_SECS", "HookCalls", "Reported"]
-
 BLOCKED_SECS: Final = 2.0
 """A call of a hook that takes longer is reported."""
 

@@ -14,8 +14,6 @@ from acktree.errors import HookError
 from acktree.system.stopped_by import pass_on
 from acktree.texts import error_text
 
-__all__ = ["grown_metrics", "task_services"]
-
 
 def task_services(resources: Mapping[str, Any] = MappingProxyType({})) -> TaskServices:
     """What the context of a new task calls. Its metrics may be used by any thread.

@@ -13,8 +13,6 @@ from acktree.core.data.values import batch_from_bytes
 from acktree.core.ids import Int64s
 from acktree.core.packing import Buffer, int64s, unpack
 
-__all__ = ["Payload", "RowIds", "TakePayloads", "is_among", "no_payloads", "payload_among", "payload_of_wire"]
-
 Payload = tuple[Int64s, pa.RecordBatch]
 """Roots of rows of a DataFrame, and the values of each row."""
 

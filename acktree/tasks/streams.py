@@ -18,8 +18,6 @@ from acktree.tasks.plan import Plan
 from acktree.texts import error_text, short_repr
 from acktree.topology.model import Component
 
-__all__ = ["Streams", "TupleBuffer"]
-
 
 class TupleBuffer:
     """Tuples of one stream before they are a batch.

@@ -18,8 +18,6 @@ from typing import Final
 from acktree.core.stats.numbers import Outage
 from acktree.system.private_files import DISK, UNPUBLISHED
 
-__all__ = ["SUFFIX", "Wait", "forget_waits", "waits_in"]
-
 SUFFIX: Final = ".waits"
 _MOST_BYTES: Final = 1_000_000
 

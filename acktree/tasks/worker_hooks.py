@@ -20,8 +20,6 @@ from acktree.errors import HookError
 from acktree.system.stopped_by import pass_on
 from acktree.texts import error_text
 
-__all__ = ["WorkerHooks"]
-
 _ENDINGS: Final = (signal.SIGTERM, signal.SIGHUP)
 """What Spark ends its Python workers with, when it does not kill them."""
 

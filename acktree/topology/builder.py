@@ -28,8 +28,6 @@ from acktree.topology.hints import hints
 from acktree.topology.model import Topology
 from acktree.topology.validate import checked_components
 
-__all__ = ["BoltDeclarer", "SpoutDeclarer", "TopologyBuilder"]
-
 log = logger("acktree")
 
 

@@ -21,8 +21,6 @@ from typing import Final
 from acktree.topology.gates import GATE
 from acktree.topology.shape import Input, Part, Shape
 
-__all__ = ["CHECKPOINT", "ShapeChange", "changes"]
-
 CHECKPOINT: Final = "CHECKPOINT"
 """The placeholder for the checkpoint's folder in ``ShapeChange.way``."""
 _NEW: Final = "give the changed topology a new checkpoint"

@@ -10,8 +10,6 @@ from acktree.core.data.fields import StreamDeclaration
 from acktree.core.data.groupings import Grouping
 from acktree.core.spouts.retry import Retry
 
-__all__ = ["Component", "Kind", "Subscription"]
-
 Kind: TypeAlias = Literal["spout", "bolt"]
 
 

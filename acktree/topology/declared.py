@@ -11,8 +11,6 @@ from typing import Literal
 from acktree.core.data.fields import DEFAULT_STREAM
 from acktree.errors import TopologyError
 
-__all__ = ["Declared", "Input", "code_name", "shown"]
-
 
 @dataclass(frozen=True, slots=True)
 class Input:

@@ -22,8 +22,6 @@ from acktree.topology.declared import code_name
 from acktree.topology.drawing import html_of
 from acktree.topology.levels import Level
 
-__all__ = ["Description", "describe"]
-
 
 @dataclass(frozen=True)
 class Description:

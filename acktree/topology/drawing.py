@@ -8,8 +8,6 @@ from typing import Any, Final
 from acktree import markup
 from acktree.topology.layout import layout
 
-__all__ = ["html_of", "svg_of"]
-
 _WIDE: Final = 150
 _HIGH: Final = 44
 _STEP_X: Final = 220

@@ -14,8 +14,6 @@ from acktree.core.data.groupings import Grouping, LocalOrShuffle, NoneGrouping, 
 from acktree.topology.component import Component
 from acktree.topology.declared import Declared, code_name
 
-__all__ = ["hints"]
-
 _ANY_TASK: Final = (Shuffle, LocalOrShuffle, NoneGrouping)
 
 

@@ -11,8 +11,6 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = ["layout", "natural"]
-
 _SWEEPS: Final = 4
 _TEXT: Final = 10**18
 """Text is behind every number, as letters are behind digits."""

@@ -28,8 +28,6 @@ from dataclasses import dataclass
 from acktree.errors import ConfigError
 from acktree.topology.component import Component, Subscription
 
-__all__ = ["Level", "host", "is_fusable", "levels_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Level:

@@ -12,8 +12,6 @@ from acktree.errors import closest
 from acktree.spout import Spout
 from acktree.topology.declared import Declared
 
-__all__ = ["refuse_misspelt"]
-
 _BASES: Final = (Spout, Bolt, BasicBolt, ArrowBolt)
 _SIMILAR: Final = 0.85
 """The similarity of two names, from 0 to 1, from which one is taken for the other: one letter in seven."""

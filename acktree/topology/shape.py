@@ -23,8 +23,6 @@ from acktree.spout import Spout
 from acktree.topology.component import Component, Kind
 from acktree.topology.model import Topology
 
-__all__ = ["Input", "Part", "Shape", "numbered"]
-
 _OF_HOSTS: Final = frozenset({"_given", "_held"})
 """Attributes of bolts that host a component of streamparse, or a child process."""
 _ANY_TASK: Final = frozenset({"shuffle", "local_or_shuffle", "none"})

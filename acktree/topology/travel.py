@@ -17,8 +17,6 @@ from acktree.errors import TopologyError
 from acktree.function_bolt import FunctionBolt
 from acktree.spout import Spout
 
-__all__ = ["check_travels"]
-
 _LONGEST: Final = 160
 
 

@@ -22,15 +22,6 @@ from acktree.sink import Sink
 from acktree.spout import Spout
 from acktree.topology.declared import Declared, shown
 
-__all__ = [
-    "checked_concurrency",
-    "checked_latest_by",
-    "checked_object",
-    "checked_remembers",
-    "checked_streams",
-    "checked_tick_secs",
-]
-
 _BOLTS: Final = (Bolt, BasicBolt, ArrowBolt)
 _WAITING: Final = (Bolt, BasicBolt)
 """The classes whose tuples may be executed at once."""

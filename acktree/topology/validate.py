@@ -41,8 +41,6 @@ from acktree.topology.user_objects import (
     checked_tick_secs,
 )
 
-__all__ = ["checked_components", "with_bolt"]
-
 _WITHOUT_ARGUMENT: Final[Mapping[str, Grouping]] = {
     "shuffle_grouping": groupings.Shuffle(),
     "local_or_shuffle_grouping": groupings.LocalOrShuffle(),

@@ -27,8 +27,6 @@ from acktree.core.data.frames import WireRow
 from acktree.system.private_files import make_private_file, make_private_folder
 from acktree.traces.writer import Writer
 
-__all__ = ["FOLDER", "MOST_EVENTS", "Event", "EventFiles", "EventLog", "EventLogger", "read_events"]
-
 FOLDER: Final = "events"
 """The folder of the default logger in a checkpoint."""
 FILE_BYTES: Final = 100 << 20

@@ -18,8 +18,6 @@ from acktree.traces.recorder import Export, TraceRecorder
 from acktree.traces.store import IN_MEMORY, TraceStore
 from acktree.traces.traces import FILE, Traces
 
-__all__ = ["messaging_systems", "recorder_of_run", "refuse_missing_exporter"]
-
 log = logger("acktree")
 
 _SYSTEMS: Final = {

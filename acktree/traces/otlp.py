@@ -43,8 +43,6 @@ from acktree.texts import error_text
 from acktree.traces.spans import SCHEMA, Span, spans_of
 from acktree.traces.trace import Trace
 
-__all__ = ["TraceExport"]
-
 log = logger("acktree")
 
 _MOST_WAITING: Final = 10_000

@@ -18,10 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from acktree.core.ids import Int64s
+from acktree.core.runs import end_to_end
 from acktree.core.tracking.trace_facts import FATES, Place, TraceFacts
 from acktree.tasks.observers.tracer import MOST_TUPLES
-
-__all__ = ["Messages", "left_out", "packed", "tuples_of", "unpacked"]
 
 _LENGTH: Final = struct.Struct("<I")
 _FAILED: Final = FATES.index("failed")
@@ -76,7 +75,7 @@ class Messages:
     @classmethod
     def of(cls, parts: Sequence[TraceFacts], elsewhere: Collection[int] = ()) -> Messages:
         """The pack of the facts of a micro-batch."""
-        roots = np.unique(np.concatenate([np.zeros(0, np.int64), *(part.roots for part in parts)]))
+        roots = np.unique(end_to_end(part.roots for part in parts))
         counts = np.zeros(len(roots), np.int64)
         for part in parts:
             np.add.at(counts, np.searchsorted(roots, part.links["root"]), 1)

@@ -31,8 +31,6 @@ from acktree.traces.events import EventLog
 from acktree.traces.store import TraceStore
 from acktree.traces.writer import Writer
 
-__all__ = ["Export", "TraceRecorder"]
-
 _MOST_OPEN: Final = 100_000
 """How many open traced messages are remembered."""
 _TRIM_EVERY: Final = 200

@@ -20,8 +20,6 @@ from typing import Final
 from acktree.core.tracking.trace_parent import TraceParent
 from acktree.traces.trace import Trace, TracedMessage, TracedTuple
 
-__all__ = ["SCHEMA", "Span", "span_id_of", "spans_of", "trace_id_of_root"]
-
 SCHEMA: Final = "https://opentelemetry.io/schemas/1.44.0"
 """The version of the conventions that the names of attributes follow."""
 

@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import threading
-import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -27,8 +25,7 @@ from acktree.core.tracking.trace_facts import TraceFacts
 from acktree.errors import CheckpointError
 from acktree.system.sqlite_files import (
     IN_MEMORY,
-    connected,
-    explained,
+    SqliteStore,
     is_written,
     prepare_writer,
     transaction,
@@ -55,22 +52,15 @@ def _clean(row: Row) -> Row:
     )
 
 
-class TraceStore:
-    """Stored traces. Any thread may call any method.
+class TraceStore(SqliteStore):
+    """Stored traces.
 
     Attributes:
         recorded: How many messages were stored since it was opened.
         left_out: How many tuples were counted by component instead of stored.
-
-    Args:
-        path: The file, made if it is not there and readable by its owner alone; or :data:`IN_MEMORY`.
-        read_only: Open an existing file for reading.
-
-    Raises:
-        CheckpointError: The file is damaged or no store of traces, a newer acktree wrote it, or it cannot be
-            read. Damage that is not at its beginning raises this when it is read.
-        OSError, sqlite3.Error: It cannot be opened, for a reason that may pass.
     """
+
+    what = "traces"
 
     def __init__(
         self,
@@ -80,26 +70,16 @@ class TraceStore:
         most_messages: int = MOST_MESSAGES,
         most_bytes: int = MOST_BYTES,
     ) -> None:
-        self.place = str(path)
         self.recorded = self.left_out = self._recorded_now = self._left_out_now = 0
-        self._lock = threading.Lock()
         self._most_messages, self._most_bytes = most_messages, most_bytes
-        self._open(read_only=read_only)
+        super().__init__(path, read_only=read_only)
 
     def _open(self, *, read_only: bool) -> None:
         self._is_unchanging = read_only and not is_written(self.place)
-        with self._explained():
-            self._connection = connected(self.place, read_only=read_only)
-        self._finalizer = weakref.finalize(self, self._connection.close)
-        try:
-            with self._explained():
-                self._prepare(read_only=read_only)
-        except BaseException:
-            self._finalizer()
-            raise
+        super()._open(read_only=read_only)
 
     def _prepare(self, *, read_only: bool) -> None:
-        version = self._value(self._connection, "PRAGMA user_version")
+        version = self._value("PRAGMA user_version")
         if version > VERSION:
             raise CheckpointError(
                 f"the traces have version {version}, and this acktree reads version {VERSION}",
@@ -122,10 +102,6 @@ class TraceStore:
                     connection.execute(f'DROP TABLE "{table}"')
             for statement in TABLES.split(";\n"):  # executescript() would commit what is before it
                 connection.execute(statement)
-
-    def _explained(self) -> AbstractContextManager[None]:
-        """Raise CheckpointError, unless the reason may pass."""
-        return explained("traces", self.place)
 
     def close(self) -> None:
         """Close the file. Nothing can be read afterwards."""
@@ -164,7 +140,7 @@ class TraceStore:
             query = "SELECT pack, body FROM packs WHERE batch_id = ? AND clock_ms = ?"
             pack, before = connection.execute(query, (batch_id, clock_ms)).fetchone() or (None, None)
             if pack is None:
-                pack = self._value(connection, "SELECT coalesce(max(pack), 0) + 1 FROM packs")
+                pack = self._value("SELECT coalesce(max(pack), 0) + 1 FROM packs")
             messages = Messages.of(parts)
             roots = messages.roots.tolist()
             messages = replace(messages, elsewhere=self._elsewhere(connection, roots, pack))
@@ -230,13 +206,12 @@ class TraceStore:
     def trim(self) -> int:
         """Delete the oldest messages if there are too many, or too many bytes. Returns how many went."""
         with self._writing() as connection:
-            count = self._value(connection, "SELECT count(*) FROM messages")
-            used = self._used_bytes(connection)
+            count, used = self._value("SELECT count(*) FROM messages"), self._used_bytes()
             share = min(self._most_messages / max(1, count), self._most_bytes / max(1, used))
             if share >= 1:
                 return 0
             surplus = count - int(count * share * _TRIMMED)
-            acked = self._value(connection, "SELECT count(*) FROM messages WHERE verdict = 'ACKED'")
+            acked = self._value("SELECT count(*) FROM messages WHERE verdict = 'ACKED'")
             target = count - surplus
             others = max(0, count - acked - max(target // 2, target - acked))
             packs: set[int] = set()
@@ -269,18 +244,6 @@ class TraceStore:
             body = packed([part.only(kept) for part in parts])
             connection.execute("UPDATE packs SET body = ? WHERE pack = ?", (body, pack))
 
-    @property
-    def used_bytes(self) -> int:
-        """The size of what is stored, without free pages."""
-        with self._lock, self._explained():
-            return self._used_bytes(self._connection)
-
-    def _used_bytes(self, connection: sqlite3.Connection) -> int:
-        pages = self._value(connection, "PRAGMA page_count") - self._value(
-            connection, "PRAGMA freelist_count"
-        )
-        return pages * self._value(connection, "PRAGMA page_size")
-
     # ---- reading --------------------------------------------------------------------------------------
 
     def select(self, query: str, values: Sequence[object] = ()) -> list[dict[str, Any]]:
@@ -295,17 +258,8 @@ class TraceStore:
 
     def count(self) -> int:
         """How many messages are stored."""
-        return self._one("SELECT count(*) FROM messages")
-
-    def _one(self, query: str) -> int:
-        (row,) = self.select(query)
-        (value,) = row.values()
-        return int(value)
-
-    @staticmethod
-    def _value(connection: sqlite3.Connection, query: str) -> int:
-        (value,) = connection.execute(query).fetchone()
-        return int(value)
+        ((count,),) = (row.values() for row in self.select("SELECT count(*) FROM messages"))
+        return int(count)
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["LATER", "MESSAGE", "TABLES", "VERDICT", "VERSION"]
-
 VERSION: Final = 5
 """2: with traceparents; 3: the facts of a micro-batch in one row; 4: values by field; 5: labels."""
 

@@ -14,8 +14,6 @@ from typing import Final, NamedTuple
 from acktree import markup
 from acktree.texts import printable
 
-__all__ = ["Folded", "Trace", "TracedMessage", "TracedTuple", "drawn", "fates_of", "folded", "in_order"]
-
 _MOST_LINES: Final = 2000
 _MOST_ROWS: Final = 200
 _MOST_TRACEBACK_LINES: Final = 40

@@ -15,8 +15,6 @@ from acktree.traces.packs import tuples_of
 from acktree.traces.store import IN_MEMORY, TraceStore
 from acktree.traces.trace import Trace, TracedMessage, TracedTuple, in_order
 
-__all__ = ["FILE", "Traces"]
-
 FILE: Final = "traces.sqlite"
 """The name of the store in a checkpoint."""
 _MOST_FOUND: Final = 1000

@@ -9,8 +9,6 @@ from typing import Final
 
 from acktree.logs.loggers import logger
 
-__all__ = ["Writer"]
-
 log = logger("acktree")
 
 _MOST_QUEUED: Final = 10_000

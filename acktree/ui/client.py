@@ -24,18 +24,6 @@ from acktree.ui.order_log import BY, SOCKET
 from acktree.ui.places import POINTER, SNAPSHOT, Entry, entries, peer_user, read_entry
 from acktree.ui.snapshot import Snapshot
 
-__all__ = [
-    "BADLY_ENDED",
-    "DoorClient",
-    "DoorError",
-    "Found",
-    "NobodyRunsError",
-    "find",
-    "found_topologies",
-    "nobody_runs",
-    "status_of",
-]
-
 _MOST_ANSWER: Final = 256 << 20
 
 

@@ -48,8 +48,6 @@ from acktree.ui.places import (
 )
 from acktree.ui.snapshot import Snapshot
 
-__all__ = ["Door"]
-
 log = logger("acktree")
 
 

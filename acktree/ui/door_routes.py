@@ -33,8 +33,6 @@ from acktree.ui.log_levels import LogLevels
 from acktree.ui.observer import TopologyObserver
 from acktree.ui.order_log import SOCKET, Order
 
-__all__ = ["RefusedError", "Routes", "json_of"]
-
 
 class RefusedError(Exception):
     """An answer that is not 200.

@@ -23,8 +23,6 @@ from acktree.ui.known_names import order_of
 from acktree.ui.order_log import BY, door_named
 from acktree.ui.places import peer_user
 
-__all__ = ["DoorServer"]
-
 log = logger("acktree")
 
 _MOST_BODY: Final = 1 << 20

@@ -24,8 +24,6 @@ from acktree.ui.history_store import FILE, IN_MEMORY, LARGEST, HistoryStore, Poi
 from acktree.ui.known_names import limit_of, read_question
 from acktree.ui.windows import Earlier, Windows
 
-__all__ = ["History", "open_store", "page"]
-
 log = logger("acktree")
 
 LOOK_SECS: Final = 5.0

@@ -16,18 +16,15 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import threading
-import weakref
 import zlib
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
 from acktree.core.stats.counters import Counters, Key
 from acktree.errors import CheckpointError
-from acktree.system.sqlite_files import IN_MEMORY, connected, explained, prepare_writer, transaction
+from acktree.system.sqlite_files import IN_MEMORY, SqliteStore, prepare_writer, transaction
 
 __all__ = [
     "FILE", "IN_MEMORY", "LARGEST", "MOST_POINTS", "MOST_SAMPLE_BYTES", "POINT_TIERS", "SAMPLE_TIERS",
@@ -150,18 +147,11 @@ _NO_POINT: Final = " OR ".join(
 _PLACES: Final = ", ".join("?" * len(fields(Point)))
 
 
-class HistoryStore:
-    """A stored history. Any thread may call any method.
+class HistoryStore(SqliteStore):
+    """A stored history."""
 
-    Args:
-        path: The file, made if it is not there and readable by its owner alone; or :data:`IN_MEMORY`.
-        read_only: Open an existing file for reading.
-
-    Raises:
-        CheckpointError: The file is damaged or no history, a newer acktree wrote it, or it cannot be read.
-            Damage that is not at its beginning raises this when it is read or written.
-        OSError, sqlite3.Error: It cannot be opened, for a reason that may pass.
-    """
+    what = "history"
+    damages = (ValueError,)
 
     def __init__(
         self,
@@ -171,19 +161,9 @@ class HistoryStore:
         most_points: int = MOST_POINTS,
         most_sample_bytes: int = MOST_SAMPLE_BYTES,
     ) -> None:
-        self.place = str(path)
         self._most_points, self._most_sample_bytes = most_points, most_sample_bytes
         self._added = 0
-        self._lock = threading.Lock()
-        with self._explained():
-            self._connection = connected(self.place, read_only=read_only)
-        self._finalizer = weakref.finalize(self, self._connection.close)
-        try:
-            with self._explained():
-                self._prepare(read_only=read_only)
-        except BaseException:
-            self._finalizer()
-            raise
+        super().__init__(path, read_only=read_only)
 
     def _prepare(self, *, read_only: bool) -> None:
         version = self._value("PRAGMA user_version")
@@ -207,15 +187,6 @@ class HistoryStore:
             raise ValueError(found)
         if self._value(f"SELECT count(*) FROM points WHERE {_NO_POINT}"):  # noqa: S608
             raise ValueError("a point is not of whole numbers")
-
-    def _explained(self) -> AbstractContextManager[None]:
-        """Raise CheckpointError, unless the reason may pass."""
-        return explained("history", self.place, (ValueError,))
-
-    def close(self) -> None:
-        """Close the file. Nothing can be read afterwards."""
-        with self._lock:
-            self._finalizer()
 
     # ---- writing --------------------------------------------------------------------------------------
 
@@ -317,19 +288,9 @@ class HistoryStore:
         with self._explained():
             return [Sample.of(row) for row in rows]
 
-    @property
-    def used_bytes(self) -> int:
-        """The size of what is stored, without free pages."""
-        pages = self._value("PRAGMA page_count") - self._value("PRAGMA freelist_count")
-        return pages * self._value("PRAGMA page_size")
-
     def _rows(self, query: str, given: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
         with self._lock, self._explained():
             return self._connection.execute(query, given).fetchall()
-
-    def _value(self, query: str) -> int:
-        (value,) = self._connection.execute(query).fetchone()
-        return int(value)
 
 
 def _spread(points: list[Point], limit: int) -> list[Point]:

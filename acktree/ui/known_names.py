@@ -18,27 +18,6 @@ from typing import Any, Final, NamedTuple
 from acktree.errors import ConfigError, nearest
 from acktree.texts import is_number
 
-__all__ = [
-    "COMMANDS",
-    "FILTERS",
-    "MOST_NUMBER",
-    "MOST_OPEN",
-    "MOST_ORDERS",
-    "MOST_PAGE",
-    "NUMBER",
-    "ORDERS",
-    "QUESTIONS",
-    "SECS",
-    "TRUTH",
-    "WHOLE",
-    "Kind",
-    "limit_of",
-    "order_of",
-    "read_order",
-    "read_question",
-    "refuse_unknown",
-]
-
 MOST_OPEN: Final = 1000
 """The most open messages in an answer."""
 MOST_PAGE: Final = 500

@@ -25,11 +25,6 @@ from acktree.texts import bounded
 from acktree.ui.known_names import FILTERS, MOST_PAGE, limit_of, read_order, read_question
 from acktree.ui.snapshot import exact, plain
 
-__all__ = [
-    "CountChangedError", "LettersChangedError", "NoLetterError", "filters_of", "page", "purge", "redrive",
-    "shown", "whole",
-]  # fmt: skip
-
 _USUAL_PAGE: Final = 50
 _MOST_ORDERED: Final = 100_000
 _MOST_VALUE: Final = 2_000

@@ -17,8 +17,6 @@ from acktree.logs.log_levels import LevelSetter, level_number
 from acktree.logs.loggers import logger
 from acktree.ui.known_names import read_order
 
-__all__ = ["MOST_SECS", "LogLevels"]
-
 log = logger("acktree")
 
 _MOST_LOGGERS: Final = 200

@@ -38,8 +38,6 @@ from acktree.ui.snapshot import (
     Window,
 )
 
-__all__ = ["TopologyObserver", "own_version", "user_name"]
-
 log = logger("acktree")
 
 _IDLE_SECS: Final = 30.0

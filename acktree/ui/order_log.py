@@ -20,8 +20,6 @@ from acktree.logs.private_urls import is_url, masked_url
 from acktree.texts import bounded, printable, short_repr
 from acktree.ui.known_names import COMMANDS, ORDERS
 
-__all__ = ["BY", "CLI", "PAGE", "SOCKET", "Order", "door_named"]
-
 log = logger("acktree")
 
 CLI: Final = "cli"

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from acktree.ui.web.serve import Started
 
-__all__ = ["Page", "serve_page"]
-
 _LIBRARIES: Final = frozenset({"prometheus_client", "starlette", "uvicorn"})
 _LAST_PORT: Final = 65535
 _open: Final[set[Page]] = set()

@@ -29,20 +29,6 @@ from typing import Final
 from acktree.errors import ConfigError
 from acktree.system.private_files import Disk, make_private_folder, xdg_folder
 
-__all__ = [
-    "POINTER",
-    "SNAPSHOT",
-    "Entry",
-    "entries",
-    "forget_gone",
-    "key_of",
-    "peer_user",
-    "read_entry",
-    "runtime_folder",
-    "socket_path",
-    "write_entry",
-]
-
 POINTER: Final = "control.json"
 """The entry's file in the checkpoint."""
 SNAPSHOT: Final = "snapshot.json"

@@ -20,10 +20,6 @@ from acktree.ui import letters
 from acktree.ui.client import Found, nobody_runs
 from acktree.ui.history_store import FILE, IN_MEMORY, HistoryStore
 
-__all__ = [
-    "LETTER_ORDERS", "history_of", "letters_of", "order_redrive", "redrives_ordered", "traces_of",
-]  # fmt: skip
-
 
 def traces_of(target: Found) -> Traces:
     """The traces of a topology, read without its driver. Close them.

@@ -16,8 +16,6 @@ from acktree.traces.trace import Folded, Trace, TracedMessage, TracedTuple, fate
 from acktree.traces.traces import Traces
 from acktree.ui.known_names import MOST_PAGE, WHOLE, limit_of, read_question
 
-__all__ = ["events", "opened_at_first", "page", "tree_of", "whole"]
-
 _USUAL_PAGE: Final = 50
 _SLICE: Final = 200
 """The most lines of a slice of a tree."""

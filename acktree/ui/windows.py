@@ -18,8 +18,6 @@ import numpy as np
 from acktree.core.ids import Int64s
 from acktree.core.stats.counters import Counters, Key
 
-__all__ = ["Earlier", "Windows"]
-
 _SAMPLES: Final = 20
 
 

@@ -28,6 +28,7 @@ from acktree.core.data.frames import WireRow
 from acktree.core.ids import Int64s
 from acktree.core.micro_batch import MicroBatch
 from acktree.core.packing import pack, unpack
+from acktree.core.runs import end_to_end
 from acktree.core.tracking.ledger import Ledger
 from acktree.core.tracking.verdicts import Judged, Verdicts
 from acktree.system.private_files import UNPUBLISHED
@@ -45,6 +46,7 @@ _SPARSE: Final = 4
 _MOST_CHANGES: Final = 256
 """After this number of changes a new whole ledger is written in any case: a restart reads every change."""
 _OURS: Final = re.compile(rf"(?:{UNPUBLISHED})?\d{{12,}}(?:\.\d+)?", re.ASCII)
+"""The names of files of rows; what has another name is not acktree's, and stays."""
 _Names = Mapping[str, Mapping[str, Sequence[int]]]
 """Kind of rows -> file name -> the fields of its :class:`RowFile`, of the files that count."""
 
@@ -59,7 +61,7 @@ class DurableAcker(Participant):
 
         Args:
             folder: The checkpoint's folder.
-            first: Sections of commits before this one are forgotten.
+            first: Sections of commits before this number do not count.
             files: How files are written.
         """
         self._plan, self._first = plan, first
@@ -105,7 +107,7 @@ class DurableAcker(Participant):
         left_open, lost = self._acker.rows_left, _lost(verdicts)
         judged = np.concatenate((lost, _rows(verdicts.acked)))
         failed = self._payloads.update(batch.batch_id, payloads, lost, judged, left_open.roots)
-        if self._ids is not None:
+        if self._ids is not None:  # of all judged rows the ids are wanted, of lost ones alone the payloads
             judged = np.sort(judged)
             judged_ids = self._ids.update(batch.batch_id, ids, judged, judged, left_open.roots)
             self.row_ids = RowIds(judged_ids, list(_by_task(ids(left_open.roots), left_open)))
@@ -135,8 +137,8 @@ class DurableAcker(Participant):
 
     def write(self, commit: Commit, outcome: Outcome) -> Section | None:  # noqa: ARG002  # it has judged
         change, self._change = self._change, b""
-        has_moved = [rows.take_changed() for rows, _ in self._row_files()]
-        if not change and not any(has_moved):
+        other_files = [rows.take_changed() for rows, _ in self._row_files()]
+        if not change and not any(other_files):
             return None
         names = json.dumps({kind: rows.names for rows, kind in self._row_files()}).encode()
         self._bytes_since += len(change)
@@ -191,7 +193,7 @@ class _RowFiles:
         for name in sorted(written, reverse=True):
             file = self._folder / name
             self._written[file] = RowFile(*written[name])
-            roots = np.concatenate([seen[:0], *(roots for roots, _ in self._rows_in(file))])
+            roots = end_to_end(roots for roots, _ in self._rows_in(file))
             self._sizes[file] = len(roots)
             still_open = ledger.still_open(roots)
             still_open = still_open[~is_among(still_open, seen)]
@@ -260,7 +262,7 @@ class _RowFiles:
                 stays = stays[:0]
             self._keep(file, stays)
         self._write(batch_id, chain(payloads(left_open), self._in_files(moving)))
-        old = np.sort(np.concatenate([wanted[:0], *(roots for _, roots in returned)]))
+        old = np.sort(end_to_end(roots for _, roots in returned))
         return chain(self._in_files(returned), payloads(wanted[~is_among(wanted, old)]))
 
     def _write(self, batch_id: int, payloads: Iterable[Payload]) -> None:

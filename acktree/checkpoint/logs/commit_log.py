@@ -40,18 +40,6 @@ from acktree.errors import CheckpointError
 from acktree.system.private_files import UNPUBLISHED
 from acktree.texts import is_number
 
-__all__ = [
-    "FOLDER_NAME",
-    "Commit",
-    "CommitLog",
-    "Outcome",
-    "Participant",
-    "Section",
-    "file_of",
-    "section_of",
-    "sections_of",
-]
-
 FOLDER_NAME: Final = "commits"
 """The folder of the log in a checkpoint."""
 _DIGITS: Final = 12

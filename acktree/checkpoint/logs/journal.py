@@ -44,8 +44,6 @@ from acktree.errors import CheckpointError
 from acktree.system.private_files import UNPUBLISHED
 from acktree.tasks.payloads import Payload
 
-__all__ = ["NO_ROWS", "Journal", "StoredRows"]
-
 _DELIVERED: Final = "told"
 _OURS: Final = re.compile(rf"(?:{UNPUBLISHED})?\d{{12,}}\.(?:rows|ids)|{UNPUBLISHED}{_DELIVERED}", re.ASCII)
 

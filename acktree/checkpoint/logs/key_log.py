@@ -28,8 +28,6 @@ from acktree.tasks.broadcast import Broadcast
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.keys.key_table import Keys
 
-__all__ = ["KeyLog"]
-
 _MOST_CHANGES: Final = 256
 """After this number of sections one with all keys is written in any case: a restart reads them all."""
 _SMALL: Final = 1 << 20

@@ -21,8 +21,6 @@ from acktree.core.state.store import StateStore
 from acktree.errors import CheckpointError
 from acktree.system.private_files import DISK, Disk
 
-__all__ = ["MemoryLog", "MemoryOfBatch", "stored_blobs"]
-
 _Names = dict[str, tuple[str, ...]]
 """By task the names of its chain, the newest last."""
 _TASK: Final = re.compile(r"\d+", re.ASCII)

@@ -23,8 +23,6 @@ from acktree.core.data.values import batch_from_bytes, batch_to_bytes, typed_col
 from acktree.errors import MisuseError
 from acktree.texts import error_text
 
-__all__ = ["OURS", "admitted", "admitted_schema", "fitted", "is_plain"]
-
 _T = TypeVar("_T")
 
 OURS: Final = b"acktree"

@@ -15,8 +15,6 @@ from acktree.core.ids import Int64s
 from acktree.errors import MisuseError
 from acktree.texts import error_text
 
-__all__ = ["FEW", "alone", "has_dictionary", "joined", "taken", "with_short_dictionaries"]
-
 _UNKNOWN: Final = (KeyError, IndexError)
 """Raised for a part of a type that pyarrow has no arrays of, or with an index beyond its dictionary."""
 

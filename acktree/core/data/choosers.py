@@ -45,8 +45,6 @@ from acktree.core.ids import Int32s, Int64s, UInt64s, mix64
 from acktree.errors import MisuseError, ProtocolError
 from acktree.system.stopped_by import pass_on
 
-__all__ = ["Choice", "Chooser", "make_chooser"]
-
 _SECOND: Final = np.uint64(0x9E3779B97F4A7C15)
 """A constant that makes the second candidate of a partial key independent of the first."""
 _REPORT: Final = "report it with the topology's describe(): this is a bug in acktree"

@@ -19,8 +19,6 @@ from acktree.core.data.distinct import codes_of, distinct, is_text, note_codes
 from acktree.errors import MisuseError
 from acktree.texts import error_text
 
-__all__ = ["coded", "plain"]
-
 _MARK: Final = b"acktree.coded"
 _REPEATS: Final = 2
 """A field is coded where a partition gets at least this many rows for each text of the dictionary."""

@@ -14,17 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = [
-    "codes_of",
-    "distinct",
-    "distinct_texts",
-    "is_text",
-    "note_codes",
-    "of_each_row",
-    "texts_to_hash",
-    "used",
-]
-
 Places = npt.NDArray[np.integer[Any]]
 """The place of each row's value, shape (n,), of any type of integers."""
 

@@ -22,8 +22,6 @@ from acktree.errors import MisuseError, TopologyError
 if TYPE_CHECKING:
     import pyarrow as pa  # for annotations only: `import acktree` must stay fast
 
-__all__ = ["DEFAULT_STREAM", "Outputs", "StreamDeclaration", "declare_streams"]
-
 DEFAULT_STREAM: Final = "default"
 """The stream that is used when none is named."""
 

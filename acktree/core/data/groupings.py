@@ -17,20 +17,6 @@ from typing import ClassVar
 
 from acktree.core.data.context import TaskContext
 
-__all__ = [
-    "All",
-    "Custom",
-    "CustomGrouping",
-    "Direct",
-    "Fields",
-    "Global",
-    "Grouping",
-    "LocalOrShuffle",
-    "NoneGrouping",
-    "PartialKey",
-    "Shuffle",
-]
-
 
 class CustomGrouping(ABC):
     """The base class of users' groupings; pass an instance to ``custom_grouping``.

@@ -44,18 +44,6 @@ from acktree.errors import MisuseError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "combine_hashes",
-    "hash_column",
-    "hash_columns",
-    "hash_row",
-    "hash_row_of_known",
-    "hash_values",
-    "known_hash",
-    "stable_hash",
-    "with_one_nan",
-]
-
 _MASK: Final = (1 << 64) - 1
 _GOLDEN: Final = 0x9E3779B97F4A7C15
 # One key for each form of a number: otherwise an int would hash as the double with the same bits.

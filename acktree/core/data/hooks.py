@@ -16,17 +16,6 @@ if TYPE_CHECKING:  # for annotations only: `import acktree` must stay fast
     from acktree.core.data.tuples import Tuple
     from acktree.core.tracking.verdicts import Failure
 
-__all__ = [
-    "BoltAckInfo",
-    "BoltExecuteInfo",
-    "BoltFailInfo",
-    "EmitInfo",
-    "SpoutAckInfo",
-    "SpoutFailInfo",
-    "WorkerContext",
-    "WorkerHook",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class EmitInfo:

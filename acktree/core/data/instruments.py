@@ -18,18 +18,6 @@ from typing import Final, Literal, TypeVar
 from acktree.core.buckets import bucket_of
 from acktree.errors import MisuseError
 
-__all__ = [
-    "MOST_SERIES",
-    "CounterMetric",
-    "GaugeMetric",
-    "HistogramMetric",
-    "Increment",
-    "Instruments",
-    "MeterMetric",
-    "MetricKind",
-    "TimerMetric",
-]
-
 MetricKind = Literal["counter", "gauge", "meter", "timer", "histogram"]
 MOST_SERIES: Final = 1000
 """The most metrics of a topology: one name in ten tasks is ten of them."""

@@ -16,8 +16,6 @@ from acktree.core.data.distinct import distinct_texts
 from acktree.errors import MisuseError
 from acktree.texts import error_text
 
-__all__ = ["Column", "PartlyReadable", "Unreadable", "columns_of", "decoded"]
-
 Column: TypeAlias = "Sequence[Any] | pa.Array"
 """The values of one field: decoded, or an Arrow array, which :func:`decoded` decodes."""
 

@@ -21,8 +21,6 @@ from acktree.errors import MisuseError
 from acktree.system.stopped_by import pass_on
 from acktree.texts import error_text
 
-__all__ = ["hash_keys", "hash_rows", "hash_rows_anyhow"]
-
 _PLAIN: Final = frozenset({pa.string(), pa.int64()})
 """The types of keys of which few rows are hashed so."""
 

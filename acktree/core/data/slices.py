@@ -10,8 +10,6 @@ from typing import NamedTuple, Self
 from acktree.core.data.frames import Kind, WireRow
 from acktree.core.packing import Buffer
 
-__all__ = ["Slice", "divided"]
-
 
 class Slice(NamedTuple):
     """Consecutive rows of a chunk, as a row of kind CHUNK names them: those from ``first`` up to ``end``."""

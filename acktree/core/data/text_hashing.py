@@ -23,8 +23,6 @@ from acktree.core.ids import Int64s, UInt64s, mix64, mix64_one
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["SHORT", "TextKind", "hash_text", "hash_texts"]
-
 SHORT: Final = 64
 """Texts of at most this number of bytes are mixed; longer ones go through blake2b."""
 

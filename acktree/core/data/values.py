@@ -37,29 +37,6 @@ from acktree.errors import CheckpointError, MisuseError
 from acktree.system.stopped_by import pass_on
 from acktree.texts import error_text, short_repr
 
-__all__ = [
-    "ANYWHERE",
-    "LOOKED_AT",
-    "UNCHANGING",
-    "Frozen",
-    "batch_from_bytes",
-    "batch_to_bytes",
-    "copied",
-    "decode_columns",
-    "decode_rows",
-    "encode_columns",
-    "encode_rows",
-    "frozen",
-    "native_batch",
-    "pickled_fields",
-    "quick_look",
-    "rows_to_show",
-    "size_of",
-    "typed_column",
-    "unpickled_column",
-    "unpickled_columns",
-]
-
 _MARK: Final = b"acktree"
 _PICKLE: Final = b"pickle"
 _HIDDEN: Final = b"rows"

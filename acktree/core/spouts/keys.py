@@ -22,8 +22,6 @@ import pyarrow as pa
 from acktree.core.packing import Buffer
 from acktree.errors import MisuseError
 
-__all__ = ["Digests", "KeptKeys", "KeptPart", "column_digests", "digests_of", "key_digests"]
-
 DIGEST_BYTES: Final = 16
 _SLICES: Final = 16
 """Keys that were decided within one part in this number of the retention are forgotten together."""

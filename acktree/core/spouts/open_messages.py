@@ -5,8 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
 
-__all__ = ["OpenMessages"]
-
 
 class OpenMessages(ABC):
     """What a spout task has emitted with a message id and has no final verdict for.

@@ -32,8 +32,6 @@ import numpy.typing as npt
 from acktree.core.ids import Int32s, Int64s
 from acktree.errors import ProtocolError
 
-__all__ = ["Closed", "IdArray", "MessageIds", "Pending", "ids_together", "one_by_one"]
-
 MessageIds = Sequence[object] | npt.NDArray[Any]
 """Message ids of consecutive tuples: any objects, or an array. An array is returned as an array."""
 

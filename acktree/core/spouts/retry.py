@@ -22,8 +22,6 @@ from typing import Final
 from acktree.core.tracking.verdicts import Failure, qualified_name
 from acktree.errors import ConfigError, naming_keywords
 
-__all__ = ["GiveUp", "Retry", "RetryAt", "longest_pauses_secs"]
-
 _WHERE: Final = "Retry(...), as given to set_spout"
 _LONGEST_SECS: Final = 1e15
 """More than any topology runs, and JSON has it: infinity it has not."""

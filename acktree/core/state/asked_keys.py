@@ -10,8 +10,6 @@ import pyarrow as pa
 
 from acktree.core.data.distinct import Places, of_each_row
 
-__all__ = ["AskedKeys"]
-
 _Values = TypeVar("_Values", bound=npt.NDArray[Any])
 
 

@@ -13,8 +13,6 @@ import numpy as np
 
 from acktree.core.ids import Int64s, UInt64s
 
-__all__ = ["bucket_of", "buckets_of", "divided"]
-
 
 def buckets_of(hashes: UInt64s, count: int) -> Int64s:
     """The bucket of each hash among ``count`` buckets, shape (n,)."""

@@ -15,8 +15,6 @@ from acktree.core.state.asked_keys import AskedKeys
 from acktree.core.state.column_blobs import Numbers
 from acktree.errors import MisuseError
 
-__all__ = ["KEYS", "NUMBERS", "asked_keys", "by_name", "encoded_key", "number", "numbers", "refused"]
-
 KEYS: Final[Mapping[type, str]] = {str: "large_string", bytes: "large_binary", int: "int64"}
 """The types of keys, and of the columns that hold them."""
 NUMBERS: Final[Mapping[type, str]] = {int: "<i8", float: "<f8"}

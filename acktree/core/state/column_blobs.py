@@ -28,8 +28,6 @@ from acktree.core.packing import Buffer, pack, unpack
 from acktree.core.state.key_table import text_buffers
 from acktree.errors import CheckpointError
 
-__all__ = ["Numbers", "StoredKeys", "decoded", "encoded"]
-
 Numbers = npt.NDArray[Any]
 """A column of int64 or float64."""
 

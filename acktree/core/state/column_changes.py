@@ -11,8 +11,6 @@ import numpy.typing as npt
 from acktree.core.ids import Int64s
 from acktree.core.state.column_blobs import Numbers, StoredKeys
 
-__all__ = ["ColumnChange", "Extent", "Flags", "Marks", "ReadBucket", "Rows", "Where"]
-
 Flags = npt.NDArray[np.bool_]
 Where = Int64s | slice
 

@@ -32,8 +32,6 @@ from acktree.core.state.key_table import KeyTable, grown
 from acktree.core.state.store import MemoryStore, StateStore
 from acktree.errors import MisuseError
 
-__all__ = ["KEYS_PER_BUCKET", "ColumnTable"]
-
 KEYS_PER_BUCKET: Final = 1024
 """The most keys of a bucket on average, when a state is saved."""
 

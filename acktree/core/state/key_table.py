@@ -25,8 +25,6 @@ import pyarrow.compute as pc
 from acktree.core.data.hashing import hash_column
 from acktree.core.ids import Int64s, UInt64s
 
-__all__ = ["KeyTable", "grown"]
-
 _SHIFT: Final = 12
 """The lowest bits of a hash say the bucket, so a place in the index begins with the bits above them."""
 _SLOT: Final = np.uint64(0xFFFFFFFF)

@@ -8,8 +8,6 @@ from typing import Any, TypeVar
 
 from acktree.core.state.store import StateStore
 
-__all__ = ["StoredState"]
-
 K = TypeVar("K")
 V = TypeVar("V")
 

@@ -23,8 +23,6 @@ import numpy.typing as npt
 from acktree.core.ids import Int64s
 from acktree.core.stats.counters import Counters, Key
 
-__all__ = ["CountTable", "PackedTable"]
-
 _LITTLE: Final = np.dtype("<i8")
 _LEVEL: Final = 1
 _NEW_KEYS: Final = 256

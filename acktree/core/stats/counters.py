@@ -30,33 +30,6 @@ from typing import Final, Literal, get_args
 
 from acktree.errors import ProtocolError
 
-__all__ = [
-    "ACKER",
-    "ACKER_ACK",
-    "ACKER_FAIL",
-    "ACKER_INIT",
-    "ACKER_RESET",
-    "ACKER_TASK",
-    "FAILED_BY",
-    "GATE",
-    "LATENCIES",
-    "LEVEL_TIME",
-    "NOT_ASKED",
-    "NO_STREAM",
-    "PHASE",
-    "SAMPLES",
-    "SUMS",
-    "SYSTEM",
-    "SYSTEM_TASK",
-    "WHATS",
-    "WORKERS_LOST",
-    "Counters",
-    "Key",
-    "Latency",
-    "What",
-    "spread_key",
-]
-
 What = Literal[
     "emitted", "transferred", "executed", "acked", "failed", "timed_out", "errors", "retried",
     "dead_lettered", "superseded",

@@ -9,21 +9,6 @@ from acktree.core.stats.counters import WHATS
 from acktree.core.stats.histograms import Histogram
 from acktree.core.stats.user_metrics import UserMetric
 
-__all__ = [
-    "AckerNumbers",
-    "ComponentStats",
-    "KeyNumbers",
-    "Lag",
-    "Numbers",
-    "Outage",
-    "ReportedError",
-    "SpoutNumbers",
-    "TaskStats",
-    "TraceNumbers",
-    "added_lags",
-    "outages_together",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Numbers:

@@ -19,8 +19,6 @@ from acktree.core.stats.numbers import ComponentStats, KeyNumbers, Numbers, Repo
 from acktree.core.stats.user_metrics import UserMetric
 from acktree.texts import MOST_REASON
 
-__all__ = ["WIDTH", "html_of", "table_of"]
-
 WIDTH: Final = 100
 """The most columns of a line."""
 

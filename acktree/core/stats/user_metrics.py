@@ -19,8 +19,6 @@ from typing import Final
 from acktree.core.data.instruments import MOST_SERIES, Increment, MetricKind
 from acktree.core.stats.histograms import Histogram
 
-__all__ = ["Key", "MetricTable", "UserMetric", "increments_from_bytes", "increments_to_bytes", "summed"]
-
 Key = tuple[str, int, str]
 """(component, task id, name)."""
 RATE_MINUTES: Final = (1, 5, 15)

@@ -13,8 +13,6 @@ import numpy.typing as npt
 
 from acktree.core.ids import Int32s
 
-__all__ = ["CHOSEN", "MOST_ATTEMPTS", "NAMED", "is_traced", "number_of"]
-
 NAMED: Final = 1 << 30
 """The bit of a message that its spout wants traced, at any rate above 0. All of its attempts have it."""
 CHOSEN: Final = -(1 << 31)

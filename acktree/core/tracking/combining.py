@@ -28,7 +28,7 @@ import numpy as np
 
 from acktree.core.ids import Int32s, Int64s, root_ids, sequence_names, sequences_of
 from acktree.core.packing import Buffer, int32s, int64s, pack, unpack
-from acktree.core.runs import starts_of_runs, xor_by_key
+from acktree.core.runs import end_to_end, starts_of_runs, xor_by_key
 from acktree.core.tracking.deltas import Deltas, as_sequence_sums, concat_deltas
 from acktree.core.tracking.open_roots import Roots
 from acktree.core.tracking.sequence_sums import (
@@ -308,7 +308,7 @@ def settle(run_salt: int, combined: Sequence[Combined], fail_roots: Int64s) -> S
         is_done[lost] = False
         opened.append((root_ids(run_salt, run.task, run.first + lost), np.zeros_like(lost), run.task))
         done.setdefault(run.task, []).append(run.first + np.flatnonzero(is_done))
-    done_rows = np.concatenate([_NONE, *(roots for one in combined for _, roots in one.done_rows)])
+    done_rows = end_to_end(roots for one in combined for _, roots in one.done_rows)
     owners = [np.full(len(roots), owner, np.int32) for one in combined for owner, roots in one.done_rows]
     done_owners = np.concatenate([_NONE_32, *owners])
     has_failed = np.isin(done_rows, fail_roots) if len(fail_roots) else np.zeros(len(done_rows), np.bool_)

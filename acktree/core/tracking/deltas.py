@@ -17,7 +17,7 @@ import numpy as np
 
 from acktree.core.ids import Int32s, Int64s
 from acktree.core.packing import Buffer, int32s, int64s, pack, unpack
-from acktree.core.runs import xor_by_key
+from acktree.core.runs import end_to_end, xor_by_key
 from acktree.core.tracking.sequence_sums import Opened, SequenceSums, add_up, joined, sequence_sums_of
 from acktree.core.tracking.sparse_sums import SparseSums, sparse_sums_of
 
@@ -32,7 +32,7 @@ class Deltas:
     Attributes:
         init_roots: Roots that a spout opened and ``opened`` does not contain, each once, shape (i,).
         init_sums: XOR of the edges of the tuples sent, shape (i,); 0 where no bolt subscribes.
-        init_owners: Spout task of each, shape (i,).
+        init_owners: Spout task of each, shape (i,); minus the task for a row of a DataFrame.
         ack_roots: Roots of which bolts acked tuples, shape (a,).
         ack_sums: XOR of edges closed and edges created, shape (a,).
         fail_roots: Roots that failed, in the order of the data, shape (f,); repeats allowed.
@@ -81,7 +81,7 @@ class Deltas:
             json.dumps((runs, heads, sparse_heads)).encode(),
             *(sequence_sum.sums for sequence_sum in self.sequence_sums),
             np.concatenate([_NONE_32, *(part.places for part in self.sparse_sums)]),
-            np.concatenate([_NONE_64, *(part.sums for part in self.sparse_sums)]),
+            end_to_end(part.sums for part in self.sparse_sums),
             self.init_roots, self.init_sums, self.init_owners, self.ack_roots, self.ack_sums,
             self.fail_roots, self.failures, self.reset_roots, *self.reasons,
         )  # fmt: skip
@@ -132,8 +132,8 @@ def as_sequence_sums(run_salt: int, acks: Sequence[tuple[Int64s, Int64s]]) -> De
         alone.append((left_roots, left_sums))
     sparse_sums, left_roots, left_sums = sparse_sums_of(
         run_salt,
-        np.concatenate([_NONE_64, *(roots for roots, _ in alone)]),
-        np.concatenate([_NONE_64, *(sums for _, sums in alone)]),
+        end_to_end(roots for roots, _ in alone),
+        end_to_end(sums for _, sums in alone),
     )
     return Deltas(
         ack_roots=left_roots,

@@ -41,7 +41,7 @@ import numpy.typing as npt
 
 from acktree.core.ids import Int64s, sequences_of
 from acktree.core.packing import Buffer, int32s, int64s, pack, unpack
-from acktree.core.runs import xor_by_key
+from acktree.core.runs import end_to_end, xor_by_key
 from acktree.core.tracking.deltas import Deltas
 from acktree.core.tracking.open_roots import UNTIMED, AgeTable, OpenRoots, Roots
 from acktree.core.tracking.verdicts import Judged, Verdicts
@@ -155,7 +155,7 @@ class Ledger:
     def open_rows(self) -> Judged:
         """The open roots that are rows of DataFrames: those whose owner is below 0."""
         rows = [run.keep(run.owners < 0) for run in self._open.runs()]
-        roots = np.concatenate([np.zeros(0, dtype=np.int64), *(run.roots for run in rows)])
+        roots = end_to_end(run.roots for run in rows)
         return Judged(roots, np.concatenate([np.zeros(0, dtype=np.int32), *(run.owners for run in rows)]))
 
     def refuse(self, roots: Int64s, owner: int) -> None:

@@ -18,8 +18,6 @@ from acktree.core.runs import starts_of_runs
 from acktree.core.tracking.attempts import number_of
 from acktree.core.tracking.lineage import BUNDLES, RUNS, Lineage, LineageParts, Sparse, UInts
 
-__all__ = ["Runs", "siblings"]
-
 _FORM: Final = struct.Struct("<qq")
 """Which form, and how many rows. Held tuples that an earlier release saved have the form alone."""
 _NONE: Final = np.zeros(0, dtype=np.int64)

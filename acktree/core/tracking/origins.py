@@ -16,8 +16,6 @@ import numpy as np
 from acktree.core.ids import Int32s, Int64s, UInt64s
 from acktree.core.packing import Buffer, int32s, int64s, pack, unpack
 
-__all__ = ["FrameOrigins", "NumberedOrigins", "Origin", "Origins", "joined_origins"]
-
 
 class Origin(NamedTuple):
     """A message of a spout."""

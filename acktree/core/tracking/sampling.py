@@ -17,8 +17,6 @@ from acktree.core.tracking.attempts import is_traced
 from acktree.core.tracking.lineage import Lineage
 from acktree.core.tracking.lineage_runs import Runs, siblings
 
-__all__ = ["is_sampled", "traced_pairs"]
-
 Bools = npt.NDArray[np.bool_]
 UInt32s = npt.NDArray[np.uint32]
 

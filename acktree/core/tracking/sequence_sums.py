@@ -29,7 +29,7 @@ from acktree.core.ids import (
     roots_named,
     sequence_names,
 )
-from acktree.core.runs import starts_of_runs, xor_by_key
+from acktree.core.runs import end_to_end, starts_of_runs, xor_by_key
 from acktree.errors import ProtocolError
 
 GAP: Final = 4096
@@ -261,8 +261,8 @@ def close(
     owners = [np.full(len(roots), task, dtype=np.int32) for roots, _, task in still_open]
     return Closing(
         [(task, sequences) for task, sequences in done if len(sequences)],
-        np.concatenate([_NONE, *(roots for roots, _, _ in still_open)]),
-        open_sums=np.concatenate([_NONE, *(sums for _, sums, _ in still_open)]),
+        end_to_end(roots for roots, _, _ in still_open),
+        open_sums=end_to_end(sums for _, sums, _ in still_open),
         open_owners=np.concatenate([_NONE.astype(np.int32), *owners]),
         old_roots=np.concatenate([roots for roots, _ in old]),
         old_sums=np.concatenate([sums for _, sums in old]),

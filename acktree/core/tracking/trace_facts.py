@@ -23,8 +23,6 @@ import numpy.typing as npt
 
 from acktree.core.ids import Int64s
 
-__all__ = ["EXECUTION", "FATES", "HELD", "LINK", "Bolt", "Place", "TraceFacts"]
-
 LINK: Final = np.dtype([("root", "<i8"), ("edge", "<i8"), ("place", "<i4"), ("parents", "<i4")])
 """A tuple: its root and edge, the index of its place, and how many parents it has."""
 EXECUTION: Final = np.dtype(

@@ -26,17 +26,7 @@ import numpy as np
 from acktree.core import durable
 from acktree.core.ids import Int32s, Int64s
 from acktree.core.packing import Buffer, int32s, int64s, pack, unpack
-
-__all__ = [
-    "Failure",
-    "FailureCause",
-    "FailureKind",
-    "Judged",
-    "Verdict",
-    "Verdicts",
-    "exception_type_names",
-    "qualified_name",
-]
+from acktree.core.runs import end_to_end
 
 _MOST_PACKED: Final = 32_768
 """A packed exception of more bytes than this is not sent with its failure."""
@@ -298,4 +288,4 @@ def _runs_of(sequences: Int64s) -> Int64s:
 
 def _sequences_in(runs: Int64s) -> Int64s:
     ranges = [np.arange(first, end) for first, end in runs.reshape(-1, 2).tolist()]
-    return np.concatenate([np.zeros(0, dtype=np.int64), *ranges])
+    return end_to_end(ranges)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from threading import Lock
 from typing import Final
 
-__all__ = ["LineBudget"]
-
 _WINDOW_MS: Final = 60_000
 
 

@@ -12,8 +12,6 @@ from importlib.util import find_spec
 from threading import Event, Thread
 from typing import Final
 
-__all__ = ["progress_shown", "say_progress"]
-
 _SECS: Final = 1.0
 
 

@@ -24,8 +24,6 @@ from acktree.driver.logs.line_budget import LineBudget
 from acktree.logs.loggers import logger
 from acktree.tasks.spouts.keys.labels import id_of, label_of
 
-__all__ = ["Account", "RunLog"]
-
 log = logger("acktree")
 
 FIRST_SECS: Final = 10.0

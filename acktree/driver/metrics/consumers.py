@@ -27,8 +27,6 @@ from acktree.logs.loggers import logger
 from acktree.metrics_consumer import DataPoint, MetricsConsumer, TaskInfo
 from acktree.texts import error_text
 
-__all__ = ["Consumers", "Source"]
-
 log = logger("acktree")
 
 _MOST_WAITING: Final = 100

@@ -19,8 +19,6 @@ from acktree.core.stats.counters import NO_STREAM, NOT_ASKED, SAMPLES, SUMS, Cou
 from acktree.core.stats.user_metrics import Key, UserMetric
 from acktree.metrics_consumer import DataPoint
 
-__all__ = ["data_points"]
-
 _COUNTS: Final = {
     "emitted": "__emit-count",
     "transferred": "__transfer-count",

@@ -18,8 +18,6 @@ from acktree.core.stats.user_metrics import Key, MetricTable, UserMetric, increm
 from acktree.driver.logs.error_log import ErrorLog
 from acktree.errors import CheckpointError
 
-__all__ = ["MetricsBook"]
-
 Source = Callable[[], Mapping[str, Increment]]
 """What the metrics of a spout task grew by since it was asked last."""
 

@@ -50,8 +50,6 @@ from acktree.errors import CheckpointError
 from acktree.logs.loggers import logger
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 
-__all__ = ["CountedSpout", "TotalCounts", "Totals"]
-
 log = logger("acktree")
 
 _VERSION: Final = 2

@@ -15,8 +15,6 @@ from acktree.tasks.spouts.host import SpoutHost
 from acktree.tasks.spouts.retries import GivenUpRecord
 from acktree.tasks.spouts.watched_ids import WatchedNames
 
-__all__ = ["DriverHost"]
-
 
 class DriverHost(SpoutHost):
     """The host of all spout tasks of a run."""

@@ -10,8 +10,6 @@ from typing import Final
 from acktree.config import Config
 from acktree.tasks.spouts.task import NotAsked
 
-__all__ = ["idle_secs", "not_asked_secs"]
-
 _REST_CALLS: Final = 100
 """After this many waits of one length the next wait is twice as long: a hundredth of the rest."""
 _MOST_DOUBLINGS: Final = 30

@@ -1,4 +1,4 @@
-"""Messages in msgpack, one after another. It needs the package ``msgpack``, when one is made."""
+"""Reads and writes messages in msgpack. Making a serializer needs the package ``msgpack``."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class MsgpackSerializer(Serializer):
             yield from unpacker
 
     def _read_part(self) -> bytes:
-        """What there is: a read of the stream would wait until a chunk is full."""
+        """The bytes that have arrived: a read of the stream would wait until a chunk is full."""
         with self._reader_lock:
             try:
                 return os.read(self.input_stream.fileno(), self.CHUNK_SIZE)

@@ -20,8 +20,6 @@ from acktree.spark.session.gateway import java_that_ended, mute_stderr
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["SparkQuery"]
-
 _JAVA_ENDS_SECS: Final = 2.0
 """How long a JVM may take to end after it has closed its connections."""
 

@@ -6,8 +6,6 @@ from functools import lru_cache
 from itertools import count
 from typing import Final
 
-__all__ = ["partition_keys", "spark_hash"]
-
 _SEED: Final = 42
 _MASK: Final = 0xFFFFFFFF
 

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["Phases", "last_phases"]
-
 _WHOLE: Final = "triggerExecution"
 _NAMES: Final = {"latestOffset": "admission", "commitOffsets": "commit"}
 _MOST_IDLE: Final = 16

@@ -14,8 +14,6 @@ from typing import Final
 
 from acktree.errors import ConnectorError
 
-__all__ = ["explained"]
-
 _LOSS: Final = re.compile(
     r"Some data may have been lost because they are not available in Kafka any more;"
     r".{,600}?Reason:(?P<reason>.*?)(?:SQLSTATE|\n\s*at |$)",

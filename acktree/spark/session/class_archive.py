@@ -34,8 +34,6 @@ from typing import Final
 from acktree.logs.loggers import logger
 from acktree.system.private_files import make_private_file, make_private_folder
 
-__all__ = ["ClassArchive", "archive_options", "forget_order", "note_micro_batch"]
-
 log = logger("acktree.spark")
 
 _FREE_BYTES: Final = 1 << 30

@@ -25,8 +25,6 @@ from typing import Final
 from acktree.logs.loggers import logger
 from acktree.system.private_files import xdg_folder
 
-__all__ = ["cache_folder", "lean_home", "lent_home"]
-
 log = logger("acktree.spark")
 
 _LINKED: Final = ("bin", "conf", "jars", "sbin")

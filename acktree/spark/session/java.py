@@ -8,8 +8,6 @@ from pathlib import Path
 
 from acktree.errors import ConfigError
 
-__all__ = ["FIX", "java_folder", "refuse_missing_java", "where_is_java"]
-
 FIX = "install Java 17 or newer, and set JAVA_HOME to its folder, or add the folder of `java` to PATH"
 
 

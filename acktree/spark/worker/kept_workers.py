@@ -27,8 +27,6 @@ from typing import Final, TypeVar
 
 from acktree.system.forks import close_in_children, note_closed
 
-__all__ = ["KeptWorkers", "lose_connection_only"]
-
 _KEPT_SECS: Final = 60.0
 _PID: Final = struct.Struct("!i")
 """What a worker says first on a connection, as PySpark's daemon does: its process id."""

@@ -8,8 +8,6 @@ from typing import Final
 
 from acktree.logs.log_levels import LevelSetter
 
-__all__ = ["follow_log_levels"]
-
 _setter: Final = LevelSetter()
 _seen: tuple[str, int, int] = ("", 0, 0)
 

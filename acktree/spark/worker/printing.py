@@ -30,8 +30,6 @@ from acktree.logs.log_lines import (
     time_text,
 )
 
-__all__ = ["LabelledStream", "finish_lines", "label", "label_output"]
-
 _QUIET: Final = ("py4j", "pyspark")
 """Loggers whose INFO records concern Spark's own work."""
 

@@ -13,8 +13,6 @@ from threading import Lock
 from acktree.core.state.store import StateStore
 from acktree.system.stopped_by import EndOfLevelError
 
-__all__ = ["Channel", "GuardedStore", "StateChannelLostError"]
-
 
 class StateChannelLostError(EndOfLevelError):
     """A request to the state store failed or was interrupted, so the channel must not be used again.

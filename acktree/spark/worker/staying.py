@@ -19,8 +19,6 @@ from acktree.spark.worker.isolation import UNGUARDED, Run
 from acktree.spark.worker.marks import MARK, MarkingMonitor, Suspects, batch_of, run_of
 from acktree.tasks.bolts.rows.monitor import ExecutionMonitor
 
-__all__ = ["StayingMonitor"]
-
 
 class StayingMonitor:
     """The mark and the watchdog of one level in one partition, from micro-batch to micro-batch."""

@@ -99,11 +99,18 @@ def resolve_options(
     return options
 
 
-def refused(name: str, why: str, fix: str) -> Callable[[Namespace], NoReturn]:
-    """What a command that has no meaning here does: it says why, and ends with exit code 2."""
+def refused(name: str, why: str, fix: str) -> tuple[Callable[[Namespace], NoReturn], Callable[[Any], None]]:
+    """A command that has no meaning here: it says why, and ends with exit code 2.
+
+    Returns:
+        Its ``main`` and its ``subparser_hook``.
+    """
 
     def main(args: Namespace) -> NoReturn:  # noqa: ARG001  # as every command
         print(f"sparse {name}: {why}\n  fix:   {fix}", file=sys.stderr)
         raise SystemExit(_REFUSED)
 
-    return main
+    def subparser_hook(subparsers: Any) -> None:
+        add_command(subparsers, name, f"refused: {why}", main)
+
+    return main, subparser_hook

@@ -16,8 +16,6 @@ from acktree.tasks.bolts.sink_task import SinkTask
 from acktree.tasks.bolts.task import BoltTask
 from acktree.topology.model import Component
 
-__all__ = ["bolt_task"]
-
 _ONE_BY_ONE: Final[Mapping[BoltKind, type[BoltTask]]] = {
     "by hand": HandBoltTask,
     "by itself": BasicBoltTask,

@@ -49,6 +49,9 @@ _DONE: Final = "ack or fail a tuple once, after everything that is anchored to i
 class Collector(Protocol):
     """What the engine asks of any kind of collector."""
 
+    def take(self) -> tuple[list[Emission], list[Unfit]]:
+        """The tuples emitted since the last call, and those of them that cannot be encoded."""
+
     def close(self) -> None:
         """Refuse from now on whatever user code says."""
 
@@ -295,6 +298,12 @@ class ArrowCollector(ArrowOutputCollector):
         """Go on, after :meth:`close`, with another micro-batch."""
         self._outlets, self._outputs = outlets, outputs
         self.emissions, self.unfit, self.failed, self.row_count = [], [], {}, 0
+
+    def take(self) -> tuple[list[Emission], list[Unfit]]:
+        """The batches emitted since the last call, and those rows of them that cannot be sent."""
+        emissions, unfit = self.emissions, self.unfit
+        self.emissions, self.unfit = [], []
+        return emissions, unfit
 
     def close(self) -> None:
         """From now on nothing is emitted or failed: MisuseError. Called before ``cleanup``."""

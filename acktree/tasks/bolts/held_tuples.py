@@ -26,8 +26,6 @@ from acktree.errors import MisuseError
 from acktree.tasks.bolts.oldest_held import MOST_ROOTS, HeldOpen, OldestHeld
 from acktree.tasks.bolts.rows.frame_rows import OPEN, InboundRows, account_of
 
-__all__ = ["HeldTuples"]
-
 _NEXT_ID: Final = ""
 """The table's own entry: the next name to give. It cannot clash: tuples are named by integers."""
 MOST_SEARCHED: Final = 256

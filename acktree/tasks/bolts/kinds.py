@@ -30,7 +30,6 @@ from acktree.tasks.bolts.collectors import (
     TimingCollector,
 )
 from acktree.tasks.bolts.observer import Observer
-from acktree.tasks.bolts.outputs.emission import Emission
 from acktree.tasks.bolts.outputs.outlets import Unfit
 from acktree.tasks.bolts.rows.frame_rows import ACKED, OPEN, InboundRows, ack_open
 from acktree.tasks.bolts.task import BoltTask
@@ -39,20 +38,12 @@ from acktree.tasks.bolts.task import BoltTask
 class BasicBoltTask(BoltTask):
     """Runs a ``BasicBolt``: a row is acked when ``execute`` returns and failed when it raises."""
 
+    collector: BasicCollector
     contract = BasicBolt
-    keeps_copies = True
 
     def make_collector(self) -> Collector:
         self.collector = BasicCollector(self.component, self.task, self.outlets, self.outputs)
         return self.collector
-
-    def take_collector(self, collector: BasicCollector) -> Collector:
-        collector.reopen(self.outlets, self.outputs)
-        self.collector = collector
-        return collector
-
-    def prepare(self, config: Config, context: TaskContext) -> None:
-        self.hook(self.bolt.prepare, config, context)
 
     def execute(self, frame: Frame, rows: InboundRows) -> None:  # noqa: ARG002  # the rows have its values
         collector, execute = self.collector, self.bolt.execute
@@ -60,7 +51,7 @@ class BasicBoltTask(BoltTask):
             execute = _observed(execute, observer, rows)
         guard, watches = self.guard, self.guard.watches
         collector.rows = rows
-        mark = self.outputs.monitor.mark
+        mark = self.outputs.monitor.mark  # says which row is executed, should its process die
         # One handle serves all rows until user code keeps it: to make one for each took half the time.
         tup = rows.handle(0)
         unshared = getrefcount(tup)
@@ -91,15 +82,12 @@ class BasicBoltTask(BoltTask):
         self.collector.rows, self.collector.row = rows, -1
         self.hook(self.bolt.flush, self.collector)
 
-    def emissions(self) -> tuple[list[Emission], list[Unfit]]:
-        return self.collector.take()
-
 
 class HandBoltTask(BoltTask):
-    """Runs a ``Bolt``: only it says what is acked, in this micro-batch or a later one."""
+    """Runs a ``Bolt``, which acks by hand: only it says what is acked, in this micro-batch or a later one."""
 
+    collector: HandCollector
     contract = Bolt
-    keeps_copies = True
     acks = False
 
     def make_collector(self) -> Collector:
@@ -107,12 +95,10 @@ class HandBoltTask(BoltTask):
         return self.collector
 
     def take_collector(self, collector: HandCollector) -> Collector:
-        collector.reopen(self.outlets, self.outputs)
         collector.__class__ = self._collector_kind()  # the bolt has this very object
         if isinstance(collector, TimingCollector):
             collector.took = defaultdict(list)
-        self.collector = collector
-        return collector
+        return super().take_collector(collector)
 
     def _collector_kind(self) -> type[HandCollector]:
         return TimingCollector if self.is_sampled() else HandCollector
@@ -132,7 +118,7 @@ class HandBoltTask(BoltTask):
         for observer in self.tuple_observers():
             execute = _observed(execute, observer, rows)
         rows.came_ms = self.outputs.clock_ms
-        mark = self.outputs.monitor.mark
+        mark = self.outputs.monitor.mark  # says which row is executed, should its process die
         self.collector.rows = rows
         tup = rows.handle(0)  # for all rows, as above; a bolt that holds tuples gets new ones
         unshared = getrefcount(tup)
@@ -157,9 +143,6 @@ class HandBoltTask(BoltTask):
         self.collector.rows = rows
         self.hook(self.bolt.flush, self.collector)
 
-    def emissions(self) -> tuple[list[Emission], list[Unfit]]:
-        return self.collector.take()
-
     def send(self, rows: InboundRows) -> Sequence[Unfit]:
         unfit = super().send(rows)
         self.report_elsewhere()
@@ -180,22 +163,14 @@ class HandBoltTask(BoltTask):
 class ArrowBoltTask(BoltTask):
     """Runs an ``ArrowBolt``: a batch at a time, and an exception fails the batch."""
 
+    collector: ArrowCollector
     contract = ArrowBolt
-    keeps_copies = True
     decodes = False
     together = True
 
     def make_collector(self) -> Collector:
         self.collector = ArrowCollector(self.component, self.task, self.outlets, self.outputs)
         return self.collector
-
-    def take_collector(self, collector: ArrowCollector) -> Collector:
-        collector.reopen(self.outlets, self.outputs)
-        self.collector = collector
-        return collector
-
-    def prepare(self, config: Config, context: TaskContext) -> None:
-        self.hook(self.bolt.prepare, config, context)
 
     def readable(self, frame: Frame) -> tuple[Frame, Sequence[Column]]:
         return replace(frame, values=native_batch(plain(frame.values))), ()
@@ -239,12 +214,6 @@ class ArrowBoltTask(BoltTask):
     def call_flush(self, rows: InboundRows) -> None:  # noqa: ARG002  # nothing emitted here has a parent
         self.collector.row_count, self.collector.failed = 0, {}
         self.hook(self.bolt.flush, self.collector)
-
-    def emissions(self) -> tuple[list[Emission], list[Unfit]]:
-        collector = self.collector
-        emissions, unfit = collector.emissions, collector.unfit
-        collector.emissions, collector.unfit = [], []
-        return emissions, unfit
 
 
 def _observed(execute: Callable[..., None], observer: Observer, rows: InboundRows) -> Callable[..., None]:

@@ -37,8 +37,6 @@ from acktree.tasks.bolts.oldest_held import HeldOpen
 from acktree.tasks.bolts.rows.frame_rows import InboundRows, open_among
 from acktree.texts import bounded, error_text
 
-__all__ = ["TaskMemory"]
-
 _NOTHING: Final = object()
 _NO_NAMES: Final = np.zeros(0, dtype=np.int64)
 _PLAIN: Final = frozenset({int, float, bool, str, bytes, complex, type(None)})

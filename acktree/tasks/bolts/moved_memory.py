@@ -24,8 +24,6 @@ from acktree.core.state.stored_state import StoredState
 from acktree.errors import CheckpointError, ConfigError
 from acktree.tasks.bolts.memory import TaskMemory
 
-__all__ = ["GroupOf", "moved"]
-
 GroupOf: TypeAlias = Callable[[Any, Any], object]
 """Returns by what a key and its value are grouped: a value, or a tuple of those of several fields."""
 

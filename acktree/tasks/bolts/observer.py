@@ -30,8 +30,6 @@ from acktree.tasks.bolts.rows.frame_rows import InboundRows
 from acktree.tasks.broadcast import OperatorOrder
 from acktree.tasks.plan import Plan
 
-__all__ = ["Emitted", "Observe", "ObservedTask", "Observer", "Routed"]
-
 
 class ObservedTask(Protocol):
     """What observers may use of a bolt task.

@@ -19,8 +19,6 @@ from typing import Final, NamedTuple
 
 from acktree.core.state.store import StateStore
 
-__all__ = ["MOST_ROOTS", "MOST_TUPLES", "HeldOpen", "OldestHeld"]
-
 MOST_TUPLES: Final = 10
 """The oldest open tuples of a task of which the messages are known, and the oldest that are not late."""
 MOST_ROOTS: Final = 10

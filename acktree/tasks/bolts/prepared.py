@@ -29,8 +29,6 @@ from acktree.system.stopped_by import pass_on
 from acktree.tasks.bolts.guard import Guard
 from acktree.texts import error_text
 
-__all__ = ["Prepared", "Stock", "clean_up"]
-
 log = logger("acktree")
 
 

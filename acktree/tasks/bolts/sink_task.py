@@ -38,8 +38,6 @@ from acktree.tasks.bolts.kinds import ArrowBoltTask
 from acktree.tasks.bolts.prepared import Prepared
 from acktree.tasks.bolts.rows.frame_rows import FAILED, ack_open
 
-__all__ = ["SinkTask"]
-
 log = logger("acktree")
 
 _MARK: Final = struct.Struct(">cq16s")

@@ -35,7 +35,6 @@ from acktree.tasks.bolts.collectors import Collector
 from acktree.tasks.bolts.guard import FlushGuard, Guard
 from acktree.tasks.bolts.memory import TaskMemory
 from acktree.tasks.bolts.observer import Observer
-from acktree.tasks.bolts.outputs.emission import Emission
 from acktree.tasks.bolts.outputs.level_outputs import Outputs
 from acktree.tasks.bolts.outputs.outlets import Outlets, Unfit
 from acktree.tasks.bolts.prepared import Prepared
@@ -62,13 +61,14 @@ _MS: Final = 1000.0
 class BoltTask(ABC):
     """What all kinds of bolt have in common."""
 
+    collector: Collector
     contract: ClassVar[type[AnyBolt]]
     """The base class whose hooks this kind of task calls."""
     decodes = True
     """Whether the bolt takes Python values."""
     together = False
     """Whether rows of a frame are executed in one call, or at once."""
-    keeps_copies = False
+    keeps_copies = True
     """Whether a prepared copy may stay: see ``prepared.py``."""
     acks = True
     """Whether the engine acks what did not fail; else the bolt does."""
@@ -161,15 +161,17 @@ class BoltTask(ABC):
 
     @abstractmethod
     def make_collector(self) -> Collector:
-        """Make the collector; it is also the name under which this task owns its rows."""
+        """Make ``collector``; it is also the name under which this task owns its rows."""
 
     def take_collector(self, collector: Any) -> Collector:  # noqa: ANN401  # each kind of task has its own
         """Go on with the collector that a prepared copy was given."""
-        raise NotImplementedError(f"{type(self).__name__} keeps no copies")
+        collector.reopen(self.outlets, self.outputs)
+        self.collector = collector
+        return self.collector
 
-    @abstractmethod
     def prepare(self, config: Config, context: TaskContext) -> None:
         """Call the bolt's own ``prepare``."""
+        self.hook(self.bolt.prepare, config, context)
 
     @abstractmethod
     def execute(self, frame: Frame, rows: InboundRows) -> None:
@@ -436,10 +438,6 @@ class BoltTask(ABC):
             self.results.fail(rows, np.array([row]), error)
         self.results.error(error)
 
-    @abstractmethod
-    def emissions(self) -> tuple[list[Emission], list[Unfit]]:
-        """What was emitted since last asked, and what of it cannot be encoded."""
-
     def send(self, rows: InboundRows) -> Sequence[Unfit]:
         """Route what was emitted over these rows, then report to the acker what was acked.
 
@@ -456,7 +454,7 @@ class BoltTask(ABC):
         Returns:
             What could not be sent; what it was anchored to has failed.
         """
-        return self.results.route(*self.emissions(), rows)
+        return self.results.route(*self.collector.take(), rows)
 
     def check_changes(self, rows: InboundRows, row: int) -> None:
         """Something that is watched may have changed: if it has, the tuple that did it fails."""

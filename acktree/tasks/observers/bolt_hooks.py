@@ -26,8 +26,6 @@ from acktree.tasks.bolts.rows.frame_rows import ACKED, FAILED, OPEN, InboundRows
 from acktree.tasks.hook_calls import HookCalls
 from acktree.texts import error_text
 
-__all__ = ["BoltHooks"]
-
 
 class BoltHooks(Observer):
     """Gives each bolt task that has hooks an observer of its own, which calls them."""

@@ -26,8 +26,6 @@ from acktree.tasks.broadcast import OperatorOrder
 from acktree.tasks.observers.previews import previews
 from acktree.tasks.observers.tracer import recording
 
-__all__ = ["EmittedEvents", "EmittedTuples"]
-
 _MOST: Final = 10_000
 """The most events of one level, partition and micro-batch."""
 _MOST_TEXT: Final = 1000

@@ -16,8 +16,6 @@ from acktree.core.data.values import pickled_fields
 from acktree.core.ids import Int64s
 from acktree.texts import bounded, short_repr
 
-__all__ = ["preview_columns", "previews"]
-
 _MOST_FIELDS: Final = 20
 _MOST_TEXT: Final = 80
 _EXACT_BITS: Final = 53

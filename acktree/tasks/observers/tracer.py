@@ -40,8 +40,6 @@ from acktree.tasks.bolts.rows.row_timer import RowTimer
 from acktree.tasks.observers.previews import preview_columns
 from acktree.texts import bounded, error_text
 
-__all__ = ["MOST_FACTS", "MOST_TUPLES", "Quota", "Tracer", "recording"]
-
 log = logger("acktree")
 
 MOST_TUPLES: Final = 1000

@@ -10,8 +10,6 @@ from acktree.tasks.observers.emitted_events import EmittedEvents, EmittedTuples
 from acktree.tasks.observers.tracer import Tracer
 from acktree.tasks.plan import Plan
 
-__all__ = ["usual_observers"]
-
 
 def usual_observers(plan: Plan, clock_ms: int, now_ms: Callable[[], int] | None = None) -> list[Observer]:
     """The observers of one level, partition and micro-batch.

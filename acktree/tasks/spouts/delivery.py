@@ -19,8 +19,6 @@ from acktree.tasks.spouts.runs import UnfitMessage
 from acktree.tasks.spouts.spout_calls import Hooks
 from acktree.tasks.spouts.task_hooks import SpoutHooks
 
-__all__ = ["Delivery"]
-
 _OURS: Final = frozenset({Redriven, Labelled})
 """Types of message ids that a spout is not given as they are."""
 

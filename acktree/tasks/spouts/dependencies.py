@@ -29,8 +29,6 @@ from acktree.core.stats.numbers import Outage
 from acktree.core.tracking.verdicts import Failure, FailureCause
 from acktree.errors import ConnectorError, Unavailable
 
-__all__ = ["FEW", "Dependencies", "OutageChange", "dependency_of"]
-
 FEW: Final = 4
 """The number of waiting messages that are sent after a pause, and of new ones; it grows as they pass."""
 FIRST_PAUSE_MS: Final = 500

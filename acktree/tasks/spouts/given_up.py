@@ -30,8 +30,6 @@ from acktree.tasks.spouts.runs import MessageRun
 from acktree.tasks.spouts.spout_calls import Hooks
 from acktree.tasks.spouts.upkeep import outage_of
 
-__all__ = ["GivenUp", "without_spent"]
-
 
 class GivenUp:
     """The messages of one spout task that get no further attempt."""

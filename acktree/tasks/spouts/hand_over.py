@@ -29,8 +29,6 @@ from acktree.tasks.spouts.runs import MessageRun, runs_together
 from acktree.tasks.spouts.task_hooks import SpoutHooks
 from acktree.tasks.spouts.trace_marks import TraceMarks
 
-__all__ = ["HandOver"]
-
 _NO_VALUES: Final = pa.record_batch([], names=[])
 
 

@@ -17,8 +17,6 @@ from acktree.tasks.spouts.reporter import Reporter
 from acktree.tasks.spouts.spout_calls import Hooks
 from acktree.tasks.spouts.task_hooks import SpoutHooks
 
-__all__ = ["Opening", "opening_error"]
-
 ContextOf = Callable[[TaskServices], TaskContext]
 
 

@@ -12,8 +12,6 @@ from acktree.system.stopped_by import pass_on
 from acktree.tasks.failures import failure_of
 from acktree.tasks.spouts.host import SpoutHost
 
-__all__ = ["Reporter"]
-
 
 class Reporter:
     """Counts what happens in one spout task, and reports what its user code raises.

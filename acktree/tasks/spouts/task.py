@@ -63,8 +63,6 @@ from acktree.tasks.spouts.upkeep import OpenNow, Pulse, checked_lag
 from acktree.tasks.spouts.verdict_batch import Mail, Redrive, VerdictBatch
 from acktree.topology.model import Component
 
-__all__ = ["SpoutTask"]
-
 NotAsked = Literal["inactive", "outage", "pause", "inbox_full", "pending_full"]
 """Why a spout is not asked for messages."""
 _LAG_SECS: Final = 5.0

@@ -20,8 +20,6 @@ from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.keys.labels import id_of
 from acktree.tasks.spouts.retries import Redriven
 
-__all__ = ["SpoutHooks"]
-
 
 class SpoutHooks:
     """The task hooks of one spout task, from ``open`` to ``close``."""

@@ -16,8 +16,6 @@ from acktree.core.tracking.attempts import CHOSEN, NAMED, number_of
 from acktree.core.tracking.sampling import Bools, is_sampled
 from acktree.tasks.spouts.watched_ids import WatchedNames
 
-__all__ = ["TraceMarks"]
-
 
 class TraceMarks:
     """The marks of one spout task.

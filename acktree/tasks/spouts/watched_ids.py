@@ -21,8 +21,6 @@ from acktree.errors import MisuseError
 from acktree.tasks.spouts.keys.labels import HasLabel, id_of, label_of
 from acktree.texts import kept_label, searched_id, short_repr
 
-__all__ = ["MOST_WATCHED", "MOST_WATCH_SECS", "WATCH_SECS", "WatchedIds", "WatchedNames"]
-
 MOST_WATCHED: Final = 100
 """How many messages can be watched at a time."""
 WATCH_SECS: Final = 300.0

@@ -22,8 +22,6 @@ from acktree.ui.web.requests import error_answer
 from acktree.ui.web.sources import Sources, UnknownTopologyError
 from acktree.ui.web.storm_routes import StormRoutes
 
-__all__ = ["application"]
-
 _SLASH: Final = re.compile("%2f", re.IGNORECASE)
 _SLASH_INSIDE: Final = "\ufdd0"
 """A noncharacter, which no name contains: it is not printable."""

@@ -29,8 +29,6 @@ from acktree.system.processes import most_files
 from acktree.ui.web.guard import TRUSTED
 from acktree.ui.web.streams import ENDLESS
 
-__all__ = ["BACKLOG", "Connection", "Loop"]
-
 _MOST_UNTRUSTED: Final = min(256, most_files() // 4)
 """Far fewer than this process may have open: who has the token, and drivers, find room."""
 BACKLOG: Final = max(1, _MOST_UNTRUSTED // 2)

@@ -18,8 +18,6 @@ from prometheus_client.core import (
 from acktree.core.buckets import top_of
 from acktree.ui.snapshot import ALL_TIME, Snapshot
 
-__all__ = ["engine_families"]
-
 _MICROS: Final = 1_000_000
 _MILLIS: Final = 1_000
 _MOST_DIGITS: Final = 27

@@ -25,8 +25,6 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["COOKIE", "NUMBERS_ALONE", "TRUSTED", "Guard"]
-
 COOKIE: Final = "acktree_page"
 NUMBERS_ALONE: Final = "acktree.numbers_alone"
 """True in the scope of a request that came without the token: its answer holds no text of an error."""

@@ -26,8 +26,6 @@ from acktree.ui.web.engine_metrics import engine_families
 from acktree.ui.web.sources import Seen
 from acktree.ui.web.user_metrics import user_families
 
-__all__ = ["exposed"]
-
 _STATUSES: Final = ("STARTING", "ACTIVE", "INACTIVE", "KILLED")
 _MESSAGES: Final = ("acked", "timed_out", "retried", "dead_lettered")
 _CAUSES: Final = tuple(str(cause) for cause in FailureCause if cause is not FailureCause.TIMEOUT)

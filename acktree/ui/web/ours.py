@@ -15,8 +15,6 @@ from acktree.topology.layout import layout, natural
 from acktree.ui.snapshot import ALL_TIME, RECENT, VERDICTS, Window, plain
 from acktree.ui.web.sources import Seen
 
-__all__ = ["acker", "component", "overview", "topology"]
-
 Row = dict[str, Any]
 _VERDICTS: Final = ("acked", "failed", "timed_out")
 _SENT: Final = ("inits", "acks", "fails", "resets")

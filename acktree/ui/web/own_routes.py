@@ -28,8 +28,6 @@ from acktree.ui.web.requests import Handlers, Json, Path, error_answer, root_of,
 from acktree.ui.web.sources import Sources, UnknownTopologyError
 from acktree.ui.web.streams import Streams
 
-__all__ = ["OwnRoutes"]
-
 _FILES: Final = {
     "app.js": "text/javascript; charset=utf-8",
     "components.js": "text/javascript; charset=utf-8",

@@ -23,8 +23,6 @@ from acktree.ui.stopped import LETTER_ORDERS
 from acktree.ui.web.guard import NUMBERS_ALONE
 from acktree.ui.web.sources import Seen, Sources, UnknownTopologyError
 
-__all__ = ["Handlers", "Json", "Path", "body_of", "error_answer", "root_of", "secs_of", "window_of"]
-
 
 class Json(JSONResponse):
     """An answer in which a browser reads every number as it is: see :func:`~acktree.ui.snapshot.exact`."""

@@ -26,8 +26,6 @@ from acktree.ui.web.connections import BACKLOG, Connection, Loop
 from acktree.ui.web.guard import Guard
 from acktree.ui.web.sources import Sources
 
-__all__ = ["Options", "Started", "serve"]
-
 _LOOK_SECS: Final = 0.2
 _STOP_SECS: Final = 3.0
 _LEAST_TOKEN: Final = 16

@@ -13,8 +13,6 @@ from acktree.logs.loggers import logger
 from acktree.ui.client import DoorClient, DoorError, Found, NobodyRunsError, find, found_topologies, status_of
 from acktree.ui.snapshot import Snapshot
 
-__all__ = ["Seen", "Sources", "UnknownTopologyError", "door_of"]
-
 log = logger("acktree")
 
 _FRESH_SECS: Final = 0.9

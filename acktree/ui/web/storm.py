@@ -33,17 +33,6 @@ from acktree.ui.web.storm_rows import (
 )
 from acktree.ui.web.storm_visualization import visualization_init
 
-__all__ = [
-    "cluster_summary",
-    "history",
-    "lag",
-    "nimbuses",
-    "supervisors",
-    "topology_page",
-    "topology_summary",
-    "workers_of",
-]
-
 _SHORT_ERROR: Final = 200
 
 

@@ -25,14 +25,6 @@ from acktree.ui.web.storm_rows import (
     resources,
 )
 
-__all__ = [
-    "acker_numbers",
-    "component_page",
-    "own_acker_numbers",
-    "sent_by_acker",
-    "stream_metrics",
-]
-
 
 def stream_metrics(seen: Seen, window: str, *, with_acker: bool = False) -> Row:
     """``topology/{id}/metrics``: by stream."""

@@ -21,8 +21,6 @@ from acktree.ui.web import storm, storm_components, storm_visualization
 from acktree.ui.web.requests import Handlers, Json, Path, body_of, error_answer, secs_of, window_of
 from acktree.ui.web.sources import Seen, Sources, UnknownTopologyError
 
-__all__ = ["StormRoutes"]
-
 _STORMS_OWN: Final = ("callback", "doAsUser", "user.name")
 """What clients of Storm add to the query of an order, whatever it is."""
 _LEVEL: Final = ("target_level", "reset_level", "timeout", "timeout_epoch")

@@ -8,23 +8,6 @@ from urllib.parse import quote
 from acktree.core.stats.numbers import Numbers, ReportedError
 from acktree.ui.snapshot import ALL_TIME, RUN, Snapshot
 
-__all__ = [
-    "FIRST_PORT",
-    "SCHEDULER",
-    "Row",
-    "about_error",
-    "all_tasks",
-    "debugged",
-    "decimal",
-    "duration",
-    "encoded",
-    "failed_of",
-    "partitions_of",
-    "pretty",
-    "resources",
-    "tasks_of",
-]
-
 Row: TypeAlias = dict[str, Any]
 SCHEDULER: Final = False
 _USUAL_PERCENT: Final = 10

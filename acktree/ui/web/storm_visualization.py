@@ -14,8 +14,6 @@ from acktree.ui.web.sources import Seen
 from acktree.ui.web.storm_components import acker_numbers, sent_by_acker
 from acktree.ui.web.storm_rows import FIRST_PORT, Row, decimal
 
-__all__ = ["visualization", "visualization_init"]
-
 _FROM_BOLTS: Final = (ACKER_ACK, ACKER_FAIL, ACKER_RESET)
 _TO_SPOUTS: Final = (ACKER_ACK, ACKER_FAIL)
 _PLAIN: Final = re.compile("[A-Za-z][A-Za-z0-9_.:-]*")

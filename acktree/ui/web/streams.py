@@ -18,8 +18,6 @@ from acktree.ui.web import ours
 from acktree.ui.web.requests import error_answer
 from acktree.ui.web.sources import Seen, Sources, UnknownTopologyError, door_of
 
-__all__ = ["ENDLESS", "Streams"]
-
 ENDLESS: Final = "acktree.endless"
 """The key of a request's scope whose answer has no end: it is not waited for when the server stops."""
 

@@ -18,8 +18,6 @@ from acktree.core.data.instruments import MetricKind
 from acktree.core.stats.user_metrics import UserMetric
 from acktree.ui.snapshot import Snapshot
 
-__all__ = ["user_families"]
-
 _LABELS: Final = ["topology", "component", "task"]
 _POWERS: Final = tuple(1 << power for power in range(28))
 _MICROS: Final = 1_000_000

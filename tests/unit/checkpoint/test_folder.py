@@ -15,7 +15,7 @@ pytest.importorskip("pyspark")
 from acktree import BasicBolt, Config, IterableSpout, Retry, Topology, TopologyBuilder, bolt, submit
 from acktree.checkpoint.files import FOLDER, Files
 from acktree.checkpoint.folder import BLOCK, Checkpoint
-from acktree.checkpoint.location import folder_of, location_of, refuse_letters_beside
+from acktree.checkpoint.location import folder_of, location_of, refuse_letters_without_database
 from acktree.core.stats.counters import Counters
 from acktree.errors import CheckpointError, ConfigError
 from tests.unit.ui.driver_without_spark import Started
@@ -393,8 +393,10 @@ def test_with_a_checkpoint_at_a_url_a_retry_needs_a_database_of_dead_letters() -
     tried = builder.create_topology()
     with pytest.raises(ConfigError, match="spout 'numbers' has a Retry"):
         submit(tried, checkpoint="hdfs://names/orders")
-    refuse_letters_beside("hdfs://names/orders", tried, Config(dead_letters_url="sqlite:////shared/letters"))
-    refuse_letters_beside("hdfs://names/orders", topology(), Config())
+    refuse_letters_without_database(
+        "hdfs://names/orders", tried, Config(dead_letters_url="sqlite:////shared/letters")
+    )
+    refuse_letters_without_database("hdfs://names/orders", topology(), Config())
 
 
 def test_another_topology_is_refused_by_its_name_or_by_its_components(tmp_path: Path) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import copy
 import itertools
 import pickle
+from collections import Counter
 from typing import NamedTuple
 
 from acktree import Config, TaskContext
 from acktree.core.data import context as contexts
 from acktree.pystorm.hosted import HostedBolt, Program
-from acktree.streamparse import Bolt
+from acktree.streamparse import Bolt, Spout
 from acktree.streamparse.testing import _Recorder as Recorder
 
 SETTING = {"streams": ["default"], "stream->target->grouping": {}, "source->stream->fields": {}}
@@ -74,3 +75,34 @@ class Run:
 
 def lines(caplog) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelname in {"WARNING", "ERROR"}]
+
+
+class Words(Spout):
+    outputs = ["word"]
+
+
+class Counting(Bolt):
+    """Counts words; ``make`` makes what is beside the count."""
+
+    outputs = ["word", "count"]
+
+    def initialize(self, storm_conf, context):
+        self.total = 0
+
+    def process(self, tup):
+        self.total += 1
+        self.emit([tup.values[0], self.total])
+
+
+def holding(make):
+    class Holding(Bolt):
+        outputs = ["word"]
+
+        def initialize(self, storm_conf, context):
+            self.counts = Counter()
+            self.held = make(self)
+
+        def process(self, tup):
+            self.counts[tup.values[0]] += 1
+
+    return Holding

@@ -18,7 +18,7 @@ from acktree.pystorm import run
 from acktree.streamparse import BatchingBolt, Bolt, Grouping, Spout, TicklessBatchingBolt, Topology, load
 from acktree.streamparse.testing import run_bolt, run_topology
 from tests.unit.pystorm.one_task import lines
-from tests.unit.pystorm.test_hosted import BATCHES, COUNTS, Picky, Words, fed
+from tests.unit.pystorm.word_count import BATCHES, COUNTS, Picky, Words, fed
 
 TICKS = {"topology.tick.tuple.freq.secs": 1}
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import threading
 from collections import Counter, defaultdict
 
 import pytest
 
-from acktree import Config, ConfigError, ExecuteTimeoutError, FailureCause, MisuseError, Verdict
+from acktree import Config, ConfigError, MisuseError, Verdict
 from acktree.core.data import context as contexts
 from acktree.pystorm.hosted import HostedBolt
 from acktree.pystorm.spout import takes_failure
@@ -26,56 +25,8 @@ from acktree.streamparse import (
     load,
 )
 from acktree.streamparse.testing import run_bolt, run_topology
-from acktree.testing import FeederSpout, LocalCluster
-
-TOLD = defaultdict(list)
-"""What components noted: each test has keys of its own."""
-
-
-class Words(Spout):
-    outputs = ["word"]
-
-
-class Count(Bolt):
-    outputs = ["word", "count"]
-
-    def initialize(self, storm_conf, context):
-        self.counter = Counter()
-        self.shared = self.counter
-        self.lock = threading.Lock()
-        self.numbers = (n for n in itertools.count())
-
-    def process(self, tup):
-        with self.lock:
-            self.counter[tup.values.word] += 1
-        assert self.shared is self.counter
-        next(self.numbers)
-        self.emit([tup.values.word, self.counter[tup.values.word]])
-
-
-class WordCount(Topology):
-    words = Words.spec()
-    count = Count.spec(inputs={words: Grouping.fields("word")}, par=2)
-
-
-def fed(topology, *, after_each=lambda: None, batches, config=None, clock_secs=0, **options):
-    """Run a topology over batches of values; returns the feeder and what ``count`` emitted."""
-    feeder = FeederSpout(["word"])
-    loaded = load(topology, replace={"words": feeder}, options=options)
-    numbers = itertools.count()
-    with LocalCluster() as cluster:
-        running = cluster.submit(loaded.topology, config=config or loaded.config)
-        for batch in batches:
-            for word in batch:
-                feeder.feed([word], message_id=next(numbers))
-            cluster.advance(clock_secs)
-            after_each()
-        return feeder, cluster.tuples("count"), running.stats(), running.errors
-
-
-BATCHES = [["dog", "cat", "dog"], ["cat", "dog"], ["emu", "dog"]] * 3
-WORDS = [*itertools.chain(*BATCHES)]
-COUNTS = [[word, WORDS[: at + 1].count(word)] for at, word in enumerate(WORDS)]
+from acktree.testing import LocalCluster
+from tests.unit.pystorm.word_count import BATCHES, COUNTS, TOLD, Count, Picky, WordCount, Words, fed
 
 
 @pytest.mark.parametrize("partitions", [1, 2])
@@ -153,195 +104,6 @@ def test_remembers_names_the_attributes_that_are_kept():
 
     _, emitted, _, _ = fed(Kept, batches=[["a"], ["a"]], after_each=contexts._cached.clear)
     assert emitted == [[1, 1], [1, 2]]
-
-
-# --- verdicts ----------------------------------------------------------------------------------------------
-
-
-class Picky(Bolt):
-    outputs = ["word"]
-
-    def process(self, tup):
-        (word,) = tup.values
-        if word == "raise":
-            raise ValueError("no such word")
-        if word == "fail":
-            self.fail(tup)  # and is acked by itself afterwards, as the documentation of streamparse has it
-            return
-        if word == "report":
-            try:
-                {}[word]
-            except KeyError as error:
-                self.raise_exception(error, tup)
-        if word == "twice":
-            self.ack(tup)
-            self.ack(tup)
-        if word == "unknown":
-            self.ack("99")
-        if word == "late":
-            self.ack(tup)
-            self.emit([word])
-        if word == "undeclared":
-            self.emit([word], stream="nowhere")
-        if word == "wide":
-            self.emit([word, word])
-
-
-class PickyTopology(Topology):
-    words = Words.spec()
-    count = Picky.spec(inputs=[words])
-
-
-def test_each_tuple_gets_the_verdict_that_its_bolt_gave_and_the_component_lives_on():
-    words = ["good", "raise", "fail", "report", "twice", "unknown", "late", "undeclared", "wide", "good"]
-    results = run_topology(PickyTopology, {"words": [[word] for word in words]})
-    verdicts = results.verdicts.of("words")
-    acked = {word for word, verdict in zip(words, verdicts, strict=True) if verdict is Verdict.ACKED}
-    assert acked == {"good", "report", "twice", "late"}  # "late" was acked before its mistake
-    failures = {words[at]: failure for (_, at), failure in results.failures.items()}
-    assert "component 'count' failed it" in failures["fail"].reason
-    assert isinstance(failures["raise"].exception, ValueError)
-    assert 'raise ValueError("no such word")' in (failures["raise"].traceback or "")
-    assert "stream 'nowhere'" in failures["undeclared"].reason
-    undeclared = failures["undeclared"].exception
-    assert 'declare Stream(fields=[...], name="nowhere") in its outputs' in undeclared.fix
-    assert "never given" in failures["unknown"].reason
-
-
-def test_a_second_ack_by_hand_is_reported_and_has_no_effect():
-    feeder, _, _, errors = fed(PickyTopology, batches=[["twice"]])
-    assert feeder.acked == [0]
-    assert "acked or failed before" in errors[0].reason
-
-
-def test_an_emit_after_the_ack_is_an_error_and_the_tuple_stays_acked():
-    feeder, emitted, _, errors = fed(PickyTopology, batches=[["late"]])
-    assert (feeder.acked, emitted) == ([0], [])
-    assert "anchored to '1', which was acked or failed before" in errors[0].reason
-
-
-def test_without_auto_fail_nobody_fails_a_tuple_and_it_times_out():
-    class Quiet(Picky):
-        auto_fail = False
-
-    class QuietTopology(Topology):
-        words = Words.spec()
-        count = Quiet.spec(inputs=[words])
-
-    results = run_topology(QuietTopology, {"words": [["raise"]]})
-    assert results.verdicts.of("words") == [Verdict.TIMED_OUT]
-
-
-def test_a_default_stream_that_is_not_declared_drops_its_tuples_with_one_warning(caplog):
-    class Silent(Bolt):
-        outputs = []
-
-        def process(self, tup):
-            self.emit(list(tup.values))
-
-    class SilentTopology(Topology):
-        words = Words.spec()
-        count = Silent.spec(inputs=[words])
-
-    results = run_topology(SilentTopology, {"words": [["a"], ["b"]]})
-    assert results.verdicts.of("words") == [Verdict.ACKED] * 2
-    assert [
-        record.getMessage() for record in caplog.records if "does not declare" in record.getMessage()
-    ] == ["component 'count' emits on its default stream, which it does not declare: its tuples are dropped"]
-
-
-class Spinning(BatchingBolt):
-    outputs = ["word"]
-
-    def group_key(self, tup):
-        if tup.values.word == "spin":  # as the worker's timer interrupts it; a LocalCluster has none
-            raise ExecuteTimeoutError("took too long", "execute", "be faster")
-        if tup.values.word == "odd":
-            raise ValueError("no key")
-
-    def process_batch(self, key, tups):
-        self.emit([len(tups)])
-
-
-class SpinningTopology(Topology):
-    words = Words.spec()
-    count = Spinning.spec(inputs=[words], config={"topology.tick.tuple.freq.secs": 1})
-
-
-def test_a_component_that_hangs_or_raises_between_batches_fails_that_tuple_alone():
-    feeder, emitted, stats, _ = fed(
-        SpinningTopology,
-        batches=[["a", "spin", "odd", "b"], [], []],
-        clock_secs=1,
-    )
-    assert (emitted, sorted(feeder.acked)) == ([[2]], [0, 3])
-    causes = {message: failure.cause for message, failure in feeder.failed}
-    assert causes == {1: FailureCause.HUNG, 2: FailureCause.EXCEPTION}
-    assert stats["count"].tasks[1].held == 0
-
-
-class TickRaises(Bolt):
-    outputs = ["word"]
-
-    def process(self, tup):
-        self.emit(list(tup.values))
-
-    def process_tick(self, tup):
-        raise RuntimeError("at a tick")
-
-
-class TickRaisesTopology(Topology):
-    words = Words.spec()
-    count = TickRaises.spec(inputs=[words], config={"topology.tick.tuple.freq.secs": 1})
-
-
-def test_what_a_tick_raises_is_reported_and_fails_no_message():
-    feeder, emitted, _, errors = fed(TickRaisesTopology, batches=[["a"], ["b"]], clock_secs=1)
-    assert (emitted, feeder.acked, feeder.failed) == ([["a"], ["b"]], [0, 1], [])
-    assert {error.reason for error in errors} == {"RuntimeError: at a tick"}
-
-
-class Broken(Bolt):
-    outputs = ["word"]
-
-    def initialize(self, storm_conf, context):
-        TOLD["broken"].append(context["componentid"])
-        if len(TOLD["broken"]) == 1:
-            raise OSError("no database")
-
-    def process(self, tup):
-        self.emit(list(tup.values))
-
-
-class BrokenTopology(Topology):
-    words = Words.spec()
-    count = Broken.spec(inputs=[words])
-
-
-def test_an_initialize_that_raises_fails_the_tuples_and_is_called_again_in_the_next_micro_batch():
-    feeder, emitted, _, _ = fed(BrokenTopology, batches=[["a", "b"], ["c"]])
-    assert len(TOLD["broken"]) == 2
-    assert [message for message, _ in feeder.failed] == [0, 1]
-    assert (feeder.acked, emitted) == ([2], [["c"]])
-
-
-def test_what_initialize_emits_is_emitted_once_for_a_task_wherever_it_moves():
-    class Greeting(Bolt):
-        outputs = ["word"]
-
-        def initialize(self, storm_conf, context):
-            self.emit(["hello"])
-            self.seen = 0
-
-        def process(self, tup):
-            self.seen += 1
-
-    class GreetingTopology(Topology):
-        words = Words.spec()
-        count = Greeting.spec(inputs=[words])
-
-    _, emitted, _, _ = fed(GreetingTopology, batches=[["a"], ["b"]], after_each=contexts._cached.clear)
-    assert emitted == [["hello"]]
 
 
 # --- batches and ticks -------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from acktree.streamparse import Bolt, Topology
 from acktree.streamparse.testing import run_bolt
 from tests.unit.pystorm.one_task import lines
 from tests.unit.pystorm.test_async import TICKS, logged
-from tests.unit.pystorm.test_hosted import Words, fed
+from tests.unit.pystorm.word_count import Words, fed
 
 
 def ran(kind, *batches, secs=5.0, **more):

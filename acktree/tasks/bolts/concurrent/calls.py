@@ -39,8 +39,6 @@ from acktree.tasks.bolts.rows.row_names import Names
 from acktree.tasks.failures import failure_of
 from acktree.topology.model import Component
 
-__all__ = ["Call", "LentCollector", "RecordingCollector", "RecordingHandCollector", "Unit", "current_call"]
-
 current_call: Final[ContextVar[Call]] = ContextVar("acktree_call")
 """The call that this code belongs to. Tasks and ``asyncio.to_thread`` inherit it."""
 _current_hook: Final[ContextVar[object]] = ContextVar("acktree_hook")

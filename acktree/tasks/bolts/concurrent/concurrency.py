@@ -21,8 +21,6 @@ from acktree.tasks.bolts.concurrent.event_loop import host
 from acktree.tasks.bolts.concurrent.steps import MarkedSteps
 from acktree.tasks.bolts.rows.monitor import ExecutionMonitor
 
-__all__ = ["CallingTask", "run_calls"]
-
 _LOOKS_PER_TIMEOUT: Final = 4
 _LONGEST_PAUSE_SECS: Final = 1.0
 _STALL_SECS: Final = 0.05

@@ -39,8 +39,6 @@ from acktree.tasks.bolts.rows.row_names import Names
 from acktree.tasks.bolts.task import BoltTask
 from acktree.topology.component import Component
 
-__all__ = ["ConcurrentBasicTask", "ConcurrentHandTask", "ConcurrentTask", "run_together"]
-
 
 class ConcurrentTask(BoltTask):
     """What both kinds of concurrent task have in common; goes before the sequential kind."""

@@ -21,8 +21,6 @@ from contextlib import suppress
 from contextvars import Context, copy_context
 from typing import Any, Final, TypeVar
 
-__all__ = ["Host", "ThreadCall", "host"]
-
 _T = TypeVar("_T")
 _Job = Callable[[], bool]
 """Runs on a thread; returns whether the thread may serve further jobs."""

@@ -10,8 +10,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from types import TracebackType
 from typing import Any, Protocol
 
-__all__ = ["MarkedSteps", "Marks", "awaited", "call_hook"]
-
 
 class Marks(Protocol):
     """Sets the execution mark of a coroutine's row around each of its steps."""

@@ -14,8 +14,6 @@ from typing import Any
 from acktree.errors import MisuseError
 from acktree.tasks.bolts.concurrent.calls import Call, current_call
 
-__all__ = ["Turns"]
-
 
 class Turns:
     """Who may touch the remembered attributes of one bolt.

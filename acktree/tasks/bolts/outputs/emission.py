@@ -16,8 +16,6 @@ import pyarrow as pa
 from acktree.core.data.tuples import Tuple
 from acktree.core.ids import Int32s, Int64s
 
-__all__ = ["PIECE_BYTES", "Emission", "pieces_of"]
-
 
 @dataclass(frozen=True, eq=False)
 class Emission:

@@ -15,6 +15,7 @@ from acktree.core.data.instruments import Increment
 from acktree.core.data.values import batch_to_bytes
 from acktree.core.ids import Int32s, Int64s
 from acktree.core.packing import Buffer, pack
+from acktree.core.runs import end_to_end
 from acktree.core.stats.counters import (
     ACKER,
     ACKER_ACK,
@@ -169,7 +170,7 @@ class Outputs:
     @property
     def failed_roots(self) -> Int64s:
         """The roots that failed here, in any order."""
-        return np.concatenate([np.zeros(0, dtype=np.int64), *(roots for roots, _ in self._fails)])
+        return end_to_end(roots for roots, _ in self._fails)
 
     def take_failures(self, other: Outputs) -> None:
         """Add the fails and errors of other outputs, of which nothing else counts."""
@@ -282,18 +283,14 @@ class Outputs:
 
     def deltas(self) -> Deltas:
         """All inits, acks, fails and resets for the acker, summed by message."""
-
-        def joined(arrays: list[Int64s]) -> Int64s:
-            return np.concatenate(arrays) if arrays else np.zeros(0, dtype=np.int64)
-
         acks = as_sequence_sums(self.plan.run_salt, self._acks)
         return Deltas(
-            joined([roots for roots, _, _ in self._inits]), joined([sums for _, sums, _ in self._inits]),
+            end_to_end(roots for roots, _, _ in self._inits), end_to_end(sums for _, sums, _ in self._inits),
             init_owners=np.concatenate([np.zeros(0, np.int32), *(owners for _, _, owners in self._inits)]),
             ack_roots=acks.ack_roots, ack_sums=acks.ack_sums,
-            fail_roots=joined([roots for roots, _ in self._fails]),
-            failures=joined([np.full(len(roots), reason) for roots, reason in self._fails]),
-            reasons=tuple(self._reasons), reset_roots=joined(self._resets), opened=tuple(self._opened),
+            fail_roots=end_to_end(roots for roots, _ in self._fails),
+            failures=end_to_end(np.full(len(roots), reason) for roots, reason in self._fails),
+            reasons=tuple(self._reasons), reset_roots=end_to_end(self._resets), opened=tuple(self._opened),
             sequence_sums=(*self._sequence_sums, *acks.sequence_sums), sparse_sums=acks.sparse_sums,
         ).summed()  # fmt: skip
 

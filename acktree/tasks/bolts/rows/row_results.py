@@ -28,8 +28,6 @@ from acktree.tasks.failures import failure_of
 from acktree.texts import error_text
 from acktree.topology.model import Component
 
-__all__ = ["RowResults"]
-
 
 class RowResults:
     """Reports what became of rows of one bolt task.

@@ -11,8 +11,6 @@ import numpy.typing as npt
 
 from acktree.core.ids import Int64s
 
-__all__ = ["RowTimer"]
-
 
 class RowTimer:
     """Which rows of a frame are timed, and what is measured of them.

@@ -16,8 +16,6 @@ from acktree.tasks.spouts.chunks.sent_streams import SentStreams
 from acktree.tasks.spouts.host import Inbox
 from acktree.tasks.spouts.retries import Attempt, attempts_in
 
-__all__ = ["ChunkDependencies", "OpenChunks"]
-
 
 class ChunkDependencies:
     """Which later chunks depend on which earlier chunks: those with the attempts before.

@@ -16,8 +16,6 @@ from acktree.tasks.spouts.collector import SpoutCollector
 from acktree.tasks.spouts.keys.labels import id_of
 from acktree.tasks.spouts.retries import Redriven, Retries
 
-__all__ = ["OpenListing", "OpenMessage"]
-
 
 @dataclass(frozen=True, slots=True)
 class OpenMessage:
@@ -60,13 +58,14 @@ class OpenListing:
 
     def oldest_ms(self) -> int | None:
         """When the oldest one that was handed over was first emitted; None when there is none."""
-        ages = [self._pending.oldest_ms(), self._retries.oldest_ms()]
-        return min((age for age in ages if age is not None), default=None)
+        moments = [self._pending.oldest_ms(), self._retries.oldest_ms()]
+        return min((moment for moment in moments if moment is not None), default=None)
 
     def ids(self, moment_ms: int, now_ms: int) -> Iterator[MessageIds]:
         """The ids of those that were first emitted at a moment or before it, in parts.
 
-        Redriven letters are not among them.
+        Messages that were not handed over yet have no time: they count as emitted at ``now_ms``. Redriven
+        letters are not among those that are returned.
         """
         for ids in self._pending.emitted_by(moment_ms):
             yield ids if isinstance(ids, np.ndarray) else _not_redriven(ids)

@@ -14,8 +14,6 @@ import numpy as np
 
 from acktree.core.ids import Int64s
 
-__all__ = ["SentStreams"]
-
 _MANY: Final = 4096
 """Above this number of entries, those of messages that are done are dropped."""
 _FIRST: Final = itemgetter(0)

@@ -18,8 +18,6 @@ from acktree.core.ids import Int64s
 from acktree.core.packing import Buffer
 from acktree.core.spouts.pending import MessageIds
 
-__all__ = ["ids_from_bytes", "ids_to_bytes"]
-
 _CONSECUTIVE: Final = 0x01
 """No first byte of what ``durable.dumps`` writes."""
 _LAYOUT: Final = struct.Struct("<Bqq")

@@ -25,8 +25,6 @@ from acktree.core.spouts.pending import MessageIds
 from acktree.core.stats.numbers import KeyNumbers
 from acktree.tasks.spouts.keys.labels import Labelled
 
-__all__ = ["Fate", "JudgedKeys", "Keys", "keys_of"]
-
 _DAY_MS = 86_400_000
 
 

@@ -21,8 +21,6 @@ from acktree.tasks.spouts.keys.labels import id_of
 from acktree.tasks.spouts.retries import NO_CHUNK, Attempt, RedrivenLetter, Retries
 from acktree.tasks.spouts.runs import Bools, MessageRun
 
-__all__ = ["KeyedMessages"]
-
 _UNSEEN: Final = -1
 
 

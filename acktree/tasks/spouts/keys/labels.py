@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from acktree.errors import MisuseError
 from acktree.texts import MOST_REASON, bounded, kept_label
 
-__all__ = ["HasLabel", "Labelled", "checked_label", "id_of", "label_of", "shown_id"]
-
 
 class HasLabel:
     """An id of ours, with the label of its message; "" for none."""

@@ -30,8 +30,6 @@ from acktree.tasks.chunk import Chunk
 from acktree.tasks.spouts.chunks.open_chunks import OpenChunks
 from acktree.tasks.spouts.retries import Attempt, Redriven, Retries, payload_of
 
-__all__ = ["Latest"]
-
 _OLDER: Final = 1 << 62
 """Taken from the number of a dead letter that is sent again: so it is below all numbers of messages."""
 

@@ -5,51 +5,27 @@ from __future__ import annotations
 import copy
 import itertools
 import pickle
-import random
 from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from acktree import ColumnState, KeyValueState, MisuseError, ProtocolError
 from acktree.core.data import distinct
 from acktree.core.data.hashing import hash_column, stable_hash
-from acktree.core.ids import mix64_one
 from acktree.core.state import column_table as module
 from acktree.core.state.asked_keys import AskedKeys
-from acktree.core.state.buckets import bucket_of, buckets_of, divided
 from acktree.core.state.column_blobs import decoded
-from acktree.core.state.key_table import KeyTable
 from acktree.core.state.store import MemoryStore
 from tests.chaos.faults import Interrupter, LateError
 from tests.drawn import drawn
+from tests.unit.core.state.column_keys import ALIKE, KEYS, bound_to
 from tests.unit.core.state.counting_store import CountingStore
 
-_MASK = (1 << 64) - 1
-
-
-def with_one_hash(count: int) -> list[bytes]:
-    """Different keys of 16 bytes with one hash, made by undoing the last steps of the hash of a text."""
-
-    def after_first_word(word: int) -> int:
-        number = 0xBB67AE8584CAA73B ^ 16 * 0xA0761D6478BD642F & _MASK
-        return mix64_one((number + 0x9E3779B97F4A7C15 & _MASK) ^ word) + 0x9E3779B97F4A7C15 & _MASK
-
-    wanted = after_first_word(0)
-    words = [(first, after_first_word(first) ^ wanted) for first in range(count)]
-    return [first.to_bytes(8, "little") + second.to_bytes(8, "little") for first, second in words]
-
-
-ALIKE = with_one_hash(12)
-KEYS = {
-    str: ["", "a", "b", "ä", "a\0", "x" * 70, *(f"key {number}" for number in range(40))],
-    bytes: [b"", b"a", b"a\0", b"\xff" * 65, *ALIKE],
-    int: [0, 1, -1, (1 << 63) - 1, -(1 << 63), *range(2, 40)],
-}
 FIELDS = {"count": int, "total": float}
 ints = st.integers(-(1 << 40), 1 << 40) | st.sampled_from([0, 1, 255, 256, -1])
 floats = st.floats(-1e6, 1e6)
@@ -59,12 +35,6 @@ def test_keys_with_one_hash_are_found():
     assert len({*ALIKE}) == 12
     assert len({stable_hash(key) for key in ALIKE}) == 1
     assert len({*hash_column(pa.array(ALIKE, pa.large_binary())).tolist()}) == 1
-
-
-def bound_to(store, key=str, values=int):
-    state = ColumnState(key, values)
-    state.bind(store, pickle.dumps, pickle.loads)
-    return state
 
 
 @pytest.fixture
@@ -291,68 +261,6 @@ def test_a_bucket_that_was_empty_when_the_last_key_was_read_is_not_read_again(st
 
 ColumnsBesideADict.TestCase.settings = settings(max_examples=drawn(60), stateful_step_count=30, deadline=None)
 TestColumnsBesideADict = pytest.mark.slow(ColumnsBesideADict.TestCase)
-
-
-# ---- the parts --------------------------------------------------------------------------------------------
-
-
-@given(st.lists(st.integers(0, _MASK), min_size=1), st.integers(1, 300), st.integers(0, 300))
-def test_a_key_stays_in_its_bucket_or_goes_to_a_new_one_from_a_bucket_that_is_divided(hashes, before, more):
-    column = np.array(hashes, dtype=np.uint64)
-    old, new = buckets_of(column, before), buckets_of(column, before + more)
-    assert old.tolist() == [bucket_of(each, before) for each in hashes]
-    assert (old >= 0).all()
-    assert (old < before).all()
-    assert (new < before + more).all()
-    moved = old != new
-    assert (new[moved] >= before).all()
-    assert {*old[moved].tolist()} <= {*divided(before, before + more).tolist()}
-    assert (divided(before, before + more) < before).all()
-
-
-@given(st.lists(st.lists(st.sampled_from(ALIKE + KEYS[bytes]), unique=True), max_size=4))
-def test_a_table_finds_the_keys_that_were_added_and_no_others_whatever_their_hashes(parts):
-    table, slots = KeyTable(pa.large_binary()), {}
-    for part in parts:
-        new = [key for key in part if key not in slots]
-        table.append(pa.array(new, pa.large_binary()), len(slots))
-        slots.update((key, len(slots)) for key in new)
-    column = pa.array(KEYS[bytes], pa.large_binary())
-    expected = [slots.get(key, -1) for key in KEYS[bytes]]
-    assert table.find(column, hash_column(column), len(slots)).tolist() == expected
-    assert [table.find_one(key, stable_hash(key), len(slots)) for key in KEYS[bytes]] == expected
-
-
-def test_what_an_interrupted_append_left_is_not_found_and_does_no_harm():
-    table, few, many = KeyTable(pa.int64()), pa.array(range(10)), pa.array(range(10, 5000))
-    table.append(few, 0)
-    for _ in range(5):
-        table.append(many, 10)  # its slots are never said to be there
-    assert table.find(many, hash_column(many), 10).tolist() == [-1] * 4990
-    again = pa.array(range(100, 200))
-    table.append(again, 10)
-    assert table.find(again, hash_column(again), 110).tolist() == [*range(10, 110)]
-    assert table.find(few, hash_column(few), 110).tolist() == [*range(10)]
-
-
-def test_thousands_of_keys_that_come_and_go_agree_with_a_dict():
-    chance, store, naive = random.Random(5), MemoryStore(), {}
-    for _ in range(12):
-        state = bound_to(store)
-        words = [f"word {chance.randrange(40_000)}" for _ in range(30_000)]
-        more = [chance.randrange(-(10**6), 10**9) for _ in words]
-        after = state.add_many(pa.array(words), pa.array(more)).to_pylist()
-        for word, count in zip(words, more, strict=True):
-            naive[word] = naive.get(word, 0) + count
-        assert after == [naive[word] for word in words]
-        gone = words[:5000]
-        state.remove_many(pa.chunked_array([gone[:100], gone[100:]]))
-        for word in gone:
-            naive.pop(word, None)
-        state.save()
-    assert len(state) == len(naive)
-    state = bound_to(store)
-    assert {row["key"]: row["value"] for batch in state.batches() for row in batch.to_pylist()} == naive
 
 
 # ---- what is written and what is read ---------------------------------------------------------------------

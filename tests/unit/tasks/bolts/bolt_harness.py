@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from acktree import BasicBolt, Bolt, Config, Topology, TopologyBuilder
+from acktree import ArrowBolt, BasicBolt, Bolt, Config, Topology, TopologyBuilder
 from acktree.core.data.frames import Frame, Kind, WireRow
 from acktree.tasks.acker import Acker
 from acktree.tasks.bolts import level
@@ -184,3 +184,15 @@ class CallsByHand(Bolt):
 
     def execute(self, tup):
         self.call(self, tup)
+
+
+class Says(ArrowBolt):
+    """Calls a function on each batch."""
+
+    outputs = ["value"]
+
+    def __init__(self, say):
+        self.say = say
+
+    def execute_batch(self, batch, collector):
+        self.say(batch, collector)
