@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
     from acktree.ui.page import Page
-
-_STARTED: pytest.StashKey[Browser] = pytest.StashKey()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -37,21 +34,15 @@ def pytest_runtest_makereport(
     return report
 
 
-@pytest.fixture
-def browser(request: pytest.FixtureRequest) -> Browser:
-    """One for all tests of this folder that follow each other: its event loop would be in the way of others."""
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
     lacking = missing()
     if lacking and os.environ.get("CI"):
         pytest.fail(lacking)
     if lacking:
         pytest.skip(lacking)
-    folder = next(node for node in request.node.iter_parents() if node.path == Path(__file__).parent)
-    if _STARTED not in folder.stash:
-        running = ExitStack()
-        folder.stash[_STARTED] = running.enter_context(chromium())
-        running.callback(folder.stash.pop, _STARTED, None)
-        folder.addfinalizer(running.close)
-    return folder.stash[_STARTED]
+    with chromium() as started:
+        yield started
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -17,7 +17,7 @@ from tests.chaos.processes import Role, kill_all, processes_of, send
 from tests.spark.test_crashes import ROOT
 
 pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="processes are found in /proc")
-_LOOK_SECS = 0.02
+_LOOK_SECS = 0.05
 
 
 class Kills:
