@@ -94,7 +94,7 @@ def thorough(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture
 def sized(request: pytest.FixtureRequest, *, thorough: bool) -> Callable[[int, int, int], int]:
-    """Which of three numbers counts: that of ``make test``, of a long part in ``.ci/run``, or of all of it."""
+    """Which of three numbers counts: of ``make test``, of a long part in ``.ci/run``, or of all of it."""
     at = 0 if not thorough else 1 if request.config.getoption("--in-ci") else 2
     return lambda *numbers: numbers[at]
 

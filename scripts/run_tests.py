@@ -4,13 +4,14 @@
     python scripts/run_tests.py --all       the long parts, too
     python scripts/run_tests.py --changed   those long parts whose rooms have changed since they passed last,
                                             at the size of ``.ci/run``
-    python scripts/run_tests.py --changed --record   the same parts, whole; notes the commit beside each that passes
+    python scripts/run_tests.py --changed --record   the same parts, whole, and note the commit beside
+                                            each that passes
 
-``tests/parts.toml`` lists the long parts, the rooms that they test, and their size in ``.ci/run``. The lane *spark* has the tests that
-need a JVM, *unit* the others of ``tests/unit``, ``tests/simulator`` and ``acktree``, *plain* what is left: much of it waits for
-servers and browsers, and *unit* uses the CPU meanwhile. A test that fails, and passes when it runs once more
-alone, is *unsteady*: it is printed with both outputs and refuses nothing, unless ``tests/record.toml`` lists
-it already or there are more than three.
+``tests/parts.toml`` lists the long parts, the rooms that they test, and their size in ``.ci/run``. The lane
+*spark* has the tests that need a JVM, *unit* the others of ``tests/unit``, ``tests/simulator`` and
+``acktree``, *plain* what is left: much of it waits for servers and browsers, and *unit* uses the CPU
+meanwhile. A test that fails, and passes when it runs once more alone, is *unsteady*: it is printed with both
+outputs and refuses nothing, unless ``tests/record.toml`` lists it already or there are more than three.
 
 Each test that pytest has collected must have an outcome: a lane whose process dies, ends by itself or hangs
 fails the run, which names the tests that did not run. They count as failed, and so does a lane without tests.
@@ -412,9 +413,7 @@ def _print_times(lanes: Sequence[Lane], began: float) -> None:
     print(f"\nended after {time.monotonic() - began:,.0f} s: {each}; {cpu}")
 
 
-def _print_untested(
-    outcomes: Sequence[dict[str, Any]], parts: Sequence[str], smaller: Sequence[str]
-) -> None:
+def _print_untested(outcomes: Sequence[dict[str, Any]], parts: Sequence[str], smaller: Sequence[str]) -> None:
     """What this machine lacks and how to have it, and the parts that were left out or smaller: one line."""
     reasons = Counter(each["text"] for each in outcomes if each["outcome"] == "skipped")
     lacking = [f"{reason} ({count})" for reason, count in reasons.most_common()]

@@ -41,7 +41,7 @@ def test_while_the_rates_or_the_database_are_away_nothing_is_given_up_and_health
     tmp_path: Path,
     sized: Callable[[int, int, int], int],
 ) -> None:
-    """With the long part each is away for a minute, in ``.ci/run`` for a quarter of one, else for some seconds."""
+    """With the long part each is away for a minute, in ``.ci/run`` for 15 seconds, else for some."""
     account = run_away(tmp_path, sized(6, 15, 60))
     assert account.wrong == []
     assert account.letters == Counter()
