@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,15 +22,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the backgrou
 
 HERE = Path(__file__).parent
 SPARK_TESTS = HERE / "tests" / "spark"
-UNIT_TESTS = {HERE / "tests" / "unit", HERE / "acktree"}
+UNIT_TESTS = {HERE / "tests" / "unit", HERE / "tests" / "simulator", HERE / "acktree"}
 _LISTED = tomllib.loads((HERE / "tests" / "parts.toml").read_text())
-PARTS, FIRST = _LISTED["part"], tuple(_LISTED["first"])
-"""The long parts of the tests, by name; and the files that take long and are begun first."""
+PARTS, ORDER = _LISTED["part"], _LISTED["order"]
+"""The long parts of the tests, by name; the files that come before all others, or after them."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Options of tests that take longer, or make something besides."""
     parser.addoption("--long", default="", help="long parts to run (tests/parts.toml), with commas; or all")
+    parser.addoption("--in-ci", action="store_true", help="long parts at the size that .ci/run has")
     parser.addoption("--pictures", help="tests/browser: make the pictures of the page, in this folder")
 
 
@@ -48,7 +49,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out = [item for item in items if not _parts_of(item, "tests") <= chosen]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in set(left_out)]
-        items.sort(key=lambda item: not item.nodeid.startswith(FIRST))
+        items.sort(key=lambda item: _place(item.nodeid))
+
+
+def _place(test: str) -> int:
+    """Where a test stands in the order: at the longest name there with which its own begins."""
+    _, place = max((len(name), place) for place, name in enumerate(ORDER) if test.startswith(name))
+    return place
 
 
 class _OwnThreads:
@@ -83,6 +90,13 @@ def pytest_configure(config: pytest.Config) -> None:
 def thorough(request: pytest.FixtureRequest) -> bool:
     """Whether this test is to try all it can: its part is chosen (``--long``)."""
     return bool(_parts_of(request.node, "more") & _chosen(request.config))
+
+
+@pytest.fixture
+def sized(request: pytest.FixtureRequest, *, thorough: bool) -> Callable[[int, int, int], int]:
+    """Which of three numbers counts: of ``make test``, of a long part in ``.ci/run``, or of all of it."""
+    at = 0 if not thorough else 1 if request.config.getoption("--in-ci") else 2
+    return lambda *numbers: numbers[at]
 
 
 def _chosen(config: pytest.Config) -> set[str]:

@@ -2,14 +2,16 @@
 
     python scripts/run_tests.py             what states a guarantee
     python scripts/run_tests.py --all       the long parts, too
-    python scripts/run_tests.py --changed   those long parts whose rooms have changed since they passed last
-    python scripts/run_tests.py --changed --record   and note the commit beside each that passes
+    python scripts/run_tests.py --changed   those long parts whose rooms have changed since they passed last,
+                                            at the size of ``.ci/run``
+    python scripts/run_tests.py --changed --record   the same parts, whole, and note the commit beside
+                                            each that passes
 
-``tests/parts.toml`` lists the long parts and the rooms that they test. The lane *spark* has the tests that
-need a JVM, *unit* the others of ``tests/unit`` and ``acktree``, *plain* what is left: much of it waits for
-servers and browsers, and *unit* uses the CPU meanwhile. A test that fails, and passes when it runs once more
-alone, is *unsteady*: it is printed with both outputs and refuses nothing, unless ``tests/record.toml`` lists
-it already or there are more than three.
+``tests/parts.toml`` lists the long parts, the rooms that they test, and their size in ``.ci/run``. The lane
+*spark* has the tests that need a JVM, *unit* the others of ``tests/unit``, ``tests/simulator`` and
+``acktree``, *plain* what is left: much of it waits for servers and browsers, and *unit* uses the CPU
+meanwhile. A test that fails, and passes when it runs once more alone, is *unsteady*: it is printed with both
+outputs and refuses nothing, unless ``tests/record.toml`` lists it already or there are more than three.
 
 Each test that pytest has collected must have an outcome: a lane whose process dies, ends by itself or hangs
 fails the run, which names the tests that did not run. They count as failed, and so does a lane without tests.
@@ -52,13 +54,15 @@ ARCHIVE_SECS = 300
 TOLD_EVERY_SECS = 30.0
 EXPRESSIONS = {"plain": "not spark and not unit", "unit": "unit and not spark", "spark": "spark"}
 """Which tests a lane has, by pytest's marks."""
-_NO_UNITS = ("--ignore=acktree", "--ignore=tests/unit")
-FOLDERS = {"plain": _NO_UNITS, "unit": ("-o", "testpaths=acktree tests/unit"), "spark": _NO_UNITS}
+_NO_UNITS = ("--ignore=acktree", "--ignore=tests/unit", "--ignore=tests/simulator")
+_UNITS = ("-o", "testpaths=acktree tests/unit tests/simulator")
+FOLDERS = {"plain": _NO_UNITS, "unit": _UNITS, "spark": _NO_UNITS}
 """Where a lane looks for its tests: to collect all of them takes longer than many a lane's tests."""
 _MOST_SHOWN = 20_000
 _LARGE_BYTES = 15_000_000_000
 _ROOM_BYTES = 4_000_000_000
-_FEW_EXAMPLES, _MANY_EXAMPLES = 25, 300
+_EXAMPLES = 25, 75, 300
+"""Of each rule: in ``make test``, in the part *examples* in ``.ci/run``, and in the whole part."""
 _MOST_NAMED = 200
 _SLOWEST = 12
 _PASSED, _FAILED, _NO_TEST = 0, 1, 5  # pytest's exit codes
@@ -129,6 +133,8 @@ def main() -> int:
     began = time.monotonic()
     parts = tomllib.loads(PARTS.read_text())["part"]
     chosen = list(parts) if args.all else _changed(parts) if args.changed else args.parts
+    in_ci = args.changed and not args.record  # a part is noted as passed if all of it has passed
+    long = [f"--long={','.join(chosen)}", *(["--in-ci"] if in_ci else [])]
     if args.record and _git("status", "--porcelain"):
         print("--record notes a commit: commit what has changed first")
         return 1
@@ -137,26 +143,26 @@ def main() -> int:
         dir=_memory_folder(),
         ignore_cleanup_errors=True,  # what a test left may still write
     ) as folder:
-        _prepare_environment(folder, chosen)
+        _prepare_environment(folder, _EXAMPLES[0 if "examples" not in chosen else 1 if in_ci else 2])
         lanes: list[Lane] = []
         try:
             for name in args.lanes.split(","):
                 if name == "spark" and not args.rest and EXAMPLE.exists():
                     _let_java_write_its_archive()  # the lanes before it run meanwhile
-                lanes.append(_started(name, Path(folder), chosen, args))
+                lanes.append(_started(name, Path(folder), long, args))
             outcomes = _followed(lanes, began, args.silent_secs)
         finally:
             for lane in lanes:
                 _end(lane.process, signal.SIGTERM)
         for lane in lanes:
             lane.judge(may_be_empty=bool(args.rest))
-        refused = _judged(
-            [each for each in outcomes if each["outcome"] == "failed"], chosen, Path(folder), args
-        )
+        failed_once = [each for each in outcomes if each["outcome"] == "failed"]
+        refused = _judged(failed_once, long, Path(folder), args)
         broken = [lane for lane in lanes if lane.fault]
         _print_broken(broken)
     _print_slowest(outcomes)
-    _print_untested(outcomes, [name for name in parts if name not in chosen])
+    smaller = [name for name in chosen if in_ci and "ci" in parts[name]]
+    _print_untested(outcomes, [name for name in parts if name not in chosen], smaller)
     skipped = sum(each["outcome"] == "skipped" for each in outcomes)
     passed = len(outcomes) - len(refused) - skipped
     failed = len(refused) + sum(max(1, len(lane.not_run())) for lane in broken)
@@ -209,11 +215,11 @@ def _memory_folder() -> str | None:
     return folder if has_room and not room.f_flag & os.ST_NOEXEC else None
 
 
-def _prepare_environment(folder: str, parts: Sequence[str]) -> None:
+def _prepare_environment(folder: str, examples: int) -> None:
     """What the lanes inherit: where they write, and how many examples hypothesis draws of each rule."""
     os.environ["TMPDIR"] = folder
     Path(folder).chmod(0o711)  # PostgreSQL runs as another user, in a folder of its own below
-    os.environ["TEST_EXAMPLES"] = str(_MANY_EXAMPLES if "examples" in parts else _FEW_EXAMPLES)
+    os.environ["TEST_EXAMPLES"] = str(examples)
     # Hundreds of processes import acktree: the first compiles it.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
@@ -247,7 +253,7 @@ def _let_java_write_its_archive() -> None:
 # --- the lanes ------------------------------------------------------------------------------------------
 
 
-def _started(name: str, folder: Path, parts: Sequence[str], args: argparse.Namespace) -> Lane:
+def _started(name: str, folder: Path, long: Sequence[str], args: argparse.Namespace) -> Lane:
     """The lane, running."""
     count = getattr(args, f"{name}_processes")
     # Files in their order: the longest come first, and no process is left alone with one at the end.
@@ -257,7 +263,7 @@ def _started(name: str, folder: Path, parts: Sequence[str], args: argparse.Names
     command = [
         *_pytest(outcomes),
         *processes,
-        f"--long={','.join(parts)}",
+        *long,
         *FOLDERS[name],
         "-m",
         EXPRESSIONS[name],
@@ -330,7 +336,7 @@ def _print_broken(lanes: Sequence[Lane]) -> None:
 
 
 def _judged(
-    failed: list[dict[str, Any]], parts: Sequence[str], folder: Path, args: argparse.Namespace
+    failed: list[dict[str, Any]], long: Sequence[str], folder: Path, args: argparse.Namespace
 ) -> list[dict[str, Any]]:
     """The failures that refuse the change; prints these, and the unsteady ones."""
     if len(failed) > MOST_AGAIN:
@@ -338,7 +344,7 @@ def _judged(
         _print_failures("FAILED", failed)
         return failed
     again = [
-        _run_alone(each, parts, folder / f"again-{number}.jsonl", args.silent_secs)
+        _run_alone(each, long, folder / f"again-{number}.jsonl", args.silent_secs)
         for number, each in enumerate(failed)
     ]
     still = [each for each, second in zip(failed, again, strict=True) if second["outcome"] != "passed"]
@@ -363,11 +369,11 @@ def _judged(
 
 
 def _run_alone(
-    failed: dict[str, Any], parts: Sequence[str], outcomes: Path, silent_secs: float
+    failed: dict[str, Any], long: Sequence[str], outcomes: Path, silent_secs: float
 ) -> dict[str, Any]:
     """The same test in a process of its own. It passes if its process ends well, too."""
     print(f"once more, alone: {failed['test']}", flush=True)
-    command = [*_pytest(outcomes), "-n", "0", f"--long={','.join(parts)}", failed["test"]]
+    command = [*_pytest(outcomes), "-n", "0", *long, failed["test"]]
     log = outcomes.with_suffix(".log")
     process = _run(command, log)
     try:
@@ -407,11 +413,12 @@ def _print_times(lanes: Sequence[Lane], began: float) -> None:
     print(f"\nended after {time.monotonic() - began:,.0f} s: {each}; {cpu}")
 
 
-def _print_untested(outcomes: Sequence[dict[str, Any]], parts: Sequence[str]) -> None:
-    """What this machine lacks and how to have it, and the parts that were left out: one line."""
+def _print_untested(outcomes: Sequence[dict[str, Any]], parts: Sequence[str], smaller: Sequence[str]) -> None:
+    """What this machine lacks and how to have it, and the parts that were left out or smaller: one line."""
     reasons = Counter(each["text"] for each in outcomes if each["outcome"] == "skipped")
     lacking = [f"{reason} ({count})" for reason, count in reasons.most_common()]
     left_out = [f"long parts {', '.join(parts)} (make test-all)"] if parts else []
+    left_out += [f"the whole of {', '.join(smaller)} (make test-all)"] if smaller else []
     print("\nnot tested here: " + ("; ".join([*lacking, *left_out]) or "nothing"))
 
 

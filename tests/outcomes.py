@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Generator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -68,11 +69,15 @@ def _cpu_secs(process: int) -> float:
     try:
         # The name, in parentheses, may have spaces; times are the fields 14 to 17 of proc(5).
         ticks = folder.joinpath("stat").read_text().rpartition(")")[2].split()[11:15]
-        children = [file.read_text().split() for file in folder.glob("task/*/children")]
+        threads = [*folder.glob("task/*/children")]
     except OSError:
         return 0.0
+    children: set[str] = set()
+    for file in threads:
+        with suppress(OSError):  # the thread has just ended: what it has started is another thread's now
+            children.update(file.read_text().split())
     own = sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
-    return own + sum(_cpu_secs(int(child)) for each in children for child in each)
+    return own + sum(_cpu_secs(int(child)) for child in children)
 
 
 class _Outcomes:

@@ -80,6 +80,15 @@ def test_more_examples_are_drawn_in_the_long_part(request):
     assert os.environ["TEST_EXAMPLES"] == ("300" if many else "25")
     assert "PYTHONDONTWRITEBYTECODE" not in os.environ
 """
+SIZED = """
+import os
+from pathlib import Path
+
+def test_of_a_size(sized):
+    with Path("sizes").open("a") as file:
+        file.write(f"{sized(1, 2, 3)} of {os.environ['TEST_EXAMPLES']} examples\\n")
+    assert "the first time" not in Path("sizes").read_text().splitlines()[-2:]
+"""
 LONG = """
 def test_takes_an_hour(thorough):
     assert not thorough
@@ -339,16 +348,46 @@ def test_a_long_part_is_run_where_it_is_asked_for(tree: Path) -> None:
     assert run(tree, "--all")[1].endswith("3 passed, 0 failed, 1 skipped\n")
 
 
-def test_the_files_that_are_listed_come_first(tree: Path) -> None:
-    for name in ("another", "listed"):
-        (tree / "tests" / f"test_{name}.py").write_text(f"def test_of_{name}(): assert False\n")
+SIZES = {
+    (): "1 of 25 examples",
+    ("--changed",): "2 of 75 examples",
+    ("--changed", "--record"): "3 of 300 examples",
+    ("--all",): "3 of 300 examples",
+    ("--parts", "simulator"): "3 of 25 examples",
+    ("--parts", "page"): "1 of 25 examples",
+}
+"""What a test of the part *simulator* is given. Where git knows no commit, all parts have changed."""
+
+
+@pytest.mark.parametrize("words", SIZES, ids=" ".join)
+def test_in_ci_a_long_part_has_its_smaller_size_and_where_it_is_noted_it_is_whole(
+    tree: Path, words: tuple[str, ...]
+) -> None:
+    (tree / "tests" / "simulator").mkdir()
+    (tree / "tests" / "simulator" / "test_simulator.py").write_text(SIZED)
+    printed = run(tree, "--lanes", "unit", *words, "--", "-k", "test_of_a_size")[1]
+    assert (tree / "sizes").read_text().splitlines() == [SIZES[words]]
+    assert ("the whole of service, simulator, " in printed) == (words == ("--changed",))
+
+
+def test_a_test_that_runs_once_more_has_the_same_size(tree: Path) -> None:
+    (tree / "tests" / "simulator").mkdir()
+    (tree / "tests" / "simulator" / "test_simulator.py").write_text(SIZED)
+    (tree / "sizes").write_text("the first time\n")
+    assert "=== UNSTEADY " in run(tree, "--lanes", "unit", "--changed", "--", "-k", "test_of_a_size")[1]
+    assert (tree / "sizes").read_text().splitlines()[1:] == 2 * [SIZES["--changed",]]
+
+
+def test_files_have_the_order_that_is_listed(tree: Path) -> None:
+    for name in ("a_last", "b_usual", "c_second", "d_first"):
+        (tree / "tests" / f"test_{name}.py").write_text(
+            f"def test_of_{name}():\n    with open('order', 'a') as file: file.write('{name} ')\n"
+        )
     parts = tree / "tests" / "parts.toml"
-    parts.write_text(
-        f'first = ["tests/test_listed.py"]{parts.read_text().partition("first = ")[2].partition("]")[2]}'
-    )
-    _, printed = run(tree, "--", "-x")
-    assert "FAILED tests/test_listed.py::test_of_listed\n" in printed
-    assert "test_of_another" not in printed.partition("it ended")[0]
+    listed = 'order = ["tests/test_d_first.py", "tests/test_c", "", "tests/test_a_last.py"]\n'
+    parts.write_text(listed + parts.read_text().partition("\norder = [")[2].partition("]\n")[2])
+    run(tree, "--", "-k", "test_of")
+    assert (tree / "order").read_text().split() == ["d_first", "c_second", "b_usual", "a_last"]
 
 
 def test_a_long_part_is_run_where_its_room_has_changed_since_it_passed(tree: Path) -> None:
@@ -394,6 +433,8 @@ def test_a_long_part_that_fails_is_not_noted(tree: Path) -> None:
 # --- the tests themselves -------------------------------------------------------------------------------
 
 LIBRARIES = frozenset({"os", "shutil", "subprocess", "time"})
+MAY_PATCH = re.compile(rf"setattr\(\s*[\w.]*\b({'|'.join(LIBRARIES)})\b")
+"""Whether a file has to be parsed."""
 
 
 def patched_libraries(file: Path) -> list[str]:
@@ -410,17 +451,24 @@ def patched_libraries(file: Path) -> list[str]:
 
 
 def test_no_test_patches_a_library_for_its_whole_process() -> None:
-    files = sorted((ROOT / "tests").rglob("*.py"))
+    files = [file for file in sorted((ROOT / "tests").rglob("*.py")) if MAY_PATCH.search(file.read_text())]
     assert [place for file in files for place in patched_libraries(file)] == []
 
 
-PARTS = tomllib.loads((ROOT / "tests" / "parts.toml").read_text())["part"]
+LISTED = tomllib.loads((ROOT / "tests" / "parts.toml").read_text())
+PARTS, ORDER = LISTED["part"], LISTED["order"]
+
+
+def test_what_the_order_of_files_names_is_there_once() -> None:
+    assert [name for name in ORDER if not (ROOT / name).exists()] == []
+    assert len(set(ORDER)) == len(ORDER)
+    assert "" in ORDER, "all other files"
 
 
 @pytest.mark.parametrize("name", PARTS)
 def test_what_a_long_part_names_is_there(name: str) -> None:
     part = PARTS[name]
-    assert set(part) <= {"tests", "more", "rooms"}
+    assert set(part) <= {"tests", "more", "rooms", "ci"}
     for path in (*part.get("tests", []), *part.get("more", []), *part["rooms"]):
         file, _, test = path.partition("::")
         assert (ROOT / file).exists(), path

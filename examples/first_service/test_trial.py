@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -38,10 +39,10 @@ def test_after_kills_of_driver_workers_broker_and_database_each_payment_has_a_ro
 
 def test_while_the_rates_or_the_database_are_away_nothing_is_given_up_and_health_says_so(
     tmp_path: Path,
-    thorough: bool,  # noqa: FBT001  # a fixture
+    sized: Callable[[int, int, int], int],
 ) -> None:
-    """With the long part each is away for a minute, else for some seconds."""
-    account = run_away(tmp_path, 60 if thorough else 6)
+    """With the long part each is away for a minute, in ``.ci/run`` for 15 seconds, else for some."""
+    account = run_away(tmp_path, sized(6, 15, 60))
     assert account.wrong == []
     assert account.letters == Counter()
     assert account.rows > 20

@@ -130,13 +130,14 @@ class Service:
 
     def wait_until(self, is_so: Callable[[], bool], what: str) -> None:
         """Look again and again; RuntimeError if the service has ended by itself, or it takes too long."""
-        deadline = time.monotonic() + WAIT_SECS
+        deadline, pause = time.monotonic() + WAIT_SECS, 0.05
         while not is_so():
             has_ended = self.process is None or self.process.poll() is not None
             if has_ended or time.monotonic() > deadline:
                 end = (self.folder / "log").read_text(errors="replace")[-4000:]
                 raise RuntimeError(f"{what} does not come: {self.row_count()} rows\n{end}")
-            time.sleep(0.1)
+            time.sleep(pause)  # to look is a process or a connection: seldom where it takes long
+            pause = min(0.5, 1.5 * pause)
 
 
 # 2. The account.
@@ -352,6 +353,7 @@ def be_away(
             yield f"{more} payments have used up an attempt while {name} was away"
         if not is_told():
             yield f"`acktree health` says nothing of {name} while it is away"
+        time.sleep(secs / 12)  # three commands each time, each as dear as a start of Python
     away_secs, sent = time.monotonic() - began, Counter(sender.sent)
     start()
     back = time.monotonic()

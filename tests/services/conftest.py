@@ -59,7 +59,7 @@ def _running(kind: type[Server], client: str, *arguments: Any) -> Iterator[Serve
     server.remove()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def rabbitmq() -> Iterator[Server]:
     yield from _running(RabbitMQ, "pika")
 

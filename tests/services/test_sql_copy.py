@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
+from functools import cache
 from itertools import count
 from types import SimpleNamespace
 from uuid import UUID
@@ -16,7 +18,7 @@ sa = pytest.importorskip("sqlalchemy")
 
 from acktree import Config, ConnectorError, TaskContext  # noqa: E402
 from acktree.connectors.sql import SqlSink  # noqa: E402
-from acktree.connectors.sql_tables import sql_copy  # noqa: E402
+from acktree.connectors.sql_tables import sql_copy, sql_table  # noqa: E402
 
 COLUMNS = (
     "id bigint {}, name text CHECK (name <> 'bad'), amount numeric(8, 2), n int, at timestamptz, tags jsonb,"
@@ -30,6 +32,14 @@ _names = count()
 def server(postgresql):
     postgresql.make_schema("copied")
     return postgresql
+
+
+@pytest.fixture(scope="module", autouse=True)
+def statements_are_compiled_once() -> Iterator[None]:
+    """An engine for all examples, each with a connection of its own: an engine keeps what it has compiled."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sql_table, "engine_of", cache(sql_table.engine_of))
+        yield
 
 
 @pytest.fixture

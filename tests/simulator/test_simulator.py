@@ -14,7 +14,6 @@ from tests.simulator.damage import KINDS
 from tests.simulator.simulate import simulate
 from tests.simulator.world import DRIVES, Drive
 
-SEEDS, FEW_SEEDS, FEW_EPOCH_SEEDS = 600, 60, 4
 FOUND_AT = {
     "ack-before-commit": 0,
     "no-journal": 3,
@@ -90,9 +89,9 @@ FOUND_BY_EPOCHS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("with_power_cuts", [False, True], ids=["deaths and full disks", "power cuts too"])
 def test_at_whatever_moment_something_fails_every_message_gets_its_right_verdict(
-    with_power_cuts, thorough
+    with_power_cuts, sized
 ) -> None:
-    for seed in range(SEEDS if thorough else FEW_SEEDS):
+    for seed in range(sized(60, 120, 600)):
         result = simulate(seed, with_power_cuts=with_power_cuts)
         cuts = " --power-cuts" if with_power_cuts else ""
         again = f"python -m tests.simulator --seed {seed} --trace{cuts}"
@@ -102,9 +101,9 @@ def test_at_whatever_moment_something_fails_every_message_gets_its_right_verdict
 @pytest.mark.slow
 @pytest.mark.parametrize("with_power_cuts", [False, True], ids=["deaths and full disks", "power cuts too"])
 def test_at_whatever_moment_something_fails_every_message_with_gates_has_its_effects_once(
-    with_power_cuts, thorough
+    with_power_cuts, sized
 ) -> None:
-    for seed in range(SEEDS if thorough else FEW_SEEDS // 2):
+    for seed in range(sized(30, 60, 600)):
         result = simulate(seed, with_power_cuts=with_power_cuts, with_gates=True)
         cuts = " --power-cuts" if with_power_cuts else ""
         again = f"python -m tests.simulator --seed {seed} --trace --gates{cuts}"
@@ -112,9 +111,9 @@ def test_at_whatever_moment_something_fails_every_message_with_gates_has_its_eff
 
 
 @pytest.mark.slow
-def test_a_damaged_file_is_told_or_does_not_count(thorough) -> None:
+def test_a_damaged_file_is_told_or_does_not_count(sized) -> None:
     told: Counter[str] = Counter()
-    for seed in range(SEEDS if thorough else FEW_SEEDS):
+    for seed in range(sized(60, 120, 600)):
         result = simulate(seed, with_damage=True)
         told += result.told
         again = f"python -m tests.simulator --seed {seed} --trace --damage"
@@ -127,17 +126,17 @@ def test_a_damaged_file_is_told_or_does_not_count(thorough) -> None:
 @pytest.mark.parametrize("with_gates", [False, True], ids=["plain", "gates"])
 @pytest.mark.parametrize("with_power_cuts", [False, True], ids=["deaths and full disks", "power cuts too"])
 def test_by_epochs_every_message_gets_its_right_verdict_too(
-    drive, with_gates, with_power_cuts, thorough
+    drive, with_gates, with_power_cuts, sized
 ) -> None:
     given = {"with_gates": with_gates, "with_power_cuts": with_power_cuts, "drive": drive}
-    for seed in range(SEEDS // 2 if thorough else FEW_EPOCH_SEEDS):
+    for seed in range(sized(4, 60, 300)):
         result = simulate(seed, **given)
         assert result.wrong is None, f"{result.wrong}\nseed {seed} of {given}"
 
 
 @pytest.mark.slow
-def test_by_epochs_a_damaged_file_is_told_or_does_not_count(thorough) -> None:
-    for seed in range(SEEDS // 2 if thorough else FEW_EPOCH_SEEDS):
+def test_by_epochs_a_damaged_file_is_told_or_does_not_count(sized) -> None:
+    for seed in range(sized(4, 60, 300)):
         result = simulate(seed, with_damage=True, drive="epochs")
         assert result.wrong is None, f"{result.wrong}\nseed {seed} of epochs with damage"
 

@@ -17,7 +17,7 @@ from tests.chaos.processes import Role, kill_all, processes_of, send
 from tests.spark.test_crashes import ROOT
 
 pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="processes are found in /proc")
-_LOOK_SECS = 0.02
+_LOOK_SECS = 0.05
 
 
 class Kills:
@@ -132,11 +132,12 @@ def driver_in(folder: Path, seed: int) -> Iterator[Kills]:
     "kinds", [["child", "keeper", "worker"], ["driver"]], ids=["its processes", "driver"]
 )
 def test_whatever_is_killed_under_load_no_message_is_lost_or_acked_wrongly_and_no_child_stays(
-    kinds, tmp_path, thorough
+    kinds, tmp_path, sized
 ):
+    times = sized(2, 8, 30)
     with driver_in(tmp_path, seed=len(kinds)) as kills:
-        for _ in range(30 if thorough else 2):
+        for _ in range(times):
             for kind in kinds:
                 kills.kill(kind)
         account = kills.finish()
-    sys.stdout.write(f"{30 if thorough else 2} kills of each of {kinds}: {account}\n")
+    sys.stdout.write(f"{times} kills of each of {kinds}: {account}\n")

@@ -80,10 +80,10 @@ def check(world: World, driver: Driver) -> None:
 
 @pytest.mark.parametrize("point", [*POINTS, "any"])
 def test_a_message_whose_key_is_acked_has_its_verdict_whatever_step_the_driver_dies_at(
-    tmp_path: Path, point: str, *, thorough: bool
+    tmp_path: Path, point: str, sized
 ) -> None:
     died = set[str]()
-    for nth in range(1, 60 if thorough else 9):
+    for nth in range(1, sized(9, 16, 60)):
         world = world_in(tmp_path / str(nth), f"{point}*{nth}")
         world.weather = lambda number, attempt, run: number == 2 and attempt == 1
         driver = live(world)

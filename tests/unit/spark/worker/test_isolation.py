@@ -303,7 +303,7 @@ def test_slow_is_not_hung_as_long_as_rows_follow_each_other(tmp_path: Path) -> N
         time.sleep(0.1)
 
     level = Level(dict.fromkeys(NAMES, slow))
-    found = said(isolation(tmp_path, 0, timeout_secs=0.4).run(level))
+    found = said(isolation(tmp_path, 0, timeout_secs=0.9).run(level))  # of ten rows, a second in all
     assert set(found.values()) == {"done"}
 
 

@@ -21,8 +21,8 @@ def place():
     log_lines._here.set(before)
 
 
-SOME = 29
-"""The step between the opcodes that are tried where not all are."""
+STEPS = 29, 5, 1
+"""The step between the opcodes that are tried: in `make test`, in `.ci/run`, and all."""
 PROGRAM = {
     "a": [("emit", -1, 1), ("other", -1, 2), ("emit", -1, 3), ("join", -1, 4), ("ack", -1, 0)],
     "b": [
@@ -43,7 +43,7 @@ MESSAGES = [
 @pytest.mark.slow
 @pytest.mark.parametrize("catches", [True, False])
 @pytest.mark.parametrize("kind", ["hand", "basic", "arrow"])
-def test_an_exception_at_any_opcode_of_a_collector_shifts_nothing(kind, catches, thorough):
+def test_an_exception_at_any_opcode_of_a_collector_shifts_nothing(kind, catches, sized):
     rig, found = Rig(kind, keys=3), Counter()
     rig.traces_save = False
     interrupter, at = Interrupter(1), 1
@@ -51,20 +51,20 @@ def test_an_exception_at_any_opcode_of_a_collector_shifts_nothing(kind, catches,
         interrupter = Interrupter(at, RAISED[at % len(RAISED)])
         rig.try_one(PROGRAM, interrupter, found, catches=catches)
         assert not breaches(found), (at, breaches(found))
-        at += 1 if thorough else SOME
+        at += sized(*STEPS)
     assert at > 100
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_tracking", [True, False])
-def test_an_exception_at_any_opcode_of_a_spouts_collector_shifts_nothing(is_tracking, thorough):
+def test_an_exception_at_any_opcode_of_a_spouts_collector_shifts_nothing(is_tracking, sized):
     rig, found = SpoutRig(is_tracking=is_tracking), Counter()
     interrupter, at = Interrupter(1), 1
     while at == 1 or interrupter.has_raised:
         interrupter = Interrupter(at, RAISED[at % len(RAISED)])
         rig.try_one(MESSAGES, interrupter, found)
         assert not breaches(found), (at, breaches(found))
-        at += 1 if thorough else SOME
+        at += sized(*STEPS)
     assert at > 100
 
 
