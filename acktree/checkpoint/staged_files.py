@@ -149,8 +149,8 @@ class StagedFiles:
     def forget(self, named: Collection[str], before: int | None = None) -> None:
         """Delete the files that are not named: those of micro-batches before a number, or all.
 
-        Also those of attempts that failed, and of what was never committed. What is not acktree's stays. A folder
-        that somebody has deleted is made again, if no file of it is named.
+        Also those of attempts that failed, and of what was never committed. What is not acktree's stays.
+        A folder that somebody has deleted is made again, if no file of it is named.
 
         Raises:
             CheckpointError: The folder was deleted, with files that are named.
