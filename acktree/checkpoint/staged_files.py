@@ -22,7 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from acktree.checkpoint.envelope import checksum_of, damaged, opened, read, sealed_pieces
+from acktree.checkpoint.envelope import checksum_of, damaged, missing, opened, read, sealed_pieces
 from acktree.checkpoint.files import FOLDER, Files, explaining
 from acktree.checkpoint.logs.commit_log import file_of
 from acktree.checkpoint.memory_files import FILE_NAME, file_name
@@ -150,8 +150,19 @@ class StagedFiles:
         """Delete the files that are not named: those of micro-batches before a number, or all.
 
         Also those of attempts that failed, and of what was never committed. What is not acktree's stays.
+        A folder that somebody has deleted is made again, if no file of it is named.
+
+        Raises:
+            CheckpointError: The folder was deleted, with files that are named.
         """
         with explaining(self._folder):
-            for name in filter(FILE_NAME.fullmatch, self._files.disk.names(self._folder)):
+            try:
+                names = self._files.disk.names(self._folder)
+            except FileNotFoundError as error:
+                if named:
+                    raise missing(self._folder / min(named)) from error
+                self.begin()
+                return
+            for name in filter(FILE_NAME.fullmatch, names):
                 if name not in named and (before is None or name < file_of(before)):
                     self._files.remove(self._folder / name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from errno import ENOSPC
 from pathlib import Path
@@ -255,6 +256,26 @@ def test_a_file_in_the_place_of_the_folder_is_told(tmp_path):
     (tmp_path / FOLDER_NAME).touch()
     with pytest.raises(CheckpointError, match="the folder staged of the checkpoint"):
         World(tmp_path)
+
+
+def test_a_folder_that_was_deleted_is_made_again_if_no_file_of_it_is_named(tmp_path):
+    world = World(tmp_path, has_files=True)
+    world.staged.rmdir()
+    files = StagedFiles(world.staged)
+    files.forget((), 7)
+    assert not [*world.staged.iterdir()]
+    world.commit([("one", 1, [1])], {1}, {1})
+    world.check_all_passes()
+
+
+def test_a_folder_that_was_deleted_with_files_that_are_named_is_told(tmp_path):
+    world = World(tmp_path, has_files=True)
+    world.commit([("one", 1, [1])], set(), {1})
+    files = {str(file) for file in world.staged.iterdir()}  # also that of an attempt of which nobody hears
+    shutil.rmtree(world.staged)
+    with pytest.raises(CheckpointError, match="a file of the checkpoint is missing") as error:
+        world.commit([], set(), {1})
+    assert error.value.where in files
 
 
 def test_on_a_full_disk_rows_carry_what_they_stage(tmp_path):
