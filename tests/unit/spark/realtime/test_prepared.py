@@ -180,17 +180,18 @@ class Hanging(Quiet):
 
     over = Event()
     drives: list[Any] = []
+    last: object = None
 
     def execute(self, tup, collector):
         super().execute(tup, collector)
-        self.is_last = tup[0] == LAST
-        if self.is_last:
+        if tup[0] == LAST:
+            Hanging.last = self.opened
             for each in self.drives:
                 each._batch_until = 0.0
 
     def cleanup(self):
         super().cleanup()
-        if self.is_last:
+        if self.opened is Hanging.last:
             self.over.wait()
 
 
