@@ -327,7 +327,7 @@ FULL = OSError(errno.ENOSPC, "No space left on device")
     ("reason", "what", "starts"),
     [
         (FULL, "no space left on a disk that", 0),
-        (ValueError("state/7/000000000041 is damaged"), "state/7/000000000041 is damaged", drive.MOST_STARTS - 1),
+        (ValueError("state/7/000000000041 is bad"), "state/7/000000000041 is bad", drive.MOST_STARTS - 1),
     ],
 )
 def test_the_error_of_a_query_that_fails_over_and_over_says_what_a_level_met(
