@@ -7,7 +7,13 @@ acktree has. Bolts raise now and then, forget tuples (which time out), hold them
 remember a thousand keys. Some messages are poison and become dead letters, which are purged as an operator
 would. Meanwhile workers are killed and processes stopped for a moment. One line of JSON, with about a hundred
 samples and the spouts' own account of every message: a message that is open at the end, or has two verdicts,
-is an error.
+is an error. Each sample has the latency of the verdicts since the one before, too.
+
+Real time, each topology in a process of its own, without faults:
+
+    for bolts in all joined counted; do
+        python -m benchmarks soak --real-time --bolts $bolts --minutes 120 --fault-secs 0 --keep
+    done
 """
 
 from __future__ import annotations
@@ -20,7 +26,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -42,6 +48,8 @@ if TYPE_CHECKING:
     from acktree.driver.handle import SubmittedTopology
 
 CONFIG: Final = Config(message_timeout_secs=20, max_spout_pending=2000, partitions=2)
+BOLTS: Final = ("all", "joined", "counted")
+"""The topologies: with bolts that hold and that count, or with one of the two."""
 POINTS: Final = 100
 """The number of samples that are kept."""
 _COLLECTIONS: Final = 6
@@ -54,19 +62,27 @@ _MB: Final = 1e6
 
 @dataclass
 class Book:
-    """One spout's account, kept by its thread: open messages, and those with a final verdict."""
+    """One spout's account, kept by its thread: open messages, and those with a final verdict.
+
+    Attributes:
+        open: When each was emitted, by the machine's stopwatch.
+        latencies: Seconds until the verdict, of each message that has one.
+    """
 
     emitted: int = 0
     acked: int = 0
     dead: int = 0
-    open: set[MessageId] = field(default_factory=set)
+    open: dict[MessageId, float] = field(default_factory=dict)
+    latencies: list[float] = field(default_factory=list)
     breaches: list[str] = field(default_factory=list)
 
     def end(self, message_id: MessageId) -> None:
         """Note the final verdict of a message."""
-        if message_id not in self.open:
+        since = self.open.pop(message_id, None)
+        if since is None:
             self.breaches.append(f"{message_id} has a verdict and is not open")
-        self.open.discard(message_id)
+        else:
+            self.latencies.append(time.monotonic() - since)
 
 
 BOOKS: Final[dict[str, Book]] = {}
@@ -91,7 +107,7 @@ class Steady(Spout):
         while self.owed >= 1:
             self.owed -= 1
             self.book.emitted += 1
-            self.book.open.add(self.book.emitted)
+            self.book.open[self.book.emitted] = now
             self.collector.emit([self.book.emitted, "x" * 200], message_id=self.book.emitted)
 
     def ack(self, message_id: MessageId) -> None:
@@ -160,20 +176,26 @@ class Count(BasicBolt):
         self.counts[key] = self.counts.get(key, 0) + 1
 
 
-def topology_of(rate: float) -> Topology:
-    """Both kinds of spout, each with half of the rate."""
+def topology_of(rate: float, bolts: str = "all") -> Topology:
+    """Both kinds of spout, each with half of the rate.
+
+    Args:
+        bolts: What is behind the first bolt: a member of :data:`BOLTS`.
+    """
     builder = TopologyBuilder("soak")
     retry = Retry(max_attempts=3, backoff_secs=(0.2, 2))
     for name, redelivers in (("queue", True), ("positions", False)):
         builder.set_spout(name, Steady(rate / 2, redelivers=redelivers), retry=retry)
     builder.set_bolt("work", Work(), 2).shuffle_grouping("queue").shuffle_grouping("positions")
-    builder.set_bolt("hold", Hold(), 2).fields_grouping("work", ["n"])
-    builder.set_bolt("count", Count(), 2).fields_grouping("hold", ["n"])
+    if bolts != "counted":
+        builder.set_bolt("hold", Hold(), 2).fields_grouping("work", ["n"])
+    if bolts != "joined":
+        builder.set_bolt("count", Count(), 2).fields_grouping("work" if bolts == "counted" else "hold", ["n"])
     return builder.create_topology()
 
 
 class Faults:
-    """Kills workers and stops processes, on a thread of its own."""
+    """Kills workers and stops processes, on a thread of its own; none with an average of 0 seconds."""
 
     def __init__(self, every_secs: float, seed: int) -> None:
         self.at_secs: list[float] = []
@@ -191,7 +213,7 @@ class Faults:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._over.wait(self._chance.expovariate(1 / self._every_secs)):
+        while self._every_secs and not self._over.wait(self._chance.expovariate(1 / self._every_secs)):
             by_role = machine.processes_by_role()
             with suppress(ProcessLookupError):  # it ended by itself
                 if self._chance.random() < 0.8 and by_role["workers"]:  # noqa: PLR2004  # of five faults four kill
@@ -217,19 +239,28 @@ def measure(
     seed: int,
     sample_secs: float,
     session: SparkSession | None = None,
+    *,
+    bolts: str = "all",
+    real_time: bool = False,
 ) -> dict[str, Any]:
     """Run, and return the samples and their growth.
 
     Args:
         fault_secs: The average time between two faults.
         sample_secs: The time between two samples.
+        bolts: As :func:`topology_of` takes it.
+        real_time: By epochs.
     """
-    report = Report("soak", {"rate": rate, "minutes": minutes, "fault_secs": fault_secs, "seed": seed})
+    variant: dict[str, Any] = {"rate": rate, "minutes": minutes, "fault_secs": fault_secs, "seed": seed}
+    if real_time or bolts != "all":
+        variant |= {"bolts": bolts, "real_time": real_time}
+    report = Report("soak", variant)
+    config = replace(CONFIG, real_time=real_time)
     BOOKS.clear()
     with tempfile.TemporaryDirectory(prefix="acktree-soak-") as name:
         folder = Path(name)
         with submit(
-            topology_of(rate), checkpoint=folder / "checkpoint", config=CONFIG, spark=session
+            topology_of(rate, bolts), checkpoint=folder / "checkpoint", config=config, spark=session
         ) as running:
             while not (running.is_warm and len(BOOKS) == 2):  # noqa: PLR2004  # both spouts are open
                 assert not running.await_termination(0.1), "it runs until it is killed"
@@ -278,6 +309,7 @@ def _sample(
 def _look(checkpoint: Path, at_secs: float) -> dict[str, float]:
     by_role = machine.processes_by_role()
     sizes = [size for size in map(_size_of, checkpoint.rglob("*")) if size is not None]
+    late = sorted(secs for book in BOOKS.values() for secs in _taken(book))
     return {
         "secs": round(at_secs, 1),
         **{f"{role}_mb": round(sum(map(machine.pss_mb, pids)), 1) for role, pids in by_role.items()},
@@ -287,7 +319,15 @@ def _look(checkpoint: Path, at_secs: float) -> dict[str, float]:
         "checkpoint_files": len(sizes),
         "open": sum(len(book.open) for book in BOOKS.values()),
         "acked": sum(book.acked for book in BOOKS.values()),
+        "p50_ms": round(1e3 * late[len(late) // 2]) if late else 0,
+        "p99_ms": round(1e3 * late[len(late) * 99 // 100]) if late else 0,
     }
+
+
+def _taken(book: Book) -> list[float]:
+    """The latencies since the last call. The spout's thread may add others meanwhile."""
+    taken, book.latencies = book.latencies, []
+    return taken
 
 
 def _inside_java() -> dict[str, float]:
@@ -361,13 +401,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rate", type=float, default=400.0, help="messages a second")
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument(
-        "--fault-secs", type=float, default=20.0, help="the average seconds between two faults"
+        "--fault-secs", type=float, default=20.0, help="the average seconds between two faults; 0 for none"
     )
     parser.add_argument("--seed", type=int, default=1, help="of the faults")
     parser.add_argument("--sample-secs", type=float, default=5.0)
+    parser.add_argument("--bolts", choices=BOLTS, default="all")
+    parser.add_argument("--real-time", action="store_true", help="by epochs")
     add_keep_argument(parser)
     args = parser.parse_args(arguments)
-    found = measure(args.rate, args.minutes, args.fault_secs, args.seed, args.sample_secs)
+    found = measure(
+        args.rate, args.minutes, args.fault_secs, args.seed, args.sample_secs,
+        bolts=args.bolts, real_time=args.real_time,
+    )  # fmt: skip
     print_line(found, keep=args.keep)
     if any(book["open"] or book["breaches"] for book in found["account"].values()):
         raise SystemExit(1)

@@ -47,7 +47,7 @@ def explained(error: BaseException, *folders: Path) -> BaseException:
     """
     if isinstance(error, AcktreeError):
         return error
-    if _says_so(error):
+    if says_so(error):
         what = "no space left on a disk that the topology writes to"
     elif is_of_the_query(error) and any(_free_mb(folder) < _SCARCE_MB for folder in folders):
         what = "the query failed, and a disk that the topology writes to is full or nearly so"
@@ -74,7 +74,8 @@ def explaining(*folders: Path) -> Iterator[None]:
         raise raised from error
 
 
-def _says_so(error: BaseException) -> bool:
+def says_so(error: BaseException) -> bool:
+    """Whether an error names a full disk."""
     if isinstance(error, OSError):
         return error.errno in _NUMBERS
     # Spark and py4j pass errors on as text.

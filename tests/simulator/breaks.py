@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -167,11 +167,12 @@ def _delivered_before_sync(_: Any) -> Any:
     return note
 
 
-def _sink_does_not_sync(call: Any) -> Any:
-    def run(self: QuerySink, *arguments: Any) -> None:
-        call(replace(self, sync=lambda *_, **__: None), *arguments)
+def _sink_does_not_sync(init: Any) -> Any:
+    def make(self: QuerySink, *arguments: Any, **named: Any) -> None:
+        init(self, *arguments, **named)
+        object.__setattr__(self, "sync", lambda *_, **__: None)
 
-    return run
+    return make
 
 
 def _all_noted(_: Any) -> Any:
@@ -415,7 +416,7 @@ BREAKS: Final[Mapping[str, Break]] = {
     "sink-before-sync": Break(
         "all is synced before the sink of the next micro-batch depends on it",
         QuerySink,
-        "__call__",
+        "__init__",
         _sink_does_not_sync,
         needs_power_cuts=True,
         drives=("micro-batches",),
@@ -458,7 +459,6 @@ BREAKS: Final[Mapping[str, Break]] = {
         "_named",
         _named_as_needed,
         needs_gates=True,
-        drives=("micro-batches",),
     ),
     "passage-twice": Break(
         "a gate remembers how far the inbox has it", GateSpout, "open", _without_position, needs_gates=True

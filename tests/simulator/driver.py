@@ -113,6 +113,7 @@ class Driver:
         world.run += 1
         self.world, self.disk, self._executions = world, world.disk, count()
         self.in_step: SpoutThread | None = None
+        self.spouts_are_open = False
         topology, config, self.plan = topology_of(world.scenario)
         files = Files(self.disk, survives_power_cut=world.scenario.survives_power_cut)
         self.held = Checkpoint(FOLDER, files)
@@ -215,6 +216,7 @@ class Driver:
                 thread.task.remember(thread.position)
             thread.task.open()
             thread.task.activate()
+        self.spouts_are_open = True
         for _ in range(MOST_STEPS):
             self.world.now_ms += random.choice((0, 1, 5, 20))
             who = random.random()

@@ -16,6 +16,7 @@ import numpy as np
 
 from acktree.checkpoint.inbox_files import read_chunk
 from acktree.checkpoint.logs.memory_log import MemoryOfBatch
+from acktree.checkpoint.staged_files import put_apart
 from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
 from acktree.core.ids import root_ids
 from acktree.core.state.store import StateStore
@@ -23,7 +24,7 @@ from acktree.core.tracking.sequence_sums import Opened, SequenceSums
 from acktree.spark.query.operators import Places
 from acktree.spark.realtime.drive import Drive
 from acktree.tasks.chunk import Chunk
-from tests.simulator.driver import EDGE, Done, Driver, deltas_row, loaded, staged_rows
+from tests.simulator.driver import EDGE, FOLDER, Done, Driver, deltas_row, loaded, staged_rows
 from tests.simulator.resident import Rows, SimulatedQuery
 from tests.simulator.world import SALT, World
 
@@ -85,10 +86,16 @@ class EpochDriver(Driver):
                 world.note(f"{before} epochs are under way, the next one is {drive._next}")
 
     def on_batch(self) -> None:
-        """An epoch is judged and not committed: another thread may look for what is."""
-        if self.query is not None and self.random.random() < 0.2:
+        """An epoch is judged and not committed: other threads may look for what is, and go on."""
+        if self.query is None:
+            return
+        if self.random.random() < 0.2:
             self.supervisor.note_commit()
             self.world.passed("before the commit is logged")
+        if self.gates is not None and self.spouts_are_open and self.random.random() < 0.2:
+            for _ in range(self.random.choice((1, 4, 8))):
+                self.spout_step(self.random.choice(list(self.threads.by_task.values())))
+                self.world.passed("before the commit is logged")
 
     # ---- micro-batches ------------------------------------------------------------------------------------
 
@@ -165,8 +172,14 @@ class EpochDriver(Driver):
         if done.written:
             self._write(epoch, done)
         memory.put(key, pickle.dumps({"effects": dict(done.effects), "held": done.held}))
-        staged = staged_rows(partition, done) if self.gates is not None else ()
-        return [deltas_row(partition, done.deltas()), *staged]
+        rows = [deltas_row(partition, done.deltas())]
+        return rows if self.gates is None else [*rows, *self._staged(epoch, staged_rows(partition, done))]
+
+    def _staged(self, epoch: int, rows: Iterator[WireRow]) -> Iterator[WireRow]:
+        """What is before gates; the values are in a file in every second epoch."""
+        attempt = f"{self.world.run:08x}{next(self._executions):08x}"
+        least = 0 if epoch % 2 else 1 << 30
+        return put_apart(str(FOLDER / "staged"), epoch, rows, self.disk, attempt=attempt, least_bytes=least)
 
     def _state(self, batch_id: int) -> dict[str, Any]:
         memory = MemoryOfBatch(self.held.state, batch_id + 1, self.held.state_from or 0, self.disk)

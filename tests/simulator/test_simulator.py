@@ -70,18 +70,19 @@ FOUND_BY_EPOCHS = {
     "failed-passes": 0,
     "dropped-never": 0,
     "passage-not-logged": 3,
-    "passage-forgotten-early": 50,
+    "passage-forgotten-early": 80,
     "passage-twice": 3,
     "keys-not-logged": 5,
-    "begun-anew": 80,
+    "begun-anew": 37,
     "marker-of-one": 1,
     "late-report": 102,
     "reports-kept": 0,
     "told-before-commit": 8,
-    "logged-cut-anew": 30,
+    "logged-cut-anew": 29,
     "two-logged": 11,
-    "sink-two-under-way": 52,
+    "sink-two-under-way": 9,
     "no-roll-back": 2,
+    "staged-forgotten-early": 5,
 }
 """The same by epochs, or by both drives in turn."""
 

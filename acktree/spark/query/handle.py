@@ -20,7 +20,7 @@ from acktree.spark.session.gateway import java_that_ended, mute_stderr
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-_JAVA_ENDS_SECS: Final = 2.0
+JAVA_ENDS_SECS: Final = 2.0
 """How long a JVM may take to end after it has closed its connections."""
 
 
@@ -77,8 +77,7 @@ class SparkQuery(Query):
     def explained(self, error: BaseException) -> BaseException:
         """The cause: a lost JVM, a stopped session, a full disk, a source, the checkpoint, or the error."""
         if not isinstance(error, AcktreeError):
-            is_of_java = isinstance(error, (ConnectionError, Py4JError))
-            lost = self._lost_java(_JAVA_ENDS_SECS if is_of_java else 0.0)
+            lost = self._lost_java(JAVA_ENDS_SECS if is_of_java(error) else 0.0)
             if lost is not None:
                 return lost
         if not isinstance(error, AcktreeError) and self._is_session_stopped():
@@ -87,17 +86,7 @@ class SparkQuery(Query):
         return self._checkpoint.files.explained(error)
 
     def _lost_java(self, secs: float = 0.0) -> AcktreeError | None:
-        """The error to raise if Spark's JVM has ended; None while it runs."""
-        what = java_that_ended(self._gateway, secs)
-        if what is None:
-            return None
-        return AcktreeError(
-            f"{what}, and the topology with it",
-            f"checkpoint {self._checkpoint.place}",
-            "see what Java printed: in this process's stderr, or in driver.log after `acktree submit`; "
-            "signal 9 is often the kernel's, for want of memory. Start this program again and submit "
-            "on the same checkpoint: it goes on where it was, nothing is lost",
-        )
+        return lost_java(self._gateway, self._checkpoint, secs)
 
     def _stopped_session(self) -> MisuseError:
         return MisuseError(
@@ -131,3 +120,22 @@ class SparkQuery(Query):
         if at_once:
             mute_stderr()
         self._query.stop()
+
+
+def is_of_java(error: BaseException) -> bool:
+    """Whether this is what one gets who calls a JVM that is gone."""
+    return isinstance(error, (ConnectionError, Py4JError))
+
+
+def lost_java(gateway: Any, checkpoint: Checkpoint, secs: float = 0.0) -> AcktreeError | None:  # noqa: ANN401  # py4j has no types
+    """The error to raise if Spark's JVM has ended; None while it runs."""
+    what = java_that_ended(gateway, secs)
+    if what is None:
+        return None
+    return AcktreeError(
+        f"{what}, and the topology with it",
+        f"checkpoint {checkpoint.place}",
+        "see what Java printed: in this process's stderr, or in driver.log after `acktree submit`; "
+        "signal 9 is often the kernel's, for want of memory. Start this program again and submit "
+        "on the same checkpoint: it goes on where it was, nothing is lost",
+    )

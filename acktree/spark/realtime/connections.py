@@ -49,6 +49,8 @@ FRAME_TYPE: Final = 1
 END: Final = b"\0"
 """In the place of a frame: Spark's batch is over."""
 _HELLO_SECS: Final = 10.0
+BATCH_ENDS_SECS: Final = 30.0
+"""How long the tasks of Spark's batch may take to end, and with them the ``cleanup`` of their bolts."""
 _MOST_UNPROVEN: Final = 64
 """How many connections may wait for their hello; more are closed at once."""
 
@@ -186,7 +188,7 @@ class Connections:
         Call it between two epochs. The readers of Spark's next batch connect by themselves.
 
         Raises:
-            ConnectionLostError: A task is gone.
+            ConnectionLostError: A task is gone, or does not end: a bolt's ``cleanup`` may hang.
         """
         with self.changed:
             self._is_ending = True
@@ -194,8 +196,14 @@ class Connections:
         for partition in range(self._partitions):
             self.send(partition, END)
         with self.changed:
-            self.changed.wait_for(lambda: before.isdisjoint(self._peers))
+            has_ended = self.changed.wait_for(lambda: before.isdisjoint(self._peers), BATCH_ENDS_SECS)
             self._is_ending = False
+            if not has_ended:
+                late = sorted(peer for connection, peer in self._peers.items() if connection in before)
+                raise ConnectionLostError(
+                    f"tasks (level, partition) {[tuple(peer) for peer in late]} have not ended after "
+                    f"{BATCH_ENDS_SECS:g} s: a cleanup() of their bolts may hang"
+                )
 
     def give_up(self) -> None:
         """Close what is connected, and let those who wait find it lost."""

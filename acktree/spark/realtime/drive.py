@@ -10,7 +10,8 @@ Rules of this file
    while another one is under way are logged when that one is committed. Nothing durable depends on it before.
 2. An epoch that was logged and not committed when the driver ended runs again with its entries and clock.
 3. A query that fails starts again. If it fails :data:`MOST_STARTS` times over one epoch, or
-   :data:`MOST_FIRST_STARTS` times before its readers are there for the first time, the run ends.
+   :data:`MOST_FIRST_STARTS` times before its readers are there for the first time, the run ends. A query that
+   names a full disk, or whose JVM is gone, does not start again: the run ends at once.
 4. A batch of Spark's ends between two epochs, after :data:`BATCH_SECS` at the latest. Nothing durable depends
    on it.
 """
@@ -26,6 +27,8 @@ from threading import Event, Thread
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
+from pyspark import SparkContext
+
 from acktree.checkpoint import full_disk
 from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.inbox import FileInbox
@@ -34,6 +37,7 @@ from acktree.core.data.frames import WireRow
 from acktree.driver.query import Query
 from acktree.errors import AcktreeError
 from acktree.logs.loggers import logger
+from acktree.spark.query.handle import JAVA_ENDS_SECS, is_of_java, lost_java
 from acktree.spark.query.results import Results, payloads_in_rows
 from acktree.spark.query.sink import QuerySink
 from acktree.spark.query.source import InboxReader
@@ -187,6 +191,7 @@ class Drive(Query):
         """
         self._query, self._checkpoint = query, checkpoint
         self._sink = sink
+        self._gateway = SparkContext._gateway  # noqa: SLF001
         self.on_commit = on_commit
         """Called after each commit, and at the end."""
         self._inbox = inbox
@@ -244,6 +249,11 @@ class Drive(Query):
         return number, {phase: took // 1_000_000 for phase, took in ms.items()}
 
     def explained(self, error: BaseException) -> BaseException:
+        if not isinstance(error, AcktreeError):
+            secs = JAVA_ENDS_SECS if is_of_java(error) else 0.0
+            lost = lost_java(self._gateway, self._checkpoint, secs)
+            if lost is not None:
+                return lost
         return self._checkpoint.files.explained(full_disk.explained(error, *self._checkpoint.folders))
 
     def stop(self, *, at_once: bool) -> None:  # noqa: ARG002  # an epoch is never long
@@ -263,7 +273,10 @@ class Drive(Query):
             if not self._stopping.is_set():
                 self._error = error
         finally:
-            self._query.stop()
+            try:
+                self._query.stop()
+            except Exception as error:  # noqa: BLE001  # of a JVM that is gone
+                self._error = self._error or error
             self.on_commit()
 
     def start_up(self) -> None:
@@ -378,6 +391,7 @@ class Drive(Query):
                 self._start()
             except ConnectionLostError as error:
                 if self._losses + 1 >= MOST_FIRST_STARTS:
+                    self._raise_if_explained(error.__cause__ or error)
                     raise AcktreeError(
                         f"the query of real time failed {MOST_FIRST_STARTS} times while it started",
                         f"checkpoint {self._checkpoint.place}: {error.__cause__ or error!s:.500}",
@@ -389,19 +403,24 @@ class Drive(Query):
         if self._stopping.is_set():
             raise error
         self._is_lost, self._losses = True, self._losses + 1
+        reason = error.__cause__ or error
+        if full_disk.says_so(reason) or is_of_java(reason) or self._losses >= MOST_STARTS:
+            self._raise_if_explained(reason)
         if self._losses >= MOST_STARTS:
             under_way = [cut.number for cut in self._under_way]
-            reason = error.__cause__ or error
-            explained = full_disk.explained(reason, *self._checkpoint.folders)
-            if explained is not reason:
-                raise explained
             raise AcktreeError(
                 f"the query of real time failed {MOST_STARTS} times over one epoch",
                 f"epochs {under_way}, checkpoint {self._checkpoint.place}: {reason!s:.500}",
                 "mend what this error names; if workers die, see their own output above, and without "
                 "real_time more deaths are survived",
             ) from error
-        log.warning("the query of real time failed and starts again: %.500s", error.__cause__ or error)
+        log.warning("the query of real time failed and starts again: %.500s", reason)
+
+    def _raise_if_explained(self, reason: BaseException) -> None:
+        """Raise what to say of a full disk or a lost JVM, if that is what ended the query."""
+        explained = self.explained(reason)
+        if explained is not reason:
+            raise explained
 
     def _start(self) -> None:
         self._query.start()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from acktree.core.data.frames import WireRow
 from acktree.core.packing import Buffer
 from acktree.errors import ProtocolError
+from acktree.logs.loggers import logger
 from acktree.spark.query.operators import Places
 from acktree.spark.realtime.connections import (
     FRAME,
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = ["ResidentQuery"]
+
+log = logger("acktree")
 
 _BATCH: Final = "365 days"
 """Spark's longest batch. The driver ends it much earlier, between two epochs: see drive.py."""
@@ -183,10 +185,15 @@ class ResidentQuery:
 
     def stop(self) -> None:
         """Stop the query, and close all connections."""
-        with suppress(ConnectionLostError):
+        try:
             self._connections.end_batch()  # else Spark logs a trace of each task that it kills
-        self._end_query()
-        self._connections.close()
+        except ConnectionLostError as error:
+            if self._connections.lost is None:
+                log.warning("topology=%s is stopped all the same: %s", self._plan.topology.name, error)
+        try:
+            self._end_query()
+        finally:
+            self._connections.close()
 
     def _started(self, address: Address) -> StreamingQuery:
         partitions = self._plan.partitions

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import logging
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from itertools import count
@@ -15,12 +17,14 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from pyspark import SparkContext
+
 from acktree import Config
 from acktree import submit as submit_topology
 from acktree.core.data.frames import Kind, WireRow
 from acktree.driver.handle import SubmittedTopology
 from acktree.driver.spouts.spout_threads import SpoutThread
-from acktree.errors import AcktreeError, ConfigError
+from acktree.errors import AcktreeError, CheckpointError, ConfigError
 from acktree.spark import submit as submitting
 from acktree.spark.realtime import drive
 from acktree.spark.realtime.connections import ConnectionLostError
@@ -316,15 +320,20 @@ def test_a_query_that_fails_over_and_over_ends_the_run_with_its_reason(run, monk
         running.await_termination(60)
 
 
+FULL = OSError(errno.ENOSPC, "No space left on device")
+
+
 @pytest.mark.parametrize(
-    ("reason", "what"),
+    ("reason", "what", "starts"),
     [
-        (OSError(errno.ENOSPC, "No space left on device"), "no space left on a disk that"),
-        (ValueError("state/7/000000000041 is damaged"), "state/7/000000000041 is damaged"),
+        (FULL, "no space left on a disk that", 0),
+        (ValueError("state/7/000000000041 is bad"), "state/7/000000000041 is bad", drive.MOST_STARTS - 1),
     ],
 )
-def test_the_error_of_a_query_that_fails_over_and_over_says_what_a_level_met(run, monkeypatch, reason, what):
-    """A full disk is explained as with micro-batches, and a damaged file is named."""
+def test_the_error_of_a_query_that_fails_over_and_over_says_what_a_level_met(
+    run, monkeypatch, caplog, reason, what, starts
+):
+    """A full disk is explained as with micro-batches, and at once; a damaged file is named."""
     running, lines = run.submit()
     feed(running, lines, range(3))
     query = run.queries[0]
@@ -343,6 +352,40 @@ def test_the_error_of_a_query_that_fails_over_and_over_says_what_a_level_met(run
     with pytest.raises(AcktreeError, match=what) as stopped:
         running.await_termination(60)
     assert str(run.checkpoint) in str(stopped.value)
+    assert caplog.text.count("the query of real time failed and starts again") == starts
+
+
+def test_a_full_disk_while_the_query_starts_for_the_first_time_is_told_at_once(run, monkeypatch, caplog):
+    def ended(self: Failed, secs: float) -> bool:
+        raise FULL
+
+    monkeypatch.setattr(ThreadedQuery, "_started", lambda self, address: Failed())
+    monkeypatch.setattr(Failed, "awaitTermination", ended)
+    running, _ = run.submit()
+    with pytest.raises(CheckpointError, match="no space left on a disk that") as stopped:
+        running.await_termination(60)
+    assert str(run.checkpoint) in str(stopped.value)
+    assert "starts again" not in caplog.text
+
+
+def test_a_jvm_that_was_killed_is_told_and_the_query_does_not_start_again(run, monkeypatch, caplog):
+    """Its connections are closed, and each call of it is refused."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as java:
+        monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=java))
+
+        def refused(*_: object) -> bool:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+
+        running, lines = run.submit()
+        feed(running, lines, range(3))
+        java.kill()
+        monkeypatch.setattr(Tasks, "awaitTermination", refused)
+        monkeypatch.setattr(Tasks, "stop", refused)
+        run.queries[0]._query.die()
+        with pytest.raises(AcktreeError, match=f"Spark's Java process {java.pid} was ended by signal 9, and"):
+            running.await_termination(60)
+    assert "starts again" not in caplog.text
+    assert "could not be stopped in order" not in caplog.text
 
 
 def test_an_epoch_that_was_logged_and_not_committed_runs_again_as_it_was(run, monkeypatch):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from threading import get_ident
+from threading import Event, get_ident
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -24,6 +25,7 @@ from acktree import (
     submit,
 )
 from acktree.spark import submit as submitting
+from acktree.spark.realtime import connections
 from acktree.spark.worker.isolation import UNGUARDED
 from acktree.testing import FeederSpout, LocalCluster
 from tests.spark.realtime_driver import await_verdicts
@@ -32,6 +34,7 @@ from tests.unit.spark.realtime.test_drive import session
 
 CONFIG = Config(partitions=1, real_time=True, message_timeout_secs=600)
 EPOCHS = range(12)
+LAST = 50
 FIRST = 3
 """The most copies that a task makes here: one for each of its first two epochs, and the one that stays."""
 
@@ -170,6 +173,47 @@ def test_a_bolt_is_cleaned_up_on_the_thread_that_has_prepared_it(tmp_path):
     run(Quiet(), tmp_path)
     assert calls["cleanup"]
     assert len(threads) == 1
+
+
+class Hanging(Quiet):
+    """The cleanup of the copy that has executed the last message waits."""
+
+    over = Event()
+    drives: list[Any] = []
+    last: object = None
+
+    def execute(self, tup, collector):
+        super().execute(tup, collector)
+        if tup[0] == LAST:
+            Hanging.last = self.opened
+            for each in self.drives:
+                each._batch_until = 0.0
+
+    def cleanup(self):
+        super().cleanup()
+        if self.opened is Hanging.last:
+            self.over.wait()
+
+
+@pytest.mark.parametrize("ends", ["the run", "a batch of Spark's"])
+def test_a_cleanup_that_hangs_is_told_and_holds_nobody_up(tmp_path, monkeypatch, caplog, ends):
+    topology, numbers = topology_of(Hanging())
+    monkeypatch.setattr(connections, "BATCH_ENDS_SECS", 0.2)
+    monkeypatch.setattr(Hanging, "drives", [])
+    monkeypatch.setattr(Hanging, "over", Event())
+    try:
+        with submit(topology, checkpoint=tmp_path / "checkpoint", config=CONFIG) as running:
+            if ends == "a batch of Spark's":
+                Hanging.drives.append(running._supervisor._query)
+            for n in [*EPOCHS, LAST]:
+                numbers.feed([n], message_id=n)
+                await_verdicts(running, numbers, [n])
+            if ends == "a batch of Spark's":
+                numbers.feed([99], message_id=99)
+                await_verdicts(running, numbers, [99])
+    finally:
+        Hanging.over.set()
+    assert "a cleanup() of their bolts may hang" in caplog.text
 
 
 @pytest.mark.parametrize("bolt", [Quiet(), ByHand(), Batches()], ids=lambda bolt: type(bolt).__name__)
