@@ -163,9 +163,7 @@ def _in_module(target: str) -> tuple[Config, Topology]:
         raise ConfigError(f"module {place!r} has no {name!r}", target, nearest(name, known))
     if inspect.isfunction(found := getattr(module, name)) and not _needs_none(found):
         what = f"{name}() of module {place!r} needs arguments, and is given none"
-        raise ConfigError(
-            what, target, f"name one that needs none; {nearest(name, known)}"
-        )
+        raise ConfigError(what, target, f"name one that needs none; {nearest(name, known)}")
     found, config_name, config = getattr(module, name), _CONFIG, getattr(module, _CONFIG, Config())
     if callable(found):
         with _users_errors(f"{name}() of module {place!r} raises", target):
