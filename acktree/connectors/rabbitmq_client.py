@@ -84,7 +84,8 @@ def connector_error(error: BaseException, where: str, queue: str) -> ConnectorEr
     if "ACCESS_REFUSED" in text or "NOT_ALLOWED" in text:
         return _ACCESS.error(words, where)
     words = words if words != "()" else ""  # of an exception without arguments
-    beneath = [each.exception for each in inner if isinstance(getattr(each, "exception", None), OSError)]
+    below = (getattr(each, "exception", None) for each in inner)
+    beneath = [each for each in below if isinstance(each, OSError)]
     words = words or " ".join(f"{type(each).__name__}: {each}" for each in beneath)
     words = words or " ".join(type(each).__name__ for each in inner)
     speaks = isinstance(error, pika.exceptions.IncompatibleProtocolError)
