@@ -16,14 +16,20 @@ _SPARK_MOVES: Final = ("Spark moves the tuples, in frames", "leave it out, or se
 _SPARK_RUNS: Final = ("Spark starts and places the worker processes", "set it up in the SparkSession")
 _NO_KRYO: Final = ("values are Arrow or pickle; there is no Kryo", "leave it out")
 _REPORTS: Final = ("metrics consumers get all numbers, exact", "set metrics_consumers, metrics_interval_secs")
-_WINDOWS: Final = ("windows are not configured", "keep what a window needs in a bolt's `remembers`")
-_TRIDENT: Final = ("there is no Trident", "leave it out")
+_WINDOWS: Final = (
+    "there are no window bolts",
+    "keep what a window needs in a bolt's `remembers`; docs/cookbook.md counts by window",
+)
+_TRIDENT: Final = (
+    "there is no Trident",
+    "leave it out; docs/exactly-once.md has exactly-once bolts and Trident's map states",
+)
 _USERS: Final = ("there are no users of a cluster here", "leave it out; see docs/security.md for access")
 _STORED: Final = ("nothing is kept in a blob store", "leave it out; a checkpoint may be a URL")
 _OLD_QUEUES: Final = ("it was for the queues of older Storms; Spark moves the tuples", "leave it out")
 _MULTILANG: Final = (
     "only components in other languages are subprocesses",
-    "see ShellBolt(...), ShellSpout(...)",
+    "leave it out, and give it to ShellBolt(...) or ShellSpout(...): docs/multilang.md",
 )
 
 _STORMS_OWN: Final[Mapping[str, tuple[str, str]]] = {

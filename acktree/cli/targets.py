@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import fields, replace
 from pathlib import Path
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
 from acktree.cli.answers import UsageError
@@ -144,9 +145,12 @@ def _in_module(target: str) -> tuple[Config, Topology]:
     place, _, name = target.partition(":") if not target.endswith(".py") else (target, "", "")
     module = _module(place, target)
     name = name or "topology"
+    known = [each for each, value in vars(module).items() if _is_usable(value, module.__name__)]
     if not hasattr(module, name):
-        known = [each for each, value in vars(module).items() if _is_usable(value, module.__name__)]
         raise ConfigError(f"module {place!r} has no {name!r}", target, nearest(name, known))
+    if inspect.isfunction(found := getattr(module, name)) and not _needs_none(found):
+        what = f"{name}() of module {place!r} needs arguments, and is given none"
+        raise ConfigError(what, target, f"name one that needs none; {nearest(name, known)}")
     found, config_name, config = getattr(module, name), _CONFIG, getattr(module, _CONFIG, Config())
     if callable(found):
         with _users_errors(f"{name}() of module {place!r} raises", target):
@@ -192,8 +196,17 @@ def function_at(target: str) -> Any:  # noqa: ANN401  # its caller knows what it
 def _is_usable(value: object, module: str) -> bool:
     """Whether a value of a module may be meant: a topology, or a function of its own without arguments."""
     if inspect.isfunction(value) and value.__module__ == module:
-        return not any(each.default is each.empty for each in inspect.signature(value).parameters.values())
+        return _needs_none(value)
     return isinstance(value, (Topology, TopologyBuilder))
+
+
+def _needs_none(function: FunctionType) -> bool:
+    """Whether a function can be called without arguments."""
+    try:
+        inspect.signature(function, follow_wrapped=False).bind()
+    except TypeError:
+        return False
+    return True
 
 
 def _module(place: str, target: str) -> Any:  # noqa: ANN401  # a module

@@ -22,6 +22,7 @@ from contextlib import contextmanager, suppress
 from datetime import date, datetime, time
 from functools import lru_cache
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, Final
 from uuid import uuid4
 
@@ -78,10 +79,16 @@ class ParquetSink(BatchSink[dict[str, Any]], Sink):
             ConfigError: The folder cannot be written from here.
         """
         path = self.path.absolute()
-        there = next(each for each in (path, *path.parents) if each.exists())
-        if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
-            what = f"{there} {'may not be written' if there.is_dir() else 'is no folder'}"
-            raise ConfigError(what, f"ParquetSink({str(path)!r})", f"name another folder, or correct {there}")
+        # `Path.exists` raises where a folder above may not be entered. Then that one is `there`.
+        there = next(each for each in (path, *path.parents) if os.path.exists(each))  # noqa: PTH110
+        try:
+            with TemporaryFile(dir=there):  # the rights of root say yes where the file system says no
+                return
+        except NotADirectoryError:
+            what = f"{there} is no folder"
+        except OSError as error:
+            what = f"no file can be made in {there}: {error.strerror}"
+        raise ConfigError(what, f"ParquetSink({str(path)!r})", f"name another folder, or correct {there}")
 
     def prepare(self, config: Config, context: TaskContext, collector: OutputCollector) -> None:
         """Begin without tuples; ``flush`` opens the file."""

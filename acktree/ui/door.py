@@ -18,10 +18,8 @@ from __future__ import annotations
 
 import os
 import socket
-import stat
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 
@@ -42,6 +40,7 @@ from acktree.ui.places import (
     Entry,
     key_of,
     read_entry,
+    remove_socket,
     runtime_folder,
     socket_path,
     write_entry,
@@ -118,7 +117,7 @@ class Door:
             return
         is_replaced = read_entry(self._entry_file) != self._entry
         if not is_replaced:  # its socket is at the same path
-            _remove(Path(self._entry.socket))
+            remove_socket(Path(self._entry.socket))
 
     def _listen(self, run: Run, routes: Routes) -> None:
         place = str(run.checkpoint.place)
@@ -126,7 +125,7 @@ class Door:
         file = folder / f"{key}.json"
         before = read_entry(file)
         if before is not None and before.checkpoint == place:
-            _remove(Path(before.socket))  # of a driver that died: this one holds the checkpoint's lock
+            remove_socket(Path(before.socket))  # of a driver that died: this one holds the checkpoint's lock
         path = socket_path(folder, key)
         path.unlink(missing_ok=True)
         self._server = DoorServer(path, routes)
@@ -173,12 +172,3 @@ class Door:
             self._listen_again(self._routes)
         if self._folder is not None and self._disk is not None:
             self._disk.replace(self._folder / SNAPSHOT, snapshot.to_json())
-
-
-def _remove(path: Path) -> None:
-    """Delete a socket, and the folder that was made for it alone."""
-    with suppress(OSError):
-        if stat.S_ISSOCK(path.lstat().st_mode):
-            path.unlink()
-            if path.name == "s":
-                path.parent.rmdir()

@@ -144,6 +144,15 @@ def _short_folder() -> str | None:
     return usual if len(os.fsencode(usual)) <= _LONGEST_SOCKET // 2 else "/tmp"  # noqa: S108  # mkdtemp makes it private
 
 
+def remove_socket(path: Path) -> None:
+    """Delete a socket, and the folder that was made for it alone. Never raises."""
+    with suppress(OSError):
+        if stat.S_ISSOCK(path.lstat().st_mode):
+            path.unlink()
+            if path.name == "s":
+                path.parent.rmdir()
+
+
 def peer_user(connection: socket.socket) -> int | None:
     """The user at the other end of a Unix socket; None where the system does not tell (macOS)."""
     option = getattr(socket, "SO_PEERCRED", None)
@@ -185,13 +194,15 @@ def entries() -> Iterator[Entry]:
 
 
 def forget_gone(is_answering: Callable[[Entry], bool]) -> None:
-    """Delete the entries of checkpoints that are not there any more, if no driver answers."""
+    """Delete entries and sockets of checkpoints that are not there any more, if no driver answers."""
     for file in _entry_files():
         with suppress(OSError):
             entry = read_entry(file)
             if entry is None or (
                 entry.folder is not None and not entry.folder.is_dir() and not is_answering(entry)
             ):
+                if entry is not None:
+                    remove_socket(Path(entry.socket))
                 file.unlink(missing_ok=True)
 
 

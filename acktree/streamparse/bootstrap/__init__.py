@@ -10,8 +10,15 @@ from acktree import ConfigError
 __all__ = ["quickstart"]
 
 _FILES: Final = {
-    ".gitignore": "__pycache__/\n*.pyc\n_build/\n_resources/\nlogs/\n",
-    "README.md": "# {name}\n\nRun it: `acktree sparse run --local -t 5`\n",
+    ".gitignore": "__pycache__/\n*.pyc\n_build/\n_resources/\nlogs/\ncheckpoints/\n",
+    "README.md": """\
+# {name}
+
+    acktree sparse run --local -t 5                              # without Spark
+    acktree sparse run --checkpoint checkpoints/{name}           # on Spark: counts survive a restart
+    acktree sparse submit --checkpoint checkpoints/{name}        # in a process of its own
+    acktree sparse stats && acktree sparse tail && acktree sparse kill
+""",
     "config.json": """\
 {{
     "serializer": "json",

@@ -102,6 +102,27 @@ def test_settings_that_are_none_are_refused_with_their_place(program, place, fol
         loaded(folder, program)
 
 
+def test_a_function_that_needs_arguments_is_refused_with_those_that_need_none(folder):
+    program = PROGRAM.format(returned="builder").replace("def topology()", "def topology(spout)")
+    with pytest.raises(ConfigError, match="needs arguments, and is given none") as refused:
+        loaded(folder, f"{program}\ndef service():\n    return topology(None)\n")
+    assert refused.value.fix.endswith("there is only 'service'")
+
+
+def test_a_decorated_function_that_is_given_its_arguments_is_called(folder):
+    program = PROGRAM.format(returned="builder").replace("def topology()", "@given\ndef topology(spout)")
+    given = """
+from functools import wraps
+
+def given(function):
+    @wraps(function)
+    def call(*arguments):
+        return function(None)
+    return call
+"""
+    assert loaded(folder, given + program) == Config()
+
+
 def test_a_module_without_a_socket_is_not_submitted(folder, capsys):
     """`submit` would wait for an answer that never comes; its driver refuses that, and starts no Spark."""
     program = folder / "no_socket.py"

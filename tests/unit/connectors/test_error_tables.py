@@ -5,6 +5,7 @@ The errors are made as the clients make them, from what a server sends.
 
 from __future__ import annotations
 
+import socket
 import sqlite3
 
 import pytest
@@ -124,6 +125,16 @@ def test_a_reply_code_of_amqp(passes, answer, kind: str) -> None:
     from acktree.connectors.rabbitmq_client import connector_error  # noqa: PLC0415  # an extra
 
     check(connector_error(getattr(pika.exceptions, kind)(*answer), "queue 'q'", "q"), passes, answer[1])
+
+
+def test_a_rabbitmq_that_does_not_listen_is_named_by_what_the_system_says() -> None:
+    pika = pytest.importorskip("pika")
+    connector_error = pytest.importorskip("acktree.connectors.rabbitmq_client").connector_error
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        with pytest.raises(pika.exceptions.AMQPConnectionError) as raised:
+            pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", taken.getsockname()[1]))
+    check(connector_error(raised.value, "here", "q"), PASSES, "ConnectionRefusedError: ")
 
 
 @pytest.mark.parametrize("error", ["ShortStringTooLong", "UnsupportedAMQPFieldException"])

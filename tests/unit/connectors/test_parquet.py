@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import tempfile
 from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -295,3 +298,31 @@ def test_the_file_of_a_micro_batch_has_one_name_in_every_run_of_it(tmp_path: Pat
             cluster.advance()
         names.add(tuple(sorted(file.name for file in (tmp_path / str(run)).iterdir())))
     assert len(names) == 1
+
+
+# --- Before the first message ---------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc")
+def test_a_folder_in_which_no_file_can_be_made_is_refused_whoever_asks():
+    with pytest.raises(ConfigError, match="no file can be made in /proc"):
+        ParquetSink("/proc/out").check(Config(), None)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs another user")
+def test_a_folder_below_one_that_may_not_be_entered_is_refused_with_that_one():
+    program = """
+import os, sys
+from acktree import Config, ConfigError
+from acktree.connectors.files import ParquetSink
+os.setuid(65534)
+try:
+    ParquetSink(sys.argv[1]).check(Config(), None)
+except ConfigError as error:
+    print(error.what)
+"""
+    with tempfile.TemporaryDirectory(dir="/tmp") as base:  # 0700; pytest's own folder lets nobody in
+        done = subprocess.run(
+            [sys.executable, "-c", program, f"{base}/in/out"], capture_output=True, text=True, check=True
+        )
+    assert done.stdout == f"no file can be made in {base}: Permission denied\n"

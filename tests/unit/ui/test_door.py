@@ -298,8 +298,10 @@ def test_a_topology_whose_checkpoint_cannot_be_seen_stays_known_while_its_driver
     (tmp_path / "cp").rename(tmp_path / "hidden")
     forget_gone(lambda entry: DoorClient(entry).is_answering())
     assert [entry.topology for entry in entries()] == ["numbers"]
+    (entry,) = entries()
     forget_gone(lambda _: False)
     assert list(entries()) == []
+    assert not Path(entry.socket).exists()  # nothing names it any more
     (tmp_path / "hidden").rename(tmp_path / "cp")
 
 
