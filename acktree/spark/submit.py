@@ -54,6 +54,7 @@ from acktree.spark.realtime.session import (
 )
 from acktree.spark.session.class_archive import note_micro_batch
 from acktree.spark.session.settings import (
+    PARTS_RUN_AGAIN_ALONE,
     lend_session,
     lent_settings,
     most_carried,
@@ -347,7 +348,9 @@ def _query(session: SparkSession, topology: Topology, run: Run, commits: CommitL
         drive.begin()
         return drive
     frames = {spout.id: spout.user_object for spout in topology.spouts if spout.is_dataframe}
-    with lent_settings(session, plan.partitions):
+    # Where bolts remember in Spark's state, a part that ran again has written over what is told of the first.
+    more = {} if places.state is None else PARTS_RUN_AGAIN_ALONE
+    with lent_settings(session, plan.partitions, more):
         query = (
             ladder(session, plan, shared, places, spouts=frames, after=held.begins_after)
             .writeStream.queryName(plan.topology.name)

@@ -7,14 +7,20 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from tests.spark.test_crashes import ROOT, noted
 from tests.spark.topologies import notes
 
 COUNT = 600
 
 
-def test_a_killed_executor_costs_its_part_of_the_micro_batch_again_and_nothing_else(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.spark.cluster_driver", str(tmp_path), str(COUNT)]
+@pytest.mark.parametrize("stage", ["first", "last"])
+def test_a_killed_executor_costs_its_part_of_the_micro_batch_again_and_nothing_else(
+    stage: str, tmp_path: Path
+) -> None:
+    """In the last stage Spark would end the query, if it were not told that parts may run again alone."""
+    command = [sys.executable, "-m", "tests.spark.cluster_driver", str(tmp_path), str(COUNT), stage]
     with (tmp_path / "driver.log").open("w") as log:
         run = subprocess.run(command, cwd=ROOT, check=False, stdout=log, stderr=log, timeout=560)
     assert run.returncode == 0, (tmp_path / "driver.log").read_text()[-3000:]

@@ -20,6 +20,7 @@ from acktree.spark.session.gateway import java_that_ended, mute_stderr
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
+_PART_LOST: Final = "shuffle map stage with indeterminate output was failed and retried"
 JAVA_ENDS_SECS: Final = 2.0
 """How long a JVM may take to end after it has closed its connections."""
 
@@ -82,8 +83,20 @@ class SparkQuery(Query):
                 return lost
         if not isinstance(error, AcktreeError) and self._is_session_stopped():
             return self._stopped_session()
+        if _PART_LOST in str(error):
+            return self._lost_part(error)
         error = full_disk.explained(source_errors.explained(error), *self._checkpoint.folders)
         return self._checkpoint.files.explained(error)
+
+    def _lost_part(self, error: BaseException) -> AcktreeError:
+        lost = AcktreeError(
+            "an executor was lost while others had finished the last stage of a micro-batch, and Spark does "
+            "not run its part again alone",
+            f"checkpoint {self._checkpoint.place}",
+            "submit it again on the same checkpoint: the micro-batch runs again as a whole, nothing is lost",
+        )
+        lost.__cause__ = error
+        return lost
 
     def _lost_java(self, secs: float = 0.0) -> AcktreeError | None:
         return lost_java(self._gateway, self._checkpoint, secs)

@@ -132,6 +132,13 @@ _MESSAGE_REST_MB: Final = 4
 """The part of a message to an executor that is reserved for everything except the chunk."""
 
 _PARTITIONS: Final = "spark.sql.shuffle.partitions"
+PARTS_RUN_AGAIN_ALONE: Final = {
+    "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
+    "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "false",
+}
+"""Spark adds up checksums of rows, and if a part that runs again has other rows, it ends a job of which some
+parts are done. Rows of levels are others each time: they name files of their attempt, and have durations.
+So without these settings the loss of an executor in the last stage would end the query. See decision 0038."""
 
 _starting: Final = threading.Lock()
 """Held while a query starts: the session's settings are changed for it, and restored."""
@@ -263,8 +270,14 @@ def prepare_session(session: SparkSession, *, is_folder: bool = True) -> None:
 
 
 @contextmanager
-def lent_settings(session: SparkSession, partitions: int) -> Iterator[None]:
+def lent_settings(
+    session: SparkSession, partitions: int, more: Mapping[str, str] | None = None
+) -> Iterator[None]:
     """Set the partitions and the environment of Python workers for a query that is made and started here.
+
+    Args:
+        partitions: Of each shuffle.
+        more: Further settings.
 
     A query copies its session's settings when it starts, and the environment when its functions are made.
     Both are restored: a user's other queries keep theirs. Only one query starts at a time: of two at once,
@@ -272,20 +285,23 @@ def lent_settings(session: SparkSession, partitions: int) -> Iterator[None]:
     with ``spark.executorEnv`` stays.
     """
     with _starting:
-        before = session.conf.get(_PARTITIONS, None)
+        wanted = {_PARTITIONS: str(partitions)} | dict(more or {})
+        before = {key: session.conf.get(key, None) for key in wanted}
         environment = session.sparkContext.environment
         added = [name for name in _WORKER_ENVIRONMENT if name not in environment]
-        session.conf.set(_PARTITIONS, str(partitions))
+        for key, value in wanted.items():
+            session.conf.set(key, value)
         environment.update({name: _WORKER_ENVIRONMENT[name] for name in added})
         try:
             yield
         finally:
             for name in added:
                 environment.pop(name, None)
-            if before is None:
-                session.conf.unset(_PARTITIONS)
-            else:
-                session.conf.set(_PARTITIONS, before)
+            for key, old in before.items():
+                if old is None:
+                    session.conf.unset(key)
+                else:
+                    session.conf.set(key, old)
 
 
 def no_retries_hint(session: SparkSession) -> str | None:

@@ -140,10 +140,10 @@ def test_two_queries_that_start_at_once_have_their_own_partitions_and_the_sessio
     inside, seen = threading.Barrier(2, timeout=0.2), []
 
     def start(number: int) -> None:
-        with lent_settings(session, number):
+        with lent_settings(session, number, {"mine": str(number)}):
             with suppress(threading.BrokenBarrierError):
                 inside.wait()  # both are here at once only where nothing keeps them apart
-            seen.append((number, session.conf.get("spark.sql.shuffle.partitions")))
+            seen.append((number, session.conf.get("spark.sql.shuffle.partitions"), session.conf.get("mine")))
             with suppress(threading.BrokenBarrierError):
                 inside.wait()
 
@@ -152,7 +152,7 @@ def test_two_queries_that_start_at_once_have_their_own_partitions_and_the_sessio
         thread.start()
     for thread in both:
         thread.join()
-    assert sorted(seen) == [(1, "1"), (5, "5")]
+    assert sorted(seen) == [(1, "1", "1"), (5, "5", "5")]
     assert session.conf.values == {"spark.sql.shuffle.partitions": "7"}
     assert session.sparkContext.environment == {"MINE": "1"}
 
