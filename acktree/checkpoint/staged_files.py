@@ -120,18 +120,13 @@ class StagedFiles:
     """The files of one checkpoint, as the driver reads and deletes them."""
 
     def __init__(self, folder: Path, files: Files = FOLDER) -> None:
-        """Use a folder; :meth:`begin` makes it.
+        """Use a folder; :meth:`forget` makes it.
 
         Args:
             folder: The folder of these files.
             files: How they are read and deleted.
         """
         self._folder, self._files = folder, files
-
-    def begin(self) -> None:
-        """Make the folder, if it is not there; before a micro-batch runs."""
-        with explaining(self._folder):
-            self._files.disk.make_folder(self._folder)
 
     def values(self, place: Place) -> memoryview:
         """The values at a place; a view of the mapped file. Any thread may call it.
@@ -149,9 +144,11 @@ class StagedFiles:
     def forget(self, named: Collection[str], before: int | None = None) -> None:
         """Delete the files that are not named: those of micro-batches before a number, or all.
 
-        Also those of attempts that failed, and of what was never committed. What is not acktree's stays.
+        Also those of attempts that failed, and of what was never committed. What is not acktree's stays. The
+        folder is made where it is not there, so rows carry values at most until the next commit.
         """
         with explaining(self._folder):
+            self._files.disk.make_folder(self._folder)
             for name in filter(FILE_NAME.fullmatch, self._files.disk.names(self._folder)):
                 if name not in named and (before is None or name < file_of(before)):
                     self._files.remove(self._folder / name)

@@ -35,7 +35,7 @@ from acktree.core.ids import Int64s, root_ids
 from acktree.core.spouts.pending import MessageIds, one_by_one
 from acktree.core.stats.numbers import Lag, Outage
 from acktree.core.tracking.verdicts import Failure, FailureCause
-from acktree.errors import AcktreeError, ConnectorError, SpoutError
+from acktree.errors import AcktreeError, CheckpointError, ConnectorError, SpoutError
 from acktree.logs.log_lines import Place
 from acktree.spout import EndOfStream, Spout
 from acktree.tasks.chunk import Chunk
@@ -399,6 +399,8 @@ class SpoutTask:
                 raise
             self._hooks.failed(error)
             return False
+        except CheckpointError:  # of a gate: what it has to hand over is gone, and would be at each call
+            raise
         except BaseException as error:
             pass_on_exit(error)
             if isinstance(error, SpoutError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from errno import ENOSPC
 from pathlib import Path
@@ -255,6 +256,21 @@ def test_a_file_in_the_place_of_the_folder_is_told(tmp_path):
     (tmp_path / FOLDER_NAME).touch()
     with pytest.raises(CheckpointError, match="the folder staged of the checkpoint"):
         World(tmp_path)
+
+
+def test_a_folder_of_staged_values_that_is_deleted_in_a_run_is_made_again(tmp_path):
+    world = World(tmp_path, has_files=True)
+    world.commit([("one", 1, [1])], {1}, {1})
+    world.check_all_passes()
+    shutil.rmtree(world.staged)
+    for _ in range(2):
+        world.commit([], set(), set())
+    assert not [*world.staged.iterdir()]
+    world.commit([("one", 1, [2])], {1}, {1})
+    shutil.rmtree(world.staged)
+    world.commit([], set(), set())
+    with pytest.raises(CheckpointError, match="is missing"):
+        world.take("one")
 
 
 def test_on_a_full_disk_rows_carry_what_they_stage(tmp_path):
