@@ -39,8 +39,8 @@ from acktree.system.private_files import make_private_folder
 log = logger("acktree")
 
 _FOLDERS: Final = ("inbox", "commits", "payloads", "ids", "verdicts", STAGED)
-"""The folders whose files must not be lost. So must the file of facts. Only a checkpoint that was a folder, and is
-at a URL now, has staged files."""
+"""The folders whose files must not be lost. So must the file of facts. Staged files are there only where the
+checkpoint was a folder before."""
 _FACTS: Final = "acktree.json"
 _AT_ONCE: Final = 64
 """How many files are deleted at most before the lease is checked again."""

@@ -149,6 +149,14 @@ class StagedFiles:
         """
         with explaining(self._folder):
             self._files.disk.make_folder(self._folder)
-            for name in filter(FILE_NAME.fullmatch, self._files.disk.names(self._folder)):
-                if name not in named and (before is None or name < file_of(before)):
-                    self._files.remove(self._folder / name)
+            gone = [
+                name
+                for name in filter(FILE_NAME.fullmatch, self._files.disk.names(self._folder))
+                if name not in named and (before is None or name < file_of(before))
+            ]
+            if gone and before is None:
+                # A run that ends writes its last commit once more, which may name fewer files, and does not
+                # sync it. After a power cut the one before it may be there, and name what is deleted here.
+                self._files.sync_all(self._folder)
+            for name in gone:
+                self._files.remove(self._folder / name)

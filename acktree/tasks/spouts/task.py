@@ -399,10 +399,10 @@ class SpoutTask:
                 raise
             self._hooks.failed(error)
             return False
-        except CheckpointError:  # of a gate: what it has to hand over is gone, and would be at each call
-            raise
         except BaseException as error:
             pass_on_exit(error)
+            if isinstance(error, CheckpointError) and self.component.gated is not None:
+                raise  # what the gate has to hand over cannot be read, and could not be at the next call
             if isinstance(error, SpoutError):
                 if not error.can_go_on:
                     raise
