@@ -31,14 +31,16 @@ from typing import Final
 from acktree.checkpoint import full_disk
 from acktree.checkpoint.files import Files
 from acktree.checkpoint.lease import RENEW_SECS, Lease, Remote
+from acktree.checkpoint.staged_files import FOLDER_NAME as STAGED
 from acktree.errors import AcktreeError, CheckpointError
 from acktree.logs.loggers import logger
 from acktree.system.private_files import make_private_folder
 
 log = logger("acktree")
 
-_FOLDERS: Final = ("inbox", "commits", "payloads", "ids", "verdicts")
-"""The folders whose files must not be lost. So must the file of facts."""
+_FOLDERS: Final = ("inbox", "commits", "payloads", "ids", "verdicts", STAGED)
+"""The folders whose files must not be lost. So must the file of facts. Staged files are there only where the
+checkpoint was a folder before."""
 _FACTS: Final = "acktree.json"
 _AT_ONCE: Final = 64
 """How many files are deleted at most before the lease is checked again."""

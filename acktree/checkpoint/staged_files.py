@@ -120,18 +120,13 @@ class StagedFiles:
     """The files of one checkpoint, as the driver reads and deletes them."""
 
     def __init__(self, folder: Path, files: Files = FOLDER) -> None:
-        """Use a folder; :meth:`begin` makes it.
+        """Use a folder; :meth:`forget` makes it.
 
         Args:
             folder: The folder of these files.
             files: How they are read and deleted.
         """
         self._folder, self._files = folder, files
-
-    def begin(self) -> None:
-        """Make the folder, if it is not there; before a micro-batch runs."""
-        with explaining(self._folder):
-            self._files.disk.make_folder(self._folder)
 
     def values(self, place: Place) -> memoryview:
         """The values at a place; a view of the mapped file. Any thread may call it.
@@ -149,8 +144,8 @@ class StagedFiles:
     def forget(self, named: Collection[str], before: int | None = None) -> None:
         """Delete the files that are not named: those of micro-batches before a number, or all.
 
-        Also those of attempts that failed, and of what was never committed. What is not acktree's stays.
-        A folder that somebody has deleted is made again, if no file of it is named.
+        Also those of attempts that failed, and of what was never committed. What is not acktree's stays. A
+        folder that somebody has deleted is made again, if no file of it is named.
 
         Raises:
             CheckpointError: The folder was deleted, with files that are named.
@@ -161,8 +156,16 @@ class StagedFiles:
             except FileNotFoundError as error:
                 if named:
                     raise missing(self._folder / min(named)) from error
-                self.begin()
+                self._files.disk.make_folder(self._folder)
                 return
-            for name in filter(FILE_NAME.fullmatch, names):
-                if name not in named and (before is None or name < file_of(before)):
-                    self._files.remove(self._folder / name)
+            gone = [
+                name
+                for name in filter(FILE_NAME.fullmatch, names)
+                if name not in named and (before is None or name < file_of(before))
+            ]
+            if gone and before is None:
+                # A run that ends writes its last commit once more, which may name fewer files, and does not
+                # sync it. After a power cut the one before it may be there, and name what is deleted here.
+                self._files.sync_all(self._folder)
+            for name in gone:
+                self._files.remove(self._folder / name)

@@ -194,7 +194,6 @@ class GateLog(Participant, Passed):
 
     def sweep(self) -> None:
         if self._files is not None:
-            self._files.begin()
             self._files.forget(self._named())
 
     def committed(self, number: int) -> None:

@@ -35,7 +35,7 @@ from acktree.core.ids import Int64s, root_ids
 from acktree.core.spouts.pending import MessageIds, one_by_one
 from acktree.core.stats.numbers import Lag, Outage
 from acktree.core.tracking.verdicts import Failure, FailureCause
-from acktree.errors import AcktreeError, ConnectorError, SpoutError
+from acktree.errors import AcktreeError, CheckpointError, ConnectorError, SpoutError
 from acktree.logs.log_lines import Place
 from acktree.spout import EndOfStream, Spout
 from acktree.tasks.chunk import Chunk
@@ -399,6 +399,8 @@ class SpoutTask:
             return False
         except BaseException as error:
             pass_on_exit(error)
+            if isinstance(error, CheckpointError) and self.component.gated is not None:
+                raise  # what the gate has to hand over cannot be read, and could not be at the next call
             if isinstance(error, SpoutError):
                 if not error.can_go_on:
                     raise

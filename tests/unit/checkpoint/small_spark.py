@@ -548,7 +548,7 @@ class Driver:
                 here = [row for row in mine if row.partition == partition]
                 store: StateStore = stores.setdefault((level.index, partition), MemoryStore())
                 remembered = None
-                if self.held.state is not None:
+                if self.held.state is not None and level.stateful:
                     store = remembered = MemoryOfBatch(
                         self.held.state, self.held.first_batch + batch_id, self.held.state_from or 0
                     )

@@ -15,11 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acktree import BasicBolt, CheckpointError, Retry, Sink, Spout, Topology, TopologyBuilder
+from acktree.checkpoint.staged_files import FOLDER_NAME
 from acktree.spark.offline import rebalance, reset_state
 from acktree.states import MapState, MemoryMap
 from tests.unit.checkpoint import small_spark
 from tests.unit.checkpoint.points import POINTS
-from tests.unit.checkpoint.small_spark import World, live
+from tests.unit.checkpoint.small_spark import Driver, World, live
 
 COUNT = 20
 SOURCES = ["position", "queue", "queue with keys", "position with keys"]
@@ -217,6 +218,29 @@ def test_what_operators_do_between_two_runs_neither_doubles_nor_loses_a_row(
         check(world)
     assert len(refusals) == (point == "state committed")
     assert all("may have written its rows" in refusal for refusal in refusals)
+    driver.close()
+
+
+def test_a_file_of_staged_values_that_is_gone_in_a_run_ends_it_and_once_it_is_back_the_next_goes_on(
+    tmp_path: Path,
+) -> None:
+    world = made(tmp_path, "position")
+    driver, staged = Driver(world), tmp_path / "checkpoint" / FOLDER_NAME
+    driver.micro_batch()
+    driver.open()
+    while not [*staged.iterdir()]:
+        driver.spout_turns()
+        driver.micro_batch()
+    kept = staged.rename(tmp_path / "aside")
+    staged.mkdir()
+    with pytest.raises(CheckpointError, match="a file of the checkpoint is missing") as error:
+        driver.spout_turns()  # it would ask the gate again and again, and never end
+    assert error.value.where in {str(staged / file.name) for file in kept.iterdir()}
+    driver.close()
+    staged.rmdir()
+    kept.rename(staged)
+    driver = live(world)
+    check(world)
     driver.close()
 
 

@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from errno import ENOSPC
 from pathlib import Path
+from random import Random
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from acktree.checkpoint.files import FOLDER
+from acktree.checkpoint.files import FOLDER, Files
 from acktree.checkpoint.logs.commit_log import Commit, CommitLog, Outcome
 from acktree.checkpoint.logs.gate_log import GateLog, waiting_gates
 from acktree.checkpoint.staged_files import FOLDER_NAME, StagedFiles, put_apart
@@ -27,6 +28,7 @@ from acktree.core.tracking.origins import Origin
 from acktree.core.tracking.verdicts import Judged, Verdicts
 from acktree.errors import CheckpointError
 from acktree.system.private_files import Disk
+from tests.simulator.disk import SimulatedDisk
 
 NAMES = ("one", "two")
 SALT, SPOUT = 7, 3
@@ -55,8 +57,10 @@ def acked(roots: set[int]) -> Verdicts:
 class World:
     """Gates on a disk, and what a model says that keeps everything in lists."""
 
-    def __init__(self, folder: Path, *, has_numbers: bool = False, has_files: bool = False) -> None:
-        self.folder, self.number, self.has_numbers = folder, -1, has_numbers
+    def __init__(
+        self, folder: Path, *, has_numbers: bool = False, has_files: bool = False, files: Files = FOLDER
+    ) -> None:
+        self.folder, self.number, self.has_numbers, self.files = folder, -1, has_numbers, files
         self.staged = folder / FOLDER_NAME
         self.least_bytes = 0 if has_files else 1 << 30
         self.open: set[int] = set()
@@ -69,9 +73,9 @@ class World:
         self.restart()
 
     def restart(self) -> None:
-        files = StagedFiles(self.staged)
+        files = StagedFiles(self.staged, self.files)
         self.gates = GateLog(NAMES, SALT, self.still_open, ROWS, self.ids_at, files=files)
-        self.log = CommitLog(self.folder, [self.gates])
+        self.log = CommitLog(self.folder, [self.gates], self.files)
         self.log.recover(self.number)
         self.log.sweep()
         for name in NAMES:  # as the spouts of the gates do when they open
@@ -104,7 +108,8 @@ class World:
         self.gates.publish(self.number)
 
     def put_apart(self, rows: list[WireRow]) -> list[WireRow]:
-        return [*put_apart(str(self.staged), self.number, rows, least_bytes=self.least_bytes)]
+        folder, disk = str(self.staged), self.files.disk
+        return [*put_apart(folder, self.number, rows, disk, least_bytes=self.least_bytes)]
 
     def take(self, name: str) -> None:
         """The inbox takes what a gate hands over next."""
@@ -276,6 +281,23 @@ def test_a_folder_that_was_deleted_with_files_that_are_named_is_told(tmp_path):
     with pytest.raises(CheckpointError, match="a file of the checkpoint is missing") as error:
         world.commit([], set(), {1})
     assert error.value.where in files
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_after_a_power_cut_no_commit_names_a_file_that_a_start_has_deleted(seed):
+    """A run writes its last commit once more at its end, and nothing was synced since."""
+    disk = SimulatedDisk(Random(seed), None)
+    disk.make_folder(Path("/run"))
+    world = World(Path("/run"), has_files=True, files=Files(disk, survives_power_cut=True))
+    world.commit([("one", 1, [1, 2])], {1}, {1})
+    disk.sync_all(world.folder)
+    world.check_all_passes()
+    world.log.close()
+    world.restart()
+    assert not disk.names(world.staged)
+    disk.cut_power()
+    disk.start_process()
+    world.restart()
 
 
 def test_on_a_full_disk_rows_carry_what_they_stage(tmp_path):

@@ -6,9 +6,12 @@ lag behind or not, and a driver also dies before and after each file that it put
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 import threading
 import time
+from collections import Counter
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -19,17 +22,20 @@ pytest.importorskip("pyspark")
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from acktree import Retry, Spout, Topology, TopologyBuilder
 from acktree.checkpoint import lease, mirror
 from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.inbox_files import ChunkKind
 from acktree.checkpoint.mirror import Mirror
+from acktree.checkpoint.staged_files import FOLDER_NAME
 from acktree.errors import CheckpointError
 from tests.drawn import drawn
+from tests.unit.checkpoint import test_gate_crashes as gates
 from tests.unit.checkpoint.inbox_chunks import chunk_of
 from tests.unit.checkpoint.points import POINTS
 from tests.unit.checkpoint.remote_folder import RemoteFolder, Unreachable
-from tests.unit.checkpoint.small_spark import World, live
+from tests.unit.checkpoint.small_spark import Driver, DriverDied, World, live
 from tests.unit.checkpoint.test_crash_windows import COUNT, RETRY, check
 
 
@@ -118,6 +124,40 @@ def test_whatever_dies_when_the_next_machine_finds_enough(deaths, sweeps_every, 
         world.lives_until(*(f"{point}*{passes}" for point, passes in deaths))
         live(world)
         check(world)
+
+
+@pytest.mark.parametrize("nth", [2, 3, 4])
+def test_a_folder_that_is_copied_to_a_url_has_there_what_its_gates_staged(tmp_path, nth):
+    """Nothing remembers there: what bolts remember is refused at a URL."""
+    before = gates.made(tmp_path, "position")
+    before.build = with_a_sink
+    before.lives_until(f"commit logged*{nth}")
+    driver = Driver(before)
+    driver.micro_batch()
+    driver.open()
+    with suppress(DriverDied):
+        while True:
+            driver.spout_turns()
+            driver.micro_batch()
+    driver.close()
+    assert [*(tmp_path / "checkpoint" / FOLDER_NAME).iterdir()]
+    copied = shutil.ignore_patterns("wake", "lock")
+    shutil.copytree(tmp_path / "checkpoint", tmp_path / "there", ignore=copied)
+    world = Abroad(tmp_path, redelivers=False, retry=gates.RETRY)
+    world.build, world.count, world.database = with_a_sink, gates.COUNT, before.database
+    world.verdicts, world.effects = before.verdicts, before.effects
+    driver = live(world)
+    assert Counter(world.database.table) == Counter(range(gates.COUNT))
+    driver.close()
+
+
+def with_a_sink(name: str, spout: Spout, retry: Retry | None) -> Topology:
+    builder = TopologyBuilder("sink")
+    builder.set_spout("numbers", spout, retry=retry)
+    builder.set_bolt("weathered", gates.EmitsAndRaises(name), parallelism=2).shuffle_grouping("numbers")
+    table = builder.set_sink("table", gates.Table(name), parallelism=2, retry=gates.RETRY)
+    table.fields_grouping("weathered", ["n"])
+    return builder.create_topology()
 
 
 def opened(remote: RemoteFolder, tmp_path: Path) -> tuple[Mirror, FileInbox]:
