@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 from collections import Counter
 from pathlib import Path
@@ -28,6 +29,8 @@ from acktree.testing import FeederSpout, LocalCluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from acktree import SubmittedTopology
 
 SENTENCES = [f"a b{n % 3} c" for n in range(30)]
 QUICK = Retry(max_attempts=3, backoff_secs=(0.01, 0.01))
@@ -375,6 +378,56 @@ def test_a_message_that_waits_for_its_key_goes_on_waiting_after_a_restart(
     assert sorted(acked) == [0, 1, 2]
     assert [file.name for file in tmp_path.glob("ran *")] == ["ran 0"]
     assert eval((tmp_path / FILE).read_text()) == {"event": 1}
+
+
+class NotesOpening(FeederSpout):
+    """Notes that it was opened."""
+
+    def open(self, config, context, collector):
+        self.was_opened = True
+        super().open(config, context, collector)
+
+
+def test_an_older_copy_of_a_checkpoint_ends_its_run_before_the_spouts_are_opened(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    def submitted(checkpoint: str, numbers: NotesOpening) -> SubmittedTopology:
+        builder = TopologyBuilder("copied")
+        builder.set_spout("numbers", numbers)
+        table = builder.set_sink("table", Table(tmp_path / "words.db"), retry=QUICK)
+        table.global_grouping("numbers")
+        config = Config(partitions=2)
+        topology = builder.create_topology()
+        return submit(topology, checkpoint=tmp_path / checkpoint, spark=spark, config=config)
+
+    def written() -> list[tuple[int]]:
+        with sqlite3.connect(tmp_path / "words.db") as database:
+            return database.execute("SELECT n FROM words ORDER BY n").fetchall()
+
+    for first in (0, 3):
+        numbers = NotesOpening(["n", "word"])
+        with submitted("checkpoint", numbers) as running:
+            for n in range(first, first + 3):
+                numbers.feed([n, "a word"], message_id=n)
+            while len(numbers.acked) < 3 or not running.await_idle(1):
+                running.await_idle(0.1)
+        assert written() == [(n,) for n in range(first + 3)]
+        if not first:
+            ignored = shutil.ignore_patterns("wake")
+            shutil.copytree(tmp_path / "checkpoint", tmp_path / "copy", ignore=ignored)
+    numbers = NotesOpening(["n", "word"])
+    numbers.was_opened = False
+    numbers.feed([6, "a word"], message_id=6)
+    with (
+        pytest.raises(Exception, match="the sink has other rows of micro-batch .* an older copy"),
+        submitted("copy", numbers) as running,
+    ):
+        running.await_termination(timeout_secs=120)
+    assert (numbers.was_opened, numbers.acked) == (False, [])
+    with submitted("checkpoint", numbers) as running:
+        while not numbers.acked or not running.await_idle(1):
+            running.await_idle(0.1)
+    assert written() == [(n,) for n in range(7)]
 
 
 class CountsKeys(BasicBolt):

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, product
 from pathlib import Path
 from typing import Any, Final
@@ -193,9 +193,9 @@ class InboxReader(DataSourceStreamReader):
                 run = self._orders(entry)
                 is_first = True
                 void |= {int(task): entry.number for task in run["first_sequences"]}
+                _add_ticks(ticks, run.get("asks", {}))
             elif entry.kind is ChunkKind.TICK:
-                for level, due in self._orders(entry).items():
-                    ticks.setdefault(int(level), {}).update(due)
+                _add_ticks(ticks, self._orders(entry))
         order, levels = self._order(end["chunk"])
         for level, partition in product(sorted({*ticks, *range(levels)}), range(self._partitions)):
             broadcast = Broadcast(ticks.get(level, {}), order if level < levels else None)
@@ -268,6 +268,12 @@ class InboxReader(DataSourceStreamReader):
         """The rows of one part."""
         assert isinstance(partition, Slices), "partitions() makes no others"
         yield batch_of(partition.rows)
+
+
+def _add_ticks(ticks: dict[int, dict[str, float]], more: Mapping[str, Mapping[str, float]]) -> None:
+    """Add ticks, by level; those of a run ask its sinks which rows they have."""
+    for level, due in more.items():
+        ticks.setdefault(int(level), {}).update(due)
 
 
 def _only_partition(data: Sequence[Entry], partitions: int, work: Work | None) -> int | None:

@@ -95,7 +95,7 @@ class SinkTask(ArrowBoltTask):
     def _begin(self, store: StateStore | None, prepared: Prepared | None) -> None:  # noqa: ARG002  # the database is the memory
         self.services.close()
         self._frames: list[Frame] = []
-        self._is_open = False
+        self._is_open = self._is_asked = False
 
     def prepare(self, config: Config, context: TaskContext) -> None:
         """Do nothing: a sink that cannot be opened may have written the rows in an earlier run."""
@@ -107,6 +107,10 @@ class SinkTask(ArrowBoltTask):
         else:
             self._frames.append(frame)
 
+    def tick(self, secs: float) -> None:  # noqa: ARG002  # one that ticks has an interval
+        """A run begins, and its spouts are not open yet: at the end, see if the sink has later rows."""
+        self._is_asked = True
+
     def finish(self) -> None:
         """Write the rows; some fail, the others are acked.
 
@@ -116,6 +120,8 @@ class SinkTask(ArrowBoltTask):
         """
         if self.broken is None:
             started = perf_counter()
+            if self._is_asked and not self._frames:
+                self._refuse_later()
             parts = [part for frame in self._frames for part in self._parts(frame)]
             reasons = self._reasons(parts)
             self._report([frame for frame, _ in parts], reasons, (perf_counter() - started) * _MS)
@@ -255,6 +261,25 @@ class SinkTask(ArrowBoltTask):
         with suppress(Exception):
             self.bolt.close()
         self._is_open = False
+
+    def _refuse_later(self) -> None:
+        """Refuse to begin a run if the sink has rows of this micro-batch or a later one.
+
+        Later the source would have been told that its messages are ACKED, of which this checkpoint has what no
+        sink will take. A sink that cannot be asked says it with the first rows.
+        """
+        try:
+            last = self._last_mark()
+        except Exception as error:  # noqa: BLE001  # a sink of a user
+            self._leave()
+            log.info(
+                "component=%s task=%s does not say yet which rows it has: %.300s",
+                self.component.id, self.task, error,
+            )  # fmt: skip
+            return
+        number = self.outputs.batch_id
+        assert number is not None, "levels with sinks are told the number of the micro-batch"
+        self._refuse_other(last, _MARK.pack(_VERSION, number, bytes(16)))
 
     def _refuse_other(self, last: bytes | None, mark: bytes) -> None:
         """Refuse to go on if the sink has rows of this micro-batch or a later one that are not these."""

@@ -226,7 +226,7 @@ def test_memory_of_a_running_topology_is_refused_with_the_way(command, running, 
         ("./absent:topology", 1, "name a module"),
         ("program:Double.outputs", 1, "has no 'Double.outputs'"),
         ("program:raises", 1, ", in raises"),
-        ("program:needs_one", 1, "missing 1 required positional argument"),
+        ("program:needs_one", 1, "needs arguments, and is given none"),
     ],
 )
 def test_a_dry_run_validates_and_starts_nothing(target, code, expected, tmp_path, capsys, monkeypatch):
