@@ -265,8 +265,8 @@ class SinkTask(ArrowBoltTask):
     def _refuse_later(self) -> None:
         """Refuse to begin a run if the sink has rows of this micro-batch or a later one.
 
-        Later the source would have been told that its messages are ACKED, of which this checkpoint has what no
-        sink will take. A sink that cannot be asked says it with the first rows.
+        Once rows come it would be too late: sources have heard that messages are ACKED, of which only this
+        checkpoint has what no sink will take. A sink that cannot be asked says it with the first rows.
         """
         try:
             last = self._last_mark()

@@ -400,8 +400,10 @@ class Driver:
         self.held.refuse_used_sequences(last_sequence)
         self.held.note_run(commits.sweep)
         acker.forget_before(firsts := dict(self.plan.first_sequences))
-        orders = {"run": self.held.run, "first_sequences": firsts, "asks": asked_sinks(self.plan)}
-        self.inbox.append_control(ChunkKind.RUN, orders)
+        self.inbox.append_control(
+            ChunkKind.RUN,
+            {"run": self.held.run, "first_sequences": firsts, "asks": asked_sinks(self.plan)},
+        )
         redrive_ordered(self.held, self.letters)
         options = {"inbox": str(self.held.inbox), "partitions": "2", "interval_secs": "2"}
         options |= {"after": str(self.held.begins_after), "carries": str(not self.is_folder).lower()}

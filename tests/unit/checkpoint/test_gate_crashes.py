@@ -261,7 +261,7 @@ def test_a_checkpoint_that_is_begun_anew_at_the_same_place_writes_its_rows_again
 def test_an_older_copy_of_a_checkpoint_is_told_before_a_spout_is_opened_and_writes_no_row(
     source: str, tmp_path: Path
 ) -> None:
-    """Else a queue would be told that messages are ACKED, of which the copy alone has what no sink will take."""
+    """Else a queue hears that messages are ACKED, of which the copy alone has what no sink takes."""
     world = made(tmp_path, source)
     world.lives_until("commit logged*2", "commit logged*8")
     checkpoint, copied = tmp_path / "checkpoint", tmp_path / "copy"
