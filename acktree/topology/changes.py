@@ -100,11 +100,13 @@ def _added(name: str, new: Part) -> ShapeChange:
 
 
 def _removed(name: str, old: Part, *, is_waiting: bool) -> ShapeChange:
-    what = f"{old.kind} {name!r} is gone"
+    is_gate = name.startswith(GATE)
+    what = f"{'gate' if is_gate else old.kind} {name!r} is gone"
     if old.is_frame:
         return ShapeChange(what, "Spark keeps the positions of DataFrames by their order in the query", _NEW)
     if old.kind == "spout" and is_waiting:
-        return ShapeChange(what, "messages of it are in the inbox, and would never have a verdict", _DRAIN)
+        where = "wait there or are in the inbox" if is_gate else "are in the inbox"
+        return ShapeChange(what, f"messages of it {where}, and would never have a verdict", _DRAIN)
     if old.kind == "bolt" and old.remembers:
         return _forgotten(name, what)
     return ShapeChange(what)

@@ -469,7 +469,7 @@ def test_a_gate_with_tuples_is_neither_removed_nor_is_its_reader_changed():
 
     gate = "__gate/writes/log/default"
     others = shape(3), shape(how="global_grouping")
-    assert refused(shape(exactly_once=False), {gate})[0] == f"spout {gate!r} is gone"
+    assert refused(shape(exactly_once=False), {gate})[0] == f"gate {gate!r} is gone"
     assert all("another parallelism or grouping" in refused(other, {gate})[0] for other in others)
     for now in (*others, shape(exactly_once=False)):
         assert refused(now, {"log"}) == []
