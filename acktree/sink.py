@@ -28,8 +28,8 @@ class Sink(ABC):
     """A sink that writes the rows of each micro-batch once, whatever dies.
 
     A sink is pickled (cloudpickle) to the workers: ``__init__`` may only make picklable attributes. A task
-    opens it in each micro-batch that has rows for the task, possibly in another process each time, asks for
-    the last mark, writes at most one batch, and closes it.
+    opens it in the first micro-batch of a run, and in each that has rows for the task, possibly in another
+    process each time, asks for the last mark, writes at most one batch, and closes it.
 
     The *writer* of a mark is the task: ``context.checkpoint_id``, ``context.component_id`` and
     ``context.task_id``. A writer has one mark. Another writer's marks are its own, also where both write into

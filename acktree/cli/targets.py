@@ -148,10 +148,10 @@ def _in_module(target: str) -> tuple[Config, Topology]:
     known = [each for each, value in vars(module).items() if _is_usable(value, module.__name__)]
     if not hasattr(module, name):
         raise ConfigError(f"module {place!r} has no {name!r}", target, nearest(name, known))
-    if inspect.isfunction(found := getattr(module, name)) and not _needs_none(found):
+    found, config_name, config = getattr(module, name), _CONFIG, getattr(module, _CONFIG, Config())
+    if inspect.isfunction(found) and not _takes_no_arguments(found):
         what = f"{name}() of module {place!r} needs arguments, and is given none"
         raise ConfigError(what, target, f"name one that needs none; {nearest(name, known)}")
-    found, config_name, config = getattr(module, name), _CONFIG, getattr(module, _CONFIG, Config())
     if callable(found):
         with _users_errors(f"{name}() of module {place!r} raises", target):
             found = found()
@@ -196,11 +196,11 @@ def function_at(target: str) -> Any:  # noqa: ANN401  # its caller knows what it
 def _is_usable(value: object, module: str) -> bool:
     """Whether a value of a module may be meant: a topology, or a function of its own without arguments."""
     if inspect.isfunction(value) and value.__module__ == module:
-        return _needs_none(value)
+        return _takes_no_arguments(value)
     return isinstance(value, (Topology, TopologyBuilder))
 
 
-def _needs_none(function: FunctionType) -> bool:
+def _takes_no_arguments(function: FunctionType) -> bool:
     """Whether a function can be called without arguments."""
     try:
         inspect.signature(function, follow_wrapped=False).bind()

@@ -79,7 +79,8 @@ class ParquetSink(BatchSink[dict[str, Any]], Sink):
             ConfigError: The folder cannot be written from here.
         """
         path = self.path.absolute()
-        # `Path.exists` raises where a folder above may not be entered. Then that one is `there`.
+        # Below a folder that may not be entered `Path.exists` raises. `os.path.exists` says no, and the error
+        # names that folder.
         there = next(each for each in (path, *path.parents) if os.path.exists(each))  # noqa: PTH110
         try:
             with TemporaryFile(dir=there):  # the rights of root say yes where the file system says no

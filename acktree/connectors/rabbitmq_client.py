@@ -84,9 +84,9 @@ def connector_error(error: BaseException, where: str, queue: str) -> ConnectorEr
     if "ACCESS_REFUSED" in text or "NOT_ALLOWED" in text:
         return _ACCESS.error(words, where)
     words = words if words != "()" else ""  # of an exception without arguments
-    below = (getattr(each, "exception", None) for each in inner)
-    beneath = [each for each in below if isinstance(each, OSError)]
-    words = words or " ".join(f"{type(each).__name__}: {each}" for each in beneath)
+    causes = (getattr(each, "exception", None) for each in inner)
+    of_system = [f"{type(cause).__name__}: {cause}" for cause in causes if isinstance(cause, OSError)]
+    words = words or " ".join(of_system)
     words = words or " ".join(type(each).__name__ for each in inner)
     speaks = isinstance(error, pika.exceptions.IncompatibleProtocolError)
     hint = ", and that the URL fits its port (amqps:// if it speaks TLS)" if speaks else ""

@@ -173,20 +173,16 @@ def _recover(run: Run, acker: DurableAcker | None, commits: CommitLog) -> None:
         acker.forget_before(plan.first_sequences)
     checkpoint.note_run(commits.sweep)
     run.log.begins(checkpoint.run, run.account().open_count, checkpoint.place)
-    asks = asked_sinks(plan)
-    orders = {"run": checkpoint.run, "first_sequences": dict(plan.first_sequences), "asks": asks}
-    run.inbox.append_control(ChunkKind.RUN, orders)
+    run.inbox.append_control(ChunkKind.RUN, run_orders(checkpoint.run, plan))
     if run.inbox.has_watch:  # what operators wanted to see of the last run
         run.inbox.append_watch(OperatorOrder(plan.trace_rate).to_bytes(), len(plan.levels))
 
 
-def asked_sinks(plan: Plan) -> dict[int, dict[str, float]]:
-    """The sinks that say which rows they have, before the spouts of a run are opened: by level, as ticks."""
-    asks: dict[int, dict[str, float]] = {}
-    for component in plan.topology.bolts:
-        if component.is_sink:
-            asks.setdefault(plan.level_of[component.id], {})[component.id] = 0.0
-    return asks
+def run_orders(number: int, plan: Plan) -> dict[str, object]:
+    """What the inbox's entry of a run tells the source."""
+    firsts, sinks = dict(plan.first_sequences), [part.id for part in plan.topology.bolts if part.is_sink]
+    levels = sorted({plan.level_of[sink] for sink in sinks})
+    return {"run": number, "first_sequences": firsts, "sink_levels": levels}
 
 
 def journal_of(checkpoint: Checkpoint, inbox: FileInbox, threads: Threads) -> Journal:

@@ -56,7 +56,7 @@ class Broadcast:
         ticks: Bolt -> the interval in seconds of its tick that is due.
         order: Operators' order, while there is one.
         end: The number of the last inbox entry of the micro-batch. For the driver.
-        is_first: Whether a run begins with the micro-batch. For the driver.
+        is_first: Whether a run begins with the micro-batch. For the driver, and for levels with sinks.
     """
 
     ticks: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
@@ -70,7 +70,9 @@ class Broadcast:
         if self.order is not None:
             parts["order"] = self.order.to_bytes().decode()
         if self.end is not None:
-            parts |= {"end": self.end, "is_first": self.is_first}
+            parts["end"] = self.end
+        if self.is_first:
+            parts["is_first"] = True
         return WireRow(
             partition, level, int(Kind.BROADCAST), source=-1, sequence=0, clock_ms=clock_ms,
             head=json.dumps(parts).encode(),

@@ -380,18 +380,10 @@ def test_a_message_that_waits_for_its_key_goes_on_waiting_after_a_restart(
     assert eval((tmp_path / FILE).read_text()) == {"event": 1}
 
 
-class NotesOpening(FeederSpout):
-    """Notes that it was opened."""
-
-    def open(self, config, context, collector):
-        self.was_opened = True
-        super().open(config, context, collector)
-
-
-def test_an_older_copy_of_a_checkpoint_ends_its_run_before_the_spouts_are_opened(
+def test_an_older_copy_of_a_checkpoint_ends_its_run_before_a_message_of_it_is_acked(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    def submitted(checkpoint: str, numbers: NotesOpening) -> SubmittedTopology:
+    def submitted(checkpoint: str, numbers: FeederSpout) -> SubmittedTopology:
         builder = TopologyBuilder("copied")
         builder.set_spout("numbers", numbers)
         table = builder.set_sink("table", Table(tmp_path / "words.db"), retry=QUICK)
@@ -405,7 +397,7 @@ def test_an_older_copy_of_a_checkpoint_ends_its_run_before_the_spouts_are_opened
             return database.execute("SELECT n FROM words ORDER BY n").fetchall()
 
     for first in (0, 3):
-        numbers = NotesOpening(["n", "word"])
+        numbers = FeederSpout(["n", "word"])
         with submitted("checkpoint", numbers) as running:
             for n in range(first, first + 3):
                 numbers.feed([n, "a word"], message_id=n)
@@ -415,15 +407,14 @@ def test_an_older_copy_of_a_checkpoint_ends_its_run_before_the_spouts_are_opened
         if not first:
             ignored = shutil.ignore_patterns("wake")
             shutil.copytree(tmp_path / "checkpoint", tmp_path / "copy", ignore=ignored)
-    numbers = NotesOpening(["n", "word"])
-    numbers.was_opened = False
+    numbers = FeederSpout(["n", "word"])
     numbers.feed([6, "a word"], message_id=6)
     with (
         pytest.raises(Exception, match="this checkpoint is an older copy"),
         submitted("copy", numbers) as running,
     ):
         running.await_termination(timeout_secs=120)
-    assert (numbers.was_opened, numbers.acked) == (False, [])
+    assert numbers.acked == []
     with submitted("checkpoint", numbers) as running:
         while not numbers.acked or not running.await_idle(1):
             running.await_idle(0.1)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 _PART_LOST: Final = "shuffle map stage with indeterminate output was failed and retried"
-JAVA_ENDS_SECS: Final = 2.0
+_JAVA_ENDS_SECS: Final = 2.0
 """How long a JVM may take to end after it has closed its connections."""
 
 
@@ -77,10 +77,8 @@ class SparkQuery(Query):
 
     def explained(self, error: BaseException) -> BaseException:
         """The cause: a lost JVM, a stopped session, a full disk, a source, the checkpoint, or the error."""
-        if not isinstance(error, AcktreeError):
-            lost = self._lost_java(JAVA_ENDS_SECS if is_of_java(error) else 0.0)
-            if lost is not None:
-                return lost
+        if (lost := java_lost_by(error, self._gateway, self._checkpoint)) is not None:
+            return lost
         if not isinstance(error, AcktreeError) and self._is_session_stopped():
             return self._stopped_session()
         if _PART_LOST in str(error):
@@ -98,8 +96,8 @@ class SparkQuery(Query):
         lost.__cause__ = error
         return lost
 
-    def _lost_java(self, secs: float = 0.0) -> AcktreeError | None:
-        return lost_java(self._gateway, self._checkpoint, secs)
+    def _lost_java(self) -> AcktreeError | None:
+        return _lost_java(self._gateway, self._checkpoint)
 
     def _stopped_session(self) -> MisuseError:
         return MisuseError(
@@ -136,11 +134,18 @@ class SparkQuery(Query):
 
 
 def is_of_java(error: BaseException) -> bool:
-    """Whether this is what one gets who calls a JVM that is gone."""
+    """Whether a call of a JVM that is gone raises such an error."""
     return isinstance(error, (ConnectionError, Py4JError))
 
 
-def lost_java(gateway: Any, checkpoint: Checkpoint, secs: float = 0.0) -> AcktreeError | None:  # noqa: ANN401  # py4j has no types
+def java_lost_by(error: BaseException, gateway: Any, checkpoint: Checkpoint) -> AcktreeError | None:  # noqa: ANN401  # py4j has no types
+    """The error to raise in place of another one, if that came because Spark's JVM has ended; else None."""
+    if isinstance(error, AcktreeError):
+        return None
+    return _lost_java(gateway, checkpoint, _JAVA_ENDS_SECS if is_of_java(error) else 0.0)
+
+
+def _lost_java(gateway: Any, checkpoint: Checkpoint, secs: float = 0.0) -> AcktreeError | None:  # noqa: ANN401  # as above
     """The error to raise if Spark's JVM has ended; None while it runs."""
     what = java_that_ended(gateway, secs)
     if what is None:

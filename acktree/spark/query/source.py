@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, product
 from pathlib import Path
 from typing import Any, Final
@@ -185,7 +185,8 @@ class InboxReader(DataSourceStreamReader):
         """Divide the entries after ``start`` up to ``end`` into one part for each partition."""
         entries = self._between(start["chunk"], end["chunk"])
         rows: list[list[WireRow]] = [[] for _ in range(self._partitions)]
-        is_first, ticks = False, dict[int, dict[str, float]]()
+        ticks = dict[int, dict[str, float]]()
+        is_first, begun = False, set[int]()  # levels with sinks, if a run begins
         # spout task -> entries before this number do not count: its queue redelivers their messages
         void: dict[int, int] = {}
         for entry in entries:
@@ -193,12 +194,14 @@ class InboxReader(DataSourceStreamReader):
                 run = self._orders(entry)
                 is_first = True
                 void |= {int(task): entry.number for task in run["first_sequences"]}
-                _add_ticks(ticks, run.get("asks", {}))
+                begun |= {*run.get("sink_levels", ())}
             elif entry.kind is ChunkKind.TICK:
-                _add_ticks(ticks, self._orders(entry))
+                for level, due in self._orders(entry).items():
+                    ticks.setdefault(int(level), {}).update(due)
         order, levels = self._order(end["chunk"])
-        for level, partition in product(sorted({*ticks, *range(levels)}), range(self._partitions)):
-            broadcast = Broadcast(ticks.get(level, {}), order if level < levels else None)
+        for level, partition in product(sorted({*ticks, *begun, *range(levels)}), range(self._partitions)):
+            order_here = order if level < levels else None
+            broadcast = Broadcast(ticks.get(level, {}), order_here, is_first=level in begun)
             rows[partition].append(broadcast.row(partition, level))
         data = [
             entry
@@ -268,12 +271,6 @@ class InboxReader(DataSourceStreamReader):
         """The rows of one part."""
         assert isinstance(partition, Slices), "partitions() makes no others"
         yield batch_of(partition.rows)
-
-
-def _add_ticks(ticks: dict[int, dict[str, float]], more: Mapping[str, Mapping[str, float]]) -> None:
-    """Add ticks, by level; those of a run ask its sinks which rows they have."""
-    for level, due in more.items():
-        ticks.setdefault(int(level), {}).update(due)
 
 
 def _only_partition(data: Sequence[Entry], partitions: int, work: Work | None) -> int | None:

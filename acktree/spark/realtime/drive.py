@@ -37,7 +37,7 @@ from acktree.core.data.frames import WireRow
 from acktree.driver.query import Query
 from acktree.errors import AcktreeError
 from acktree.logs.loggers import logger
-from acktree.spark.query.handle import JAVA_ENDS_SECS, is_of_java, lost_java
+from acktree.spark.query.handle import is_of_java, java_lost_by
 from acktree.spark.query.results import Results, payloads_in_rows
 from acktree.spark.query.sink import QuerySink
 from acktree.spark.query.source import InboxReader
@@ -249,11 +249,8 @@ class Drive(Query):
         return number, {phase: took // 1_000_000 for phase, took in ms.items()}
 
     def explained(self, error: BaseException) -> BaseException:
-        if not isinstance(error, AcktreeError):
-            secs = JAVA_ENDS_SECS if is_of_java(error) else 0.0
-            lost = lost_java(self._gateway, self._checkpoint, secs)
-            if lost is not None:
-                return lost
+        if (lost := java_lost_by(error, self._gateway, self._checkpoint)) is not None:
+            return lost
         return self._checkpoint.files.explained(full_disk.explained(error, *self._checkpoint.folders))
 
     def stop(self, *, at_once: bool) -> None:  # noqa: ARG002  # an epoch is never long

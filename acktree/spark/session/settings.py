@@ -275,14 +275,15 @@ def lent_settings(
 ) -> Iterator[None]:
     """Set the partitions and the environment of Python workers for a query that is made and started here.
 
-    Args:
-        partitions: Of each shuffle.
-        more: Further settings.
-
     A query copies its session's settings when it starts, and the environment when its functions are made.
     Both are restored: a user's other queries keep theirs. Only one query starts at a time: of two at once,
     one could start with the settings of the other, and the session could keep either. What the user set
     with ``spark.executorEnv`` stays.
+
+    Args:
+        session: The session.
+        partitions: Of each shuffle.
+        more: Further settings.
     """
     with _starting:
         wanted = {_PARTITIONS: str(partitions)} | dict(more or {})

@@ -94,7 +94,7 @@ def run_level(
     begun = partial(
         _begun, plan, observe, broadcast.order,
         partition=partition, level=index, clock_ms=clock_ms, monitor=monitor, batch_id=batch_id,
-        stock=stock,
+        stock=stock, is_first=broadcast.is_first,
     )  # fmt: skip
     outputs = begun()
     _begin_worker(outputs)
@@ -123,7 +123,7 @@ def run_level(
         given = frames.get(bolt, []) + outputs.local.pop(bolt, [])
         is_whole = component.exactly_once and not component.is_sink  # a sink fails rows, and writes once
         run = partial(_run_exactly_once, begun, outputs) if is_whole else partial(_run_part, outputs)
-        wholes += run(component, given, _tick_secs(broadcast, component, plan), store)
+        wholes += run(component, given, _tick_secs(broadcast, bolt, plan), store)
     yield from outputs.wire_rows()
     yield from wholes
 
@@ -152,12 +152,9 @@ def _begin_worker(outputs: Outputs) -> None:
         outputs.error(bolt.id, bolt.task_ids[0], failure_of(error, bolt.id))
 
 
-def _tick_secs(broadcast: Broadcast, component: Component, plan: Plan) -> float | None:
-    """The interval of the tick of a bolt that is due; an earlier run may have sent one to one without.
-
-    To a sink a tick is the question which rows it has.
-    """
-    return broadcast.ticks.get(component.id) if component.is_sink or component.id in plan.ticks else None
+def _tick_secs(broadcast: Broadcast, bolt: str, plan: Plan) -> float | None:
+    """The interval of the tick of a bolt that is due; an earlier run may have sent one to one without."""
+    return broadcast.ticks.get(bolt) if bolt in plan.ticks else None
 
 
 def _run_part(
@@ -274,7 +271,8 @@ def _run_bolt(
     concurrent: list[ConcurrentTask] = []
     for task in outputs.plan.hosted(component, outputs.partition):
         given = by_task.get(task, [])
-        if not given and tick_secs is None:
+        is_asked = component.is_sink and outputs.is_first
+        if not given and tick_secs is None and not is_asked:
             continue
         running: BoltTask = bolt_task(component, task, outputs, store, are_questions=are_questions)
         flushes = running.flushes

@@ -95,7 +95,7 @@ class SinkTask(ArrowBoltTask):
     def _begin(self, store: StateStore | None, prepared: Prepared | None) -> None:  # noqa: ARG002  # the database is the memory
         self.services.close()
         self._frames: list[Frame] = []
-        self._is_open = self._is_asked = False
+        self._is_open = False
 
     def prepare(self, config: Config, context: TaskContext) -> None:
         """Do nothing: a sink that cannot be opened may have written the rows in an earlier run."""
@@ -107,10 +107,6 @@ class SinkTask(ArrowBoltTask):
         else:
             self._frames.append(frame)
 
-    def tick(self, secs: float) -> None:  # noqa: ARG002  # one that ticks has an interval
-        """A run begins, and its spouts are not open yet: at the end, see if the sink has later rows."""
-        self._is_asked = True
-
     def finish(self) -> None:
         """Write the rows; some fail, the others are acked.
 
@@ -120,7 +116,7 @@ class SinkTask(ArrowBoltTask):
         """
         if self.broken is None:
             started = perf_counter()
-            if self._is_asked and not self._frames:
+            if self.outputs.is_first and not self._frames:
                 self._refuse_later()
             parts = [part for frame in self._frames for part in self._parts(frame)]
             reasons = self._reasons(parts)
@@ -265,8 +261,9 @@ class SinkTask(ArrowBoltTask):
     def _refuse_later(self) -> None:
         """Refuse to begin a run if the sink has rows of this micro-batch or a later one.
 
-        Once rows come it would be too late: sources have heard that messages are ACKED, of which only this
-        checkpoint has what no sink will take. A sink that cannot be asked says it with the first rows.
+        No message that the run emits is ACKED before this micro-batch is committed. Before rows come queues
+        would hear of ACKs whose tuples only this checkpoint has, and no sink takes. A sink that cannot be
+        asked here is asked then.
         """
         try:
             last = self._last_mark()

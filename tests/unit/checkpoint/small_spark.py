@@ -51,7 +51,7 @@ from acktree.core.state.store import MemoryStore, StateStore
 from acktree.dead_letters.letter import DeadLetter
 from acktree.dead_letters.recorder import DeadLetterRecorder
 from acktree.dead_letters.store import DeadLetters
-from acktree.driver.assembly import asked_sinks, journal_of, recovered_log
+from acktree.driver.assembly import journal_of, recovered_log, run_orders
 from acktree.driver.batch import BatchResults
 from acktree.driver.logs.error_log import ErrorLog
 from acktree.driver.logs.run_log import RunLog
@@ -399,11 +399,8 @@ class Driver:
         last_sequence = recover(run, self.held.last_committed(), self.held.lost_through)
         self.held.refuse_used_sequences(last_sequence)
         self.held.note_run(commits.sweep)
-        acker.forget_before(firsts := dict(self.plan.first_sequences))
-        self.inbox.append_control(
-            ChunkKind.RUN,
-            {"run": self.held.run, "first_sequences": firsts, "asks": asked_sinks(self.plan)},
-        )
+        acker.forget_before(self.plan.first_sequences)
+        self.inbox.append_control(ChunkKind.RUN, run_orders(self.held.run, self.plan))
         redrive_ordered(self.held, self.letters)
         options = {"inbox": str(self.held.inbox), "partitions": "2", "interval_secs": "2"}
         options |= {"after": str(self.held.begins_after), "carries": str(not self.is_folder).lower()}

@@ -52,6 +52,8 @@ class Outputs:
         monitor: ExecutionMonitor | None = None,
         batch_id: int | None = None,
         stock: Stock | None = None,
+        *,
+        is_first: bool = False,
     ) -> None:
         """Start empty.
 
@@ -64,11 +66,12 @@ class Outputs:
             monitor: Notes which row is executed; a no-op monitor by default.
             batch_id: The number of the micro-batch, for the log.
             stock: Prepared copies of bolts, where they stay from one micro-batch to the next.
+            is_first: Whether a run begins with the micro-batch, for sinks.
         """
         self.observers = observers
         self.monitor = monitor or ExecutionMonitor()
         self.plan, self.partition, self.level, self.clock_ms = plan, partition, level, clock_ms
-        self.batch_id, self.stock = batch_id, stock
+        self.batch_id, self.stock, self.is_first = batch_id, stock, is_first
         self.counters, self._began = Counters(), perf_counter()
         self.local: dict[str, list[Frame]] = {}
         self._frames: dict[tuple[int, int], list[Frame]] = {}
