@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from acktree import ArrowBolt, BasicBolt, Bolt, Config, CustomGrouping, Retry, Spout, TopologyBuilder
@@ -214,6 +214,8 @@ def rows(first: int, name: str, at: Sequence[int] = (0, 1, 2)) -> Emit:
     return emit
 
 
+UNHASHABLE = ["months_in_extension", "timestamp_ns"]
+
 messages = st.lists(
     st.one_of(st.tuples(st.just("value"), makers), st.tuples(st.just("id"), makers)), max_size=6
 )
@@ -235,6 +237,8 @@ def test_a_message_gets_the_verdict_it_gets_alone_whatever_its_neighbours_are(li
     assert verdicts_of(line, emits) == alone
 
 
+# A type that is not hashable: a look at it for a quicker way failed rows that are fine.
+@example(Line(("basic", "arrow"), "fields", retries=True, partitions=1, redelivers=False), UNHASHABLE)
 @given(lines, st.lists(columns, min_size=1, max_size=4))
 def test_a_row_of_a_batch_gets_the_verdict_it_gets_alone(line, names):
     alone: dict[int, str] = {}

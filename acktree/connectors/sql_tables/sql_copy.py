@@ -52,8 +52,9 @@ _KINDS: Final[Sequence[tuple[type[Any], frozenset[type]]]] = (
 )
 """Types of columns, and those of values that a COPY reads as an INSERT does. The first that fits counts."""
 _INTEGERS: Final = frozenset(
-    {pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32()}
+    kind.id for kind in (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32())
 )
+"""By number: a type of a user's may not be hashable."""
 _ASKED: Final = sa.text("""
     SELECT c.relkind IN ('r', 'p') AND NOT c.relhasrules AND NOT c.relrowsecurity
         AND NOT EXISTS (SELECT FROM pg_trigger t WHERE NOT t.tgisinternal AND
@@ -279,7 +280,7 @@ def _needs_no_check(kind: Any, values: pa.Array) -> bool:  # noqa: ANN401
     """Whether a column of this type returns all these values as they are, and Arrow's text is theirs."""
     of = values.type
     if isinstance(kind, sa.Integer):
-        return of in _INTEGERS
+        return of.id in _INTEGERS
     if isinstance(kind, sa.Double):
         return bool(of == pa.float64())
     if isinstance(kind, sa.Boolean):

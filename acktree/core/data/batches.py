@@ -22,8 +22,10 @@ FEW: Final = 32
 """Up to this number of rows, rows are taken and hashed one by one. In an epoch of one message the
 instructions of Arrow and numpy for whole columns are not in the processor's cache: they take three times as
 long."""
-_PLAIN: Final = frozenset({pa.string(), pa.int64(), pa.float64(), pa.bool_(), pa.binary()})
-"""The types of columns of which few rows are taken so."""
+_PLAIN: Final = frozenset(
+    kind.id for kind in (pa.string(), pa.int64(), pa.float64(), pa.bool_(), pa.binary())
+)
+"""The types of columns of which few rows are taken so, by number: a type of a user's may not be hashable."""
 
 
 def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
@@ -45,7 +47,7 @@ def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 def taken(batch: pa.RecordBatch, rows: Int64s) -> pa.RecordBatch:
     """Some of the rows, in this order."""
     schema = batch.schema
-    if 0 < len(rows) <= FEW and schema.names and _PLAIN.issuperset(schema.types):
+    if 0 < len(rows) <= FEW and schema.names and all(kind.id in _PLAIN for kind in schema.types):
         places = rows.tolist()
         columns = [pa.concat_arrays([column.slice(at, 1) for at in places]) for column in batch.columns]
         return pa.RecordBatch.from_arrays(columns, schema=schema)

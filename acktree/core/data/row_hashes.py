@@ -21,8 +21,8 @@ from acktree.errors import MisuseError
 from acktree.system.stopped_by import pass_on
 from acktree.texts import error_text
 
-_PLAIN: Final = frozenset({pa.string(), pa.int64()})
-"""The types of keys of which few rows are hashed so."""
+_PLAIN: Final = frozenset({pa.string().id, pa.int64().id})
+"""The types of keys of which few rows are hashed so, by number: a type of a user's may not be hashable."""
 
 
 def hash_rows(batch: pa.RecordBatch, fields: Sequence[str]) -> UInt64s:
@@ -64,7 +64,7 @@ def hash_keys(batch: pa.RecordBatch, fields: Sequence[str]) -> tuple[UInt64s, Pl
 def _hash_few(batch: pa.RecordBatch, columns: Sequence[int]) -> UInt64s | None:
     """:func:`hash_keys` row by row; None where a column is of another type, or a text is not UTF-8."""
     schema = batch.schema
-    if not all(schema.field(at).type in _PLAIN for at in columns):
+    if not all(schema.field(at).type.id in _PLAIN for at in columns):
         return None
     try:
         values = [batch.column(at).to_pylist() for at in columns]

@@ -48,13 +48,13 @@ LOOKED_AT: Final = 8 << 10
 """The longest text or bytes value that a quick look accepts; the size of a longer one must be counted."""
 _SURELY_FITS: Final = 1 << 30
 """A tuple of fewer bytes is surely taken by Arrow."""
-_LOOKS: Final[Mapping[pa.DataType, Callable[[object], bool]]] = {
+_LOOKS: Final[Mapping[int, Callable[[object], bool]]] = {
     # A text that is not ASCII may contain a lone surrogate.
-    pa.string(): lambda value: type(value) is str and len(value) <= LOOKED_AT and value.isascii(),
-    pa.int64(): lambda value: type(value) is int and -(1 << 63) <= value < 1 << 63,
-    pa.float64(): lambda value: type(value) is float,
-    pa.bool_(): lambda value: type(value) is bool,
-    pa.binary(): lambda value: type(value) is bytes and len(value) <= LOOKED_AT,
+    pa.string().id: lambda value: type(value) is str and len(value) <= LOOKED_AT and value.isascii(),
+    pa.int64().id: lambda value: type(value) is int and -(1 << 63) <= value < 1 << 63,
+    pa.float64().id: lambda value: type(value) is float,
+    pa.bool_().id: lambda value: type(value) is bool,
+    pa.binary().id: lambda value: type(value) is bytes and len(value) <= LOOKED_AT,
 }
 
 
@@ -195,7 +195,7 @@ def quick_look(schema: pa.Schema | None) -> Callable[[Sequence[object]], bool]:
     >>> look(["a"]), look([b"a"])
     (True, False)
     """
-    looks = [] if schema is None else [_LOOKS.get(kind, _never_fits) for kind in schema.types]
+    looks = [] if schema is None else [_LOOKS.get(kind.id, _never_fits) for kind in schema.types]
 
     def fits_anywhere(values: Sequence[object]) -> bool:
         for value in values:  # with few values, all() of a generator takes three times as long
