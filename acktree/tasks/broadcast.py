@@ -70,8 +70,8 @@ class Broadcast:
         if self.order is not None:
             parts["order"] = self.order.to_bytes().decode()
         if self.end is not None:
-            parts["end"] = self.end
-        if self.is_first:
+            parts |= {"end": self.end, "is_first": self.is_first}
+        elif self.is_first:
             parts["is_first"] = True
         return WireRow(
             partition, level, int(Kind.BROADCAST), source=-1, sequence=0, clock_ms=clock_ms,

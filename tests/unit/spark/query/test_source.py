@@ -234,6 +234,16 @@ def test_every_micro_batch_reports_to_the_driver_where_it_ends_and_whether_a_run
     assert clock(rows(reader, 3, 4)) == {"end": 4, "is_first": False}
 
 
+def test_levels_with_sinks_are_told_that_a_run_begins(inbox: FileInbox, reader: InboxReader) -> None:
+    inbox.append_control(ChunkKind.RUN, {"run": 2, "first_sequences": {}, "sink_levels": [2, 3]})
+    inbox.append([chunk_of(1)])
+    begun = [row for row in rows(reader, -1, 1) if row.kind == Kind.BROADCAST and row.level != SINK_LEVEL]
+    assert sorted((row.level, row.partition) for row in begun) == [(2, 0), (2, 1), (3, 0), (3, 1)]
+    assert all(Broadcast.of([row]).is_first for row in begun)
+    later = rows(reader, 0, 1)
+    assert not any(row.kind == Kind.BROADCAST and row.level != SINK_LEVEL for row in later)
+
+
 def test_a_new_run_voids_only_messages_that_queues_redeliver(inbox: FileInbox, reader: InboxReader) -> None:
     inbox.append([chunk_of(1, task=1), chunk_of(2, task=2)])
     inbox.append_control(ChunkKind.RUN, {"run": 2, "first_sequences": {"1": 77}})
