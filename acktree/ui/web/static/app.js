@@ -7,7 +7,7 @@ import { forget, loadTrace, loadTraces, traceView, traces, tracesView } from "./
 const API = "/api/acktree/v1", SAVED = "acktree-token", KEPT_MS = 120000;
 const main = document.getElementById("main"), crumbs = document.getElementById("crumbs");
 const live = document.getElementById("live");
-const state = { overview: null, sent: null, detail: null, events: null, error: null, note: null, heat: "capacity", system: false, window: ":all-time", history: {}, past: {}, span: {}, about: {} };
+const state = { overview: null, sent: null, detail: null, events: null, error: null, refused: null, note: null, heat: "capacity", system: false, window: ":all-time", history: {}, past: {}, span: {}, about: {} };
 const ACKER = "__acker", LIVE = "2m", SPANS = { "2m": ["2 minutes", KEPT_MS], "1h": ["hour", 3600000], "1d": ["day", 86400000], "30d": ["30 days", 30 * 86400000], all: ["all runs", 0] };
 const spanOf = (topology) => state.span[topology.id] || (topology.is_running ? LIVE : "all");
 const letters = { of: null, query: {}, page: null, after: [0], chosen: new Set(), opened: {} };
@@ -119,7 +119,9 @@ function draw() {
 function note() {
   if (state.error?.status === 401) return null;
   const parts = [];
-  if (state.error) parts.push(h("p", { class: "note bad", role: "alert" }, state.error.message, state.error.fix ? `\n${state.error.fix}` : ""));
+  for (const error of [state.refused, state.error]) {
+    if (error) parts.push(h("p", { class: "note bad", role: "alert" }, error.message, error.fix ? `\n${error.fix}` : ""));
+  }
   if (state.note) parts.push(h("p", { class: "note", role: "status" }, state.note));
   return parts;
 }
@@ -307,9 +309,10 @@ const giving = (id) => (order, body, done) => carryOut(async () => {
   state.note = done;
 });
 
+// Why an order was refused stays until the next order, or another view: `state.error` goes with the next load.
 async function carryOut(order) {
-  state.note = null;
-  try { await order(); } catch (error) { state.note = null; state.error = error; draw(); return; }
+  state.note = state.refused = null;
+  try { await order(); } catch (error) { state.note = null; state[error.status === 401 ? "error" : "refused"] = error; draw(); return; }
   await refresh();
 }
 
@@ -379,7 +382,7 @@ async function follow() {
 }
 
 window.addEventListener("hashchange", async () => {
-  state.note = state.error = state.detail = state.events = null;
+  state.note = state.error = state.refused = state.detail = state.events = null;
   letters.page = null;
   letters.after = [0];
   forget();
