@@ -109,6 +109,12 @@ export function tracesView(found, page, address, refresh, give) {
 }
 
 // ---- the tree ---------------------------------------------------------------------------------------------
+// What is drawn before the browser tells of each branch that it was closed must not open it again.
+function closeAll() {
+  for (const edge of Object.keys(traces.slices)) traces.closed[edge] = true;
+  for (const each of document.querySelectorAll("ul.tree details[open]")) each.open = false;
+}
+
 export function traceView(found, whole, address, ask, draw) {
   const { message } = whole, id = found.id;
   const open = async (line) => {
@@ -127,7 +133,7 @@ export function traceView(found, whole, address, ask, draw) {
       h("ul", {}, whole.unacked.slice(0, 20).map((each) => h("li", { class: "wrap" }, h("a", { href: address(id, "component", each.component) }, each.component), ` task ${each.task_id}: `, badge(each.fate), ` ${shown(each.values)}`)))) : null,
     h("section", {}, h("div", { class: "title" }, h("h2", {}, "Tree"), h("div", { class: "row" },
       h("button", { id: "open-all", onclick: async () => { await loadAll(ask, id, message.root); draw(); } }, "Open all"),
-      h("button", { onclick: () => { for (const each of document.querySelectorAll("ul.tree details[open]")) each.open = false; } }, "Close all"))),
+      h("button", { onclick: closeAll }, "Close all"))),
       h("p", { class: "about" }, h("a", { href: address(id, "component", root.spout) }, root.spout), ` emitted ${shown(root.values)}`),
       branch(traces.slices[message.root], message, open, more, 1),
       Object.entries(whole.more).map(([name, n]) => h("p", { class: "soft" }, `${count(n)} more tuples at ${name} are not recorded.`))),
