@@ -151,7 +151,9 @@ def fan_out(folder: Path | None, file: Path) -> Path | None:
 
 def soak(folder: Path | None, file: Path) -> Path | None:
     """Memory, checkpoint and open messages over the minutes of the latest soak; a tick for each fault."""
-    lines = [line for line in results.kept("soak", folder) if "bolts" not in line["variant"]]  # not by epochs
+    lines = [
+        line for line in results.kept("soak", folder) if "bolts" not in line.get("variant", {})
+    ]  # not by epochs
     if not lines:
         return None
     samples, faults = lines[-1]["samples"], [secs / 60 for secs in lines[-1]["faults_at_secs"]]
