@@ -44,7 +44,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Final
 
-from acktree.checkpoint import full_disk
+from acktree.checkpoint import disk_errors
 from acktree.checkpoint.envelope import damaged, missing
 from acktree.checkpoint.facts import CheckpointFacts
 from acktree.checkpoint.files import FOLDER, Files
@@ -412,7 +412,7 @@ class Checkpoint(CheckpointFacts):
             if end > self._facts["reserved"] and not self._is_noted:
                 self._facts = {**self._facts, "reserved": end}
             elif end > self._facts["reserved"]:
-                with full_disk.explaining(self.folder):
+                with disk_errors.explaining(self.folder):
                     self._write({**self._facts, "reserved": end})
         return end
 

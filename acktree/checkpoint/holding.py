@@ -46,7 +46,7 @@ def make_folder(folder: Path, disk: Disk) -> None:
         ) from error
     except OSError as error:
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-            raise  # full_disk.py explains it
+            raise  # disk_errors.py explains it
         raise ConfigError(
             f"the checkpoint's folder cannot be made: {error.strerror}: {error.filename}",
             f"submit(checkpoint={str(folder)!r})",

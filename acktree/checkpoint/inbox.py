@@ -32,7 +32,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Final
 
-from acktree.checkpoint import full_disk
+from acktree.checkpoint import disk_errors
 from acktree.checkpoint.envelope import missing
 from acktree.checkpoint.files import FOLDER, Files
 from acktree.checkpoint.inbox_files import (
@@ -432,7 +432,7 @@ class FileInbox:
         numbered = enumerate(blobs, first)
         entries = [Entry(number, kind, task, rows) for number, (kind, task, rows, _) in numbered]
         try:
-            with full_disk.explaining(self._folder):
+            with disk_errors.explaining(self._folder):
                 written = [
                     (
                         self._files.prepare(

@@ -28,7 +28,7 @@ from pathlib import Path
 from threading import Condition, Event, Lock, Thread
 from typing import Final
 
-from acktree.checkpoint import full_disk
+from acktree.checkpoint import disk_errors
 from acktree.checkpoint.files import Files
 from acktree.checkpoint.lease import RENEW_SECS, Lease, Remote
 from acktree.checkpoint.staged_files import FOLDER_NAME as STAGED
@@ -173,7 +173,7 @@ class Mirror(Files):
             self._lease.check()
 
     def explained(self, error: BaseException) -> BaseException:
-        if not full_disk.is_of_the_query(error):
+        if not disk_errors.is_of_the_query(error):
             return error
         try:
             with self._or_lost():
@@ -210,7 +210,7 @@ class Mirror(Files):
         try:
             yield
         except BaseException as error:
-            lost = full_disk.explained(error, self.folder)
+            lost = disk_errors.explained(error, self.folder)
             if not isinstance(lost, CheckpointError):
                 lost = CheckpointError(
                     f"the checkpoint's working copy failed: {type(error).__name__}: {error}",

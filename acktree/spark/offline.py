@@ -15,7 +15,7 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from acktree.checkpoint import full_disk
+from acktree.checkpoint import disk_errors
 from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.location import folder_of
 from acktree.checkpoint.logs.memory_log import stored_blobs
@@ -118,7 +118,7 @@ def _held(checkpoint: str | Path) -> Iterator[tuple[Checkpoint, Shape]]:
         raise CheckpointError(
             "there is no checkpoint", str(folder), "name the folder that was given to submit()"
         )
-    with full_disk.explaining(folder), closing(Checkpoint(folder)) as stopped:
+    with disk_errors.explaining(folder), closing(Checkpoint(folder)) as stopped:
         shape = stopped.shape
         if shape is None:
             raise CheckpointError(

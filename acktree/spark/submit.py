@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
 
-from acktree.checkpoint import full_disk, staged_files
+from acktree.checkpoint import disk_errors, staged_files
 from acktree.checkpoint.files import Files
 from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.location import location_of, refuse_letters_without_database
@@ -141,7 +141,7 @@ def _submit_in(
 ) -> SubmittedTopology:
     """Run on a checkpoint that is a folder."""
     began = time.monotonic()
-    with full_disk.explaining(folder, Path(tempfile.gettempdir())), ExitStack() as given_up:
+    with disk_errors.explaining(folder, Path(tempfile.gettempdir())), ExitStack() as given_up:
         held = Checkpoint(folder, Files(survives_power_cut=config.survive_power_cut))
         given_up.callback(held.close)
         if held.is_over:
@@ -195,7 +195,7 @@ def _submit_at(
     """Run on a checkpoint at a URL, which can only be read with a session."""
     began = time.monotonic()
     refuse_letters_without_database(url, topology, config)
-    with full_disk.explaining(Path(tempfile.gettempdir())), ExitStack() as given_up:
+    with disk_errors.explaining(Path(tempfile.gettempdir())), ExitStack() as given_up:
         session, give_back = _session(topology, spark, is_folder=False)
         given_up.callback(give_back)
         parent = session.conf.get("spark.local.dir", None)

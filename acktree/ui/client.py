@@ -291,14 +291,22 @@ def _checkpoint_at(named: str) -> Path | None:
         return None
     if not isinstance(where, Path):
         return None
+    file = where / "acktree.json"
     try:
-        return where if (where / "acktree.json").is_file() else None
+        if not file.is_file():
+            return None
+        is_refused = not os.access(file, os.R_OK)
     except OSError as error:
-        if error.errno == errno.EACCES:
-            raise ConfigError(
-                f"a checkpoint cannot be looked at: {error.strerror}", str(where), "ask as the driver's user"
-            ) from error
-        return None  # such a path there cannot be
+        is_refused = error.errno == errno.EACCES
+        if not is_refused:
+            return None  # such a path there cannot be
+    if is_refused:
+        raise ConfigError(
+            f"a checkpoint cannot be looked at: {os.strerror(errno.EACCES)}",
+            str(where),
+            "ask as the driver's user",
+        )
+    return where
 
 
 def _found_in(folder: Path) -> Found:

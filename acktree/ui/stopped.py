@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from types import MappingProxyType
 from typing import Any, Final
 
-from acktree.checkpoint import full_disk
+from acktree.checkpoint import disk_errors
 from acktree.checkpoint.facts import redrives_ordered_in
 from acktree.checkpoint.folder import Checkpoint
 from acktree.dead_letters.store import IN_MEMORY as LETTERS_IN_MEMORY
@@ -95,7 +95,7 @@ def order_redrive(target: Found, ids: list[int]) -> dict[str, Any]:
     """
     if target.folder is None:
         raise nobody_runs(target.entry)
-    with full_disk.explaining(target.folder), closing(Checkpoint(target.folder)) as held:
+    with disk_errors.explaining(target.folder), closing(Checkpoint(target.folder)) as held:
         held.order_redrive(ids, time.time_ns() // 1_000_000)
     return {"done": True, "redriven": 0, "ordered": len(ids)}
 

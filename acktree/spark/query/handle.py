@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
 
-from acktree.checkpoint import full_disk
+from acktree.checkpoint import disk_errors
 from acktree.checkpoint.folder import Checkpoint
 from acktree.driver.query import Query
 from acktree.errors import AcktreeError, MisuseError
@@ -83,7 +83,7 @@ class SparkQuery(Query):
             return self._stopped_session()
         if _PART_LOST in str(error):
             return self._lost_part(error)
-        error = full_disk.explained(source_errors.explained(error), *self._checkpoint.folders)
+        error = disk_errors.explained(source_errors.explained(error), *self._checkpoint.folders)
         return self._checkpoint.files.explained(error)
 
     def _lost_part(self, error: BaseException) -> AcktreeError:

@@ -29,7 +29,7 @@ from uuid import uuid4
 
 from pyspark import SparkContext
 
-from acktree.checkpoint import full_disk
+from acktree.checkpoint import disk_errors
 from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.inbox_files import Entry, Taken, Work
@@ -251,7 +251,7 @@ class Drive(Query):
     def explained(self, error: BaseException) -> BaseException:
         if (lost := java_lost_by(error, self._gateway, self._checkpoint)) is not None:
             return lost
-        return self._checkpoint.files.explained(full_disk.explained(error, *self._checkpoint.folders))
+        return self._checkpoint.files.explained(disk_errors.explained(error, *self._checkpoint.folders))
 
     def stop(self, *, at_once: bool) -> None:  # noqa: ARG002  # an epoch is never long
         self._stopping.set()
@@ -401,7 +401,7 @@ class Drive(Query):
             raise error
         self._is_lost, self._losses = True, self._losses + 1
         reason = error.__cause__ or error
-        if full_disk.says_so(reason) or is_of_java(reason) or self._losses >= MOST_STARTS:
+        if disk_errors.is_full(reason) or is_of_java(reason) or self._losses >= MOST_STARTS:
             self._raise_if_explained(reason)
         if self._losses >= MOST_STARTS:
             under_way = [cut.number for cut in self._under_way]

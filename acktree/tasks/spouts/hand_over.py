@@ -191,8 +191,8 @@ class HandOver:
         )  # fmt: skip
 
     def _open(self, number: int, chunk: Chunk, message_ids: MessageIds, parents: Mapping[int, str]) -> None:
+        self._host.note_emitted(chunk, message_ids, parents)  # first: what is seen as open has its trace
         self._chunks.add(number, chunk, message_ids)
-        self._host.note_emitted(chunk, message_ids, parents)
 
     def position(self) -> bytes:
         """What the spout remembers, as its checkpoint has it."""

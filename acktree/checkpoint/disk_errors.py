@@ -1,4 +1,4 @@
-"""Recognizes a full disk, whatever raised it, and says where to make room and that nothing is lost.
+"""Explains what a disk refuses: it is full, or a file belongs to another user.
 
 Many writers can meet a full disk: spout threads in the inbox, Spark in its logs and its state, the sink in
 the acker's log, workers in their marks. Each raises a different error, with the same consequence. A file that
@@ -12,8 +12,9 @@ Large rows for which Spark's scratch folder has no room are sent through Spark: 
 from __future__ import annotations
 
 import errno
+import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from math import nan
 from pathlib import Path
@@ -40,14 +41,16 @@ def is_of_the_query(error: BaseException) -> bool:
 
 
 def explained(error: BaseException, *folders: Path) -> BaseException:
-    """A CheckpointError for a full disk, if that is what caused the error; otherwise the error itself.
+    """A CheckpointError for a full disk or a file of another user's, if that is the cause; else the error.
 
     Args:
-        folders: Where the failed write was, or may have been.
+        folders: Where the failed read or write was, or may have been.
     """
     if isinstance(error, AcktreeError):
         return error
-    if says_so(error):
+    if isinstance(error, PermissionError):
+        return _of_another_user(error, folders) or error
+    if is_full(error):
         what = "no space left on a disk that the topology writes to"
     elif is_of_the_query(error) and any(_free_mb(folder) < _SCARCE_MB for folder in folders):
         what = "the query failed, and a disk that the topology writes to is full or nearly so"
@@ -74,7 +77,21 @@ def explaining(*folders: Path) -> Iterator[None]:
         raise raised from error
 
 
-def says_so(error: BaseException) -> bool:
+def _of_another_user(error: PermissionError, folders: Iterable[Path]) -> CheckpointError | None:
+    file = Path(os.fsdecode(error.filename or ""))
+    of_checkpoint = next((folder for folder in folders if file.is_relative_to(folder)), None)
+    if of_checkpoint is None:
+        return None
+    refused = CheckpointError(
+        f"this user may not use what is there: {error}",
+        str(of_checkpoint),
+        "run it as the user who made it, give its files to this user (chown -R), or name another folder",
+    )
+    refused.__cause__ = error
+    return refused
+
+
+def is_full(error: BaseException) -> bool:
     """Whether an error names a full disk."""
     if isinstance(error, OSError):
         return error.errno in _NUMBERS
