@@ -61,6 +61,7 @@ from acktree.spark.session.settings import (
     no_retries_hint,
     other_python_hint,
     prepare_session,
+    refuse_without_java,
 )
 from acktree.spark.session.shipping import ship_code
 from acktree.spark.worker.process import SharedPlan
@@ -221,6 +222,7 @@ def _session(
 ) -> tuple[SparkSession, Callable[[], None]]:
     """The session to run in, prepared, and how to give it back."""
     give_back = _nothing
+    refuse_without_java()
     if not is_folder and any(bolt.remembers for bolt in topology.bolts):
         # Spark's stateful levels need pandas: import it meanwhile.
         Thread(target=import_module, args=("pandas",), name="acktree imports", daemon=True).start()

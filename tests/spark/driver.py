@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from acktree import Config, Topology, submit
+from acktree import AcktreeError, Config, Topology, submit
 from tests.spark.topologies import FileQueueSpout, NotingIterableSpout, counted, held_up
 
 
@@ -25,9 +25,21 @@ def topology_over(spout: str, folder: Path, count: int) -> Topology:
     return counted(NotingIterableSpout(range(count), ["n"], noted), notebook)
 
 
+def run(topology: Topology, folder: Path) -> None:
+    """Submit it, and wait for its end."""
+    config = Config(max_spout_pending=300, message_timeout_secs=300)
+    with submit(topology, checkpoint=folder / "checkpoint", config=config) as running:
+        running.await_termination()
+
+
 if __name__ == "__main__":
     name, place, numbers = sys.argv[1:]
-    topology = topology_over(name, Path(place), int(numbers))
-    config = Config(max_spout_pending=300, message_timeout_secs=300)
-    with submit(topology, checkpoint=Path(place) / "checkpoint", config=config) as running:
-        running.await_termination()
+    try:
+        run(topology_over(name, Path(place), int(numbers)), Path(place))
+    except AcktreeError as error:
+        if "Java process" in error.what:  # as a program that tries again
+            try:
+                run(topology_over(name, Path(place), int(numbers)), Path(place))
+            except AcktreeError as again:
+                sys.stdout.write(f"again: {again.what}\n")
+        raise

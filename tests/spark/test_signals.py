@@ -110,6 +110,9 @@ def test_a_killed_jvm_ends_the_run_with_an_error_that_says_so_and_nothing_is_los
         f"Spark's Java process {jvm} was ended by signal 9, and the topology with it"
     )
     assert said_last[2].endswith("it goes on where it was, nothing is lost")
+    # The program has submitted once more before it ended.
+    no_other = "and PySpark starts no other one in the same process"
+    assert f"again: Spark's Java process {jvm} was ended by signal 9, {no_other}\n" in log
     assert "could not be stopped in order" not in log
     run_to_the_end(spark, "position", tmp_path)
     assert set(noted(tmp_path, "acked")) == set(range(COUNT))

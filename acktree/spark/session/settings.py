@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from acktree.errors import AcktreeError
 from acktree.spark.session.gateway import end_with_driver, java_that_ended, launch, show_stderr
 
 if TYPE_CHECKING:  # pyspark takes half a second to import, and only submit() needs it
@@ -193,6 +194,22 @@ def lend_session(
                 show_stderr(SparkContext._gateway)  # noqa: SLF001
 
     return session, give_back
+
+
+def refuse_without_java() -> None:
+    """Say that the JVM of an earlier session has ended: PySpark starts no other one in this process.
+
+    Raises:
+        AcktreeError: It has.
+    """
+    from pyspark import SparkContext  # noqa: PLC0415
+
+    if (what := java_that_ended(SparkContext._gateway)) is not None:  # noqa: SLF001
+        raise AcktreeError(
+            f"{what}, and PySpark starts no other one in the same process",
+            "submit()",
+            "start this program again: a checkpoint goes on where it was, nothing is lost",
+        )
 
 
 def start_session(name: str, more_settings: Callable[[Any], Mapping[str, str]] | None = None) -> SparkSession:
