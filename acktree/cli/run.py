@@ -156,11 +156,13 @@ def _run_to_end(
     running = None
     try:
         with start() as running:
-            if not running.await_termination(options.timeout):
-                raise TimeoutError(  # noqa: TRY301  # leaves the block, which stops the topology
-                    f"{running.name} has not ended in {options.timeout:g} s, and was stopped"
-                )
-    except (StoppedBySignal, AcktreeError, TimeoutError) as error:
+            is_over = running.await_termination(options.timeout)
+        if not is_over:
+            running.await_termination()  # raises an error that came while it was stopped
+            return running, TimeoutError(
+                f"{running.name} has not ended in {options.timeout:g} s, and was stopped"
+            )
+    except (StoppedBySignal, AcktreeError) as error:
         if running is None:
             raise
         return running, error
