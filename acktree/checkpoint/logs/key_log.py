@@ -5,7 +5,8 @@ has the keys of one micro-batch, 16 bytes each, and the keys of rows of DataFram
 to time one has all that are kept, and supersedes those before.
 
 Keys age while the topology runs: a queue that brings back what was decided before the driver died finds its
-keys, however long nobody started it again.
+keys, however long nobody started it again. A section has the age. Where nothing is decided for long, one is
+written for the age alone, so that a restart sets it back by less than a 64th of the retention.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ _MOST_CHANGES: Final = 256
 """After this number of sections one with all keys is written in any case: a restart reads them all."""
 _SMALL: Final = 1 << 20
 """... and not before the sections since the last one have this number of bytes."""
+_AGES: Final = 64
+"""The age is in a section at least each time it has grown by one part in this number of the retention."""
 _NONE: Final = np.zeros(0, dtype=np.int64)
 
 
@@ -47,11 +50,14 @@ class KeyLog(Participant):
 
     def __init__(self, plan: Plan) -> None:
         """No key was seen yet, until :meth:`recover`."""
-        self.keys = Keys(round(plan.config.key_retention_secs * 1000))
+        retention_ms = round(plan.config.key_retention_secs * 1000)
+        self.keys = Keys(retention_ms)
+        self._longest_ms = retention_ms // _AGES
         self.repeated = _NONE
         self._salt = plan.run_salt
         self._lock = Lock()
         self._age_ms = 0  # for how long the topology has run
+        self._written_age_ms = 0  # as the last section has it
         self._clock_ms: int | None = None  # of the last micro-batch of this run
         self._decided = -1
         self._open_rows = self._packed_rows()
@@ -76,6 +82,7 @@ class KeyLog(Participant):
             self._age_ms, *times = int64s(head).tolist()
             pairs = zip(times[::2], times[1::2], digests, strict=True)
             self.keys.keep(KeptPart.from_bytes(*pair) for pair in pairs)
+        self._written_age_ms = self._age_ms
         if sections:
             roots, rows = unpack(self._open_rows)
             self.keys.rows(int64s(roots), KeptPart.from_bytes(0, 0, rows).digests)
@@ -93,13 +100,19 @@ class KeyLog(Participant):
             self._decided = commit.number
             self._grow_older(commit, outcome)
             if outcome.verdicts is None or not self.keys.waits_for_verdicts:
-                return None
+                return self._aged()
             judged = self.keys.judge(*_roots(outcome.verdicts, self._salt), self._age_ms)
             self.repeated = judged.repeated
             before, self._open_rows = self._open_rows, self._packed_rows()
             if not len(judged.kept) and self._open_rows == before:
-                return None
+                return self._aged()
             return self._section(KeptPart.of(self._age_ms, judged.kept))
+
+    def _aged(self) -> Section | None:
+        """A section for the age alone; None while a restart would set it back by little."""
+        if self._age_ms - self._written_age_ms < self._longest_ms or not self.keys.parts():
+            return None
+        return self._section()
 
     def _grow_older(self, commit: Commit, outcome: Outcome) -> None:
         """Count the time since the micro-batch before this one, if the same run had it."""
@@ -112,15 +125,16 @@ class KeyLog(Participant):
         rows = self.keys.open_rows()
         return pack(np.array([*rows], dtype=np.int64), b"".join(rows.values()))
 
-    def _section(self, added: KeptPart) -> Section:
+    def _section(self, *added: KeptPart) -> Section:
         parts = self.keys.parts()
+        self._written_age_ms = self._age_ms
         self._changes += 1
-        self._written += added.digests.nbytes
+        self._written += sum(part.digests.nbytes for part in added)
         size = sum(part.digests.nbytes for part in parts)
         is_whole = self._changes > _MOST_CHANGES or self._written >= max(_SMALL, size)
         if is_whole:
             self._written = self._changes = 0
-        return Section(self._packed(parts if is_whole else [added]), is_whole)
+        return Section(self._packed(parts if is_whole else added), is_whole)
 
     def _packed(self, parts: Sequence[KeptPart]) -> bytes:
         times = [time for part in parts for time in (part.first_ms, part.last_ms)]
