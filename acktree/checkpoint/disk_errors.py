@@ -41,7 +41,7 @@ def is_of_the_query(error: BaseException) -> bool:
 
 
 def explained(error: BaseException, *folders: Path) -> BaseException:
-    """A CheckpointError for a full disk or a file of another user's, if that is the cause; else the error.
+    """A CheckpointError if a full disk or missing rights caused the error; otherwise the error itself.
 
     Args:
         folders: Where the failed read or write was, or may have been.
@@ -49,7 +49,7 @@ def explained(error: BaseException, *folders: Path) -> BaseException:
     if isinstance(error, AcktreeError):
         return error
     if isinstance(error, PermissionError):
-        return _of_another_user(error, folders) or error
+        return _without_rights(error, folders) or error
     if is_full(error):
         what = "no space left on a disk that the topology writes to"
     elif is_of_the_query(error) and any(_free_mb(folder) < _SCARCE_MB for folder in folders):
@@ -77,14 +77,17 @@ def explaining(*folders: Path) -> Iterator[None]:
         raise raised from error
 
 
-def _of_another_user(error: PermissionError, folders: Iterable[Path]) -> CheckpointError | None:
-    file = Path(os.fsdecode(error.filename or ""))
-    of_checkpoint = next((folder for folder in folders if file.is_relative_to(folder)), None)
-    if of_checkpoint is None:
+def _without_rights(error: PermissionError, folders: Iterable[Path]) -> CheckpointError | None:
+    """The error for a file in one of the folders; None if it is elsewhere, or not named."""
+    if not isinstance(error.filename, str | bytes):  # a call may name a descriptor
+        return None
+    file = Path(os.fsdecode(error.filename))
+    folder = next((folder for folder in folders if file.is_relative_to(folder)), None)
+    if folder is None:
         return None
     refused = CheckpointError(
-        f"this user may not use what is there: {error}",
-        str(of_checkpoint),
+        f"this user may not read or write a file: {error}",
+        str(folder),
         "run it as the user who made it, give its files to this user (chown -R), or name another folder",
     )
     refused.__cause__ = error

@@ -295,18 +295,14 @@ def _checkpoint_at(named: str) -> Path | None:
     try:
         if not file.is_file():
             return None
-        is_refused = not os.access(file, os.R_OK)
+        with file.open("rb"):  # the folder may be readable, and its files not
+            return where
     except OSError as error:
-        is_refused = error.errno == errno.EACCES
-        if not is_refused:
-            return None  # such a path there cannot be
-    if is_refused:
-        raise ConfigError(
-            f"a checkpoint cannot be looked at: {os.strerror(errno.EACCES)}",
-            str(where),
-            "ask as the driver's user",
-        )
-    return where
+        if error.errno == errno.EACCES:
+            raise ConfigError(
+                f"a checkpoint cannot be looked at: {error.strerror}", str(where), "ask as the driver's user"
+            ) from error
+        return None  # such a path there cannot be
 
 
 def _found_in(folder: Path) -> Found:

@@ -5,8 +5,9 @@ has the keys of one micro-batch, 16 bytes each, and the keys of rows of DataFram
 to time one has all that are kept, and supersedes those before.
 
 Keys age while the topology runs: a queue that brings back what was decided before the driver died finds its
-keys, however long nobody started it again. A section has the age. Where nothing is decided for long, one is
-written for the age alone, so that a restart sets it back by less than a 64th of the retention.
+keys, however long nobody started it again. Each section has the age. Where no key is decided for
+long, a section is written for the age alone: so a restart sets the age back by less than a 64th of the
+retention.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class KeyLog(Participant):
         """No key was seen yet, until :meth:`recover`."""
         retention_ms = round(plan.config.key_retention_secs * 1000)
         self.keys = Keys(retention_ms)
-        self._longest_ms = retention_ms // _AGES
+        self._most_unwritten_ms = retention_ms // _AGES
         self.repeated = _NONE
         self._salt = plan.run_salt
         self._lock = Lock()
@@ -110,7 +111,7 @@ class KeyLog(Participant):
 
     def _aged(self) -> Section | None:
         """A section for the age alone; None while a restart would set it back by little."""
-        if self._age_ms - self._written_age_ms < self._longest_ms or not self.keys.parts():
+        if self._age_ms - self._written_age_ms < self._most_unwritten_ms or not self.keys.parts():
             return None
         return self._section()
 

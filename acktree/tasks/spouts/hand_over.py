@@ -191,7 +191,7 @@ class HandOver:
         )  # fmt: skip
 
     def _open(self, number: int, chunk: Chunk, message_ids: MessageIds, parents: Mapping[int, str]) -> None:
-        self._host.note_emitted(chunk, message_ids, parents)  # first: what is seen as open has its trace
+        self._host.note_emitted(chunk, message_ids, parents)  # before it counts as open
         self._chunks.add(number, chunk, message_ids)
 
     def position(self) -> bytes:

@@ -91,5 +91,6 @@ def test_a_file_of_another_users_in_the_checkpoint_is_explained_and_one_elsewher
     assert f"Permission denied: '{tmp_path / 'lock'}'" in explained.what
     assert "chown" in explained.fix
     assert explained.__cause__ is error
-    for other in (error, PermissionError(errno.EPERM, "No"), PermissionError()):
-        assert disk_errors.explained(other, tmp_path / "temp") is other
+    assert disk_errors.explained(error, tmp_path / "temp") is error
+    for unnamed in (PermissionError(errno.EPERM, "No"), PermissionError(errno.EACCES, "No", 7)):
+        assert disk_errors.explained(unnamed, tmp_path, Path()) is unnamed
