@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -28,6 +29,8 @@ from acktree.ui.places import forget_gone
 from acktree.ui.snapshot import ALL_TIME, RUN, WINDOWS, Snapshot, Window, plain
 
 _ERRORS: Final = 20
+_MOST_AGE_SECS: Final = 5.0
+"""Numbers of a running topology that are older come with their age."""
 ACCOUNTS: Final = {RUN: "this run", ALL_TIME: "all runs"}
 """The accounts of a snapshot, as people read them."""
 
@@ -140,7 +143,10 @@ def _as_of(target: Found, snapshot: Snapshot) -> str:
     """A line that says what the numbers are of."""
     at = f"{datetime.fromtimestamp(snapshot.taken_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
     if target.is_running:
-        return f"{snapshot.id}  {snapshot.status}  for {duration(snapshot.uptime_secs)}"
+        age_secs = time.time() - snapshot.taken_ms / 1000
+        busy = f"  its driver is busy: these numbers are {age_secs:,.0f} s old"
+        line = f"{snapshot.id}  {snapshot.status}  for {duration(snapshot.uptime_secs)}"
+        return line + busy if age_secs > _MOST_AGE_SECS else line
     if target.entry is not None and target.entry.id != snapshot.id:
         return f"{target.entry.id}  DIED  it left no numbers; those of {snapshot.id}, of {at}"
     status = status_of(target.entry, snapshot, is_running=False)

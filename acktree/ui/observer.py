@@ -46,6 +46,9 @@ _RESTS: Final = 20
 """After a snapshot the thread rests 20 times as long as the snapshot took: at most a twentieth of a core."""
 _LONG_REST_SECS: Final = 0.5
 """The longest rest that a question waits for; after a longer one it has the last snapshot at once."""
+_WAIT_SECS: Final = 2.0
+_NEW_WAIT_SECS: Final = 8.0
+"""Less than a client waits for an answer."""
 _CLOSE_SECS: Final = 5.0
 """The longest wait for the last snapshot when a topology stops."""
 _LETTERS_SECS: Final = 2.0
@@ -90,7 +93,7 @@ class TopologyObserver:
         self._orders = run.orders
         self._letters, self._letters_at = LetterNumbers(), -_LETTERS_SECS
         self._is_closed, self._asked, self._is_late = Event(), Event(), Event()
-        self._is_ordered = Event()
+        self._ends_rest = Event()
         self._forgotten_at = -1e9
         self._rests_until = -1e9
         self._fails = False
@@ -108,26 +111,30 @@ class TopologyObserver:
         """Start the thread."""
         self._thread.start()
 
-    def latest(self, most_age_secs: float = 1.0, wait_secs: float = 2.0) -> bytes:
+    def latest(self, most_age_secs: float = 1.0, wait_secs: float | None = None) -> bytes:
         """The last snapshot as JSON.
 
         Args:
-            most_age_secs: If it is older, a new one is asked for. The old one is returned all the same where
-                the thread rests for long after a large one, unless this is 0.
-            wait_secs: The longest wait for that; then the old one is returned.
+            most_age_secs: If it is older, a new one is asked for. The old one is returned at once all the
+                same where the thread rests for long after a large one. 0 ends that rest.
+            wait_secs: The longest wait for a new one; then the old one is returned. None: 2 s, and 8 s with
+                an age of 0.
 
         Returns empty bytes where none is made in time.
         """
-        asked = time.monotonic()
+        asked, is_new = time.monotonic(), most_age_secs <= 0
+        if wait_secs is None:
+            wait_secs = _NEW_WAIT_SECS if is_new else _WAIT_SECS
         with self._made:
             while not self._is_closed.is_set():
                 if self._latest is not None and self._latest[0] >= asked - most_age_secs:
                     break
-                secs_left = asked + wait_secs - time.monotonic()
-                if secs_left <= 0 or (most_age_secs > 0 and self._rests_long()):
-                    self._asked.set()
-                    break
                 self._asked.set()
+                if is_new:
+                    self._ends_rest.set()
+                secs_left = asked + wait_secs - time.monotonic()
+                if secs_left <= 0 or (not is_new and self._rests_long()):
+                    break
                 self._made.wait(secs_left)
             return b"" if self._latest is None else self._latest[2]
 
@@ -142,7 +149,7 @@ class TopologyObserver:
             self._forgotten_at = time.monotonic()
             if self._latest is not None:
                 self._latest = (-1e9, *self._latest[1:])
-        self._is_ordered.set()
+        self._ends_rest.set()
 
     def close(self, stopped_by: BaseException | None) -> None:
         """Let the thread make and keep the last snapshot, and end. Never raises.
@@ -151,7 +158,7 @@ class TopologyObserver:
         """
         self._stopped_by = stopped_by
         self._is_closed.set()
-        self._is_ordered.set()
+        self._ends_rest.set()
         self._asked.set()
         with suppress(RuntimeError):  # it was not begun
             self._thread.join(_CLOSE_SECS)
@@ -167,9 +174,11 @@ class TopologyObserver:
                 kept_at = time.monotonic()
                 self._keep_one(self._latest[1])
             self._rests_until = time.monotonic() + rest_secs
-            self._is_ordered.wait(rest_secs)  # the effect of an order is shown at once
+            self._ends_rest.wait(
+                rest_secs
+            )  # an order does, whose effect is shown at once, and who wants a new one
             self._rests_until = -1e9
-            self._is_ordered.clear()
+            self._ends_rest.clear()
             self._rest(began)
         self._letters_at = -_LETTERS_SECS
         self._make(is_over=True)

@@ -257,8 +257,10 @@ def test_a_question_does_not_wait_for_the_rest_after_a_large_snapshot(tmp_path, 
             time.sleep(0.005)
         time.sleep(0.05)
         assert observer.latest(0.01, wait_secs=3600) == first
+        new = observer.latest(0, wait_secs=3600)
+        assert new != first, "who asks for a new one has it"
         observer.forget()
-        assert observer.latest(1.0, wait_secs=20) != first
+        assert observer.latest(1.0, wait_secs=20) != new
 
 
 def test_a_driver_that_has_no_place_in_the_runtime_folder_is_found_from_a_shell_that_has_one(
@@ -381,7 +383,7 @@ def test_an_order_shows_its_effect_at_once_and_the_thread_rests_again_after_it(t
         door.order("deactivate")
         shown = observer.latest(600.0)
         assert Snapshot.from_json(shown).status == "INACTIVE"
-        assert observer.latest(0, wait_secs=0.2) == shown
+        assert observer.latest(0.01, wait_secs=0.2) == shown
     assert not observer._thread.is_alive(), "the end does not wait for the rest either"
 
 
