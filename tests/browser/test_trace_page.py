@@ -102,6 +102,40 @@ def test_the_largest_tree_is_opened_for_little_cpu_and_stays_readable(
         page.wait_for_function("() => !document.querySelector('ul.tree details[open]')")
 
 
+CLOSES_WHAT_IS_DRAWN = """
+async () => {
+    const { traces } = await import("/static/traces.js");
+    const closeAll = [...document.querySelectorAll("button")].find((each) => each.textContent === "Close all");
+    closeAll.click();
+    const opened = [];
+    const noted = { set: (closed, edge, is) => { if (!is) opened.push(edge); return Reflect.set(closed, edge, is); } };
+    await new Promise((done) => {
+        new MutationObserver((_, observer) => {
+            if (!document.querySelector("ul.tree details[open]")) return;
+            observer.disconnect();
+            traces.closed = new Proxy({}, noted);
+            closeAll.click();
+            setTimeout(done, 1000);
+        }).observe(document.body, { subtree: true, childList: true, attributes: true });
+        document.querySelector("#open-all").click();
+    });
+    return opened.length;
+}
+"""
+"""Close all in the task that has drawn it open; returns how often a branch was noted as open after that."""
+
+
+def test_a_tree_that_is_closed_as_soon_as_it_is_drawn_stays_closed(browser, shown, tmp_path):
+    """What is drawn in the middle of the browser's events would open all again."""
+    with started(tmp_path, "closed") as topology, tab(browser, shown.url) as page:
+        topology.fill()
+        root = tree_of(topology.run.traces, TREES["binary"])
+        page.evaluate(f"location.hash = '{address_of(page, shown, 'closed')}/trace/{root}'")
+        page.locator("ul.tree details").first.wait_for()
+        assert page.evaluate(CLOSES_WHAT_IS_DRAWN) == 0
+        assert page.locator("ul.tree details[open]").count() == 0
+
+
 TUPLES = 100_000
 STAGES = 9
 

@@ -155,6 +155,7 @@ function branch(slice, message, open, more, depth) {
   return h("ul", { class: "tree" }, slice.lines.map((line) => {
     if (!line.below) return h("li", {}, aboutLine(line, message));
     return h("li", {}, h("details", { open: Boolean(traces.slices[line.edge]) && !traces.closed[line.edge], ontoggle: (event) => {
+      if (!event.target.isConnected) return; // of the drawing that the shown tree was compared with: it tells late
       traces.closed[line.edge] = !event.target.open;
       if (event.target.open && !traces.slices[line.edge]) open(line);
     } }, h("summary", {}, aboutLine(line, message), h("span", { class: "soft small" }, `, ${count(line.below)} below`)), branch(traces.slices[line.edge], message, open, more, depth + 1)));
