@@ -221,7 +221,10 @@ class Unavailable(ConnectorError):  # noqa: N818  # says what is, and may be ret
 
 
 class CheckpointError(AcktreeError):
-    """The checkpoint is in use, belongs to another topology, or was written by a newer acktree."""
+    """The checkpoint cannot be used.
+
+    It is in use, full, damaged or of another version, or the topology changed in a way that it cannot follow.
+    """
 
 
 class DeadLetterLimitError(AcktreeError):

@@ -14,6 +14,7 @@
                         numbers, its version first, the exception as a value    core/tracking/verdicts.py
       gates             JSON, packed arrays; Arrow IPC, or its place in staged/ gate_log.py, core/gate.py,
                                                                                 core/tracking/origins.py
+      keys              packed arrays, digests                                  key_log.py
       memory            JSON: the newest file of each task                      memory_log.py
       metrics           JSON                                                    core/stats/user_metrics.py
       counts            JSON, compressed                                        driver/metrics/total_counts.py

@@ -460,7 +460,8 @@ class RedisSink(BatchSink[_Hash], Sink):
             new ones; in ``set_bolt`` a message that is processed twice is added twice.
 
     Keys are texts, numbers, UUIDs and dates, values are bytes, texts and numbers; a tuple with others fails
-    alone. As a sink, the mark of a task is in a hash named ``<prefix>acktree:<task>``: expire neither.
+    alone. As a sink, the mark of a task is in a hash
+    named ``<prefix>acktree:<checkpoint>/<sink>/<task>``: expire neither.
     """
 
     page = None

@@ -118,7 +118,7 @@ class SqlSink(BatchSink[dict[str, Any]], Sink):
             unique index of exactly these. With a key of the message id (and, where a message makes several
             rows, the row's number) a message that is processed again writes the same rows. A bolt
             does not see message ids: emit the id as a field.
-        batch_rows: How many rows a transaction writes at most.
+        batch_rows: In ``set_bolt``, how many rows a transaction writes at most.
         patience_secs: How long one micro-batch keeps trying after a transient error, such as a lost
             connection. After that the messages of tuples that are not committed wait, and use up no attempt.
 

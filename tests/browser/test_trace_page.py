@@ -105,15 +105,19 @@ def test_the_largest_tree_is_opened_for_little_cpu_and_stays_readable(
 CLOSES_WHAT_IS_DRAWN = """
 async () => {
     const { traces } = await import("/static/traces.js");
-    const closeAll = [...document.querySelectorAll("button")].find((each) => each.textContent === "Close all");
+    const buttons = [...document.querySelectorAll("button")];
+    const closeAll = buttons.find((each) => each.textContent === "Close all");
     closeAll.click();
     const opened = [];
-    const noted = { set: (closed, edge, is) => { if (!is) opened.push(edge); return Reflect.set(closed, edge, is); } };
+    const set = (closed, edge, is) => {
+        if (!is) opened.push(edge);
+        return Reflect.set(closed, edge, is);
+    };
     await new Promise((done) => {
         new MutationObserver((_, observer) => {
             if (!document.querySelector("ul.tree details[open]")) return;
             observer.disconnect();
-            traces.closed = new Proxy({}, noted);
+            traces.closed = new Proxy({}, { set });
             closeAll.click();
             setTimeout(done, 1000);
         }).observe(document.body, { subtree: true, childList: true, attributes: true });

@@ -191,7 +191,8 @@ class AckerNumbers:
         late: Messages with acks or fails after their verdict, or never begun; once a micro-batch.
         acked, failed, timed_out: Verdicts.
         micro_batches: Micro-batches whose results are counted.
-        settle_ms: How long the acker took for a micro-batch, without what is written to disk; an average.
+        settle_ms: How long the acker took for a micro-batch, with the files of rows of DataFrames that it
+            writes, and without the commit log; an average.
         settle_spread: How that is spread: the number of binary digits of microseconds -> micro-batches.
         batch_ms: From the clock of a micro-batch to its results in the driver; an average.
         batch_spread: How that is spread.

@@ -86,7 +86,7 @@ def _micro_batches(snapshots: Iterable[Snapshot]) -> Iterator[Metric]:
         took.add_metric([snapshot.topology], *_micros(acker.batch_spread, acker.batch_ms))
     phases = CounterMetricFamily(
         "acktree_micro_batch_phase_seconds",
-        "Where the time of micro-batches went. addBatch contains acker, counts and levels.",
+        "Where the time of micro-batches went. addBatch contains levels, acker and log.",
         labels=["topology", "phase"],
     )
     for snapshot in snapshots:
