@@ -40,25 +40,27 @@ def is_of_the_query(error: BaseException) -> bool:
     return any(kind.__module__.partition(".")[0] == "pyspark" for kind in type(error).__mro__)
 
 
-def explained(error: BaseException, *folders: Path) -> BaseException:
+def explained(error: BaseException, *folders: Path, scratch: Path | None = None) -> BaseException:
     """A CheckpointError if a full disk or missing rights caused the error; otherwise the error itself.
 
     Args:
-        folders: Where the failed read or write was, or may have been.
+        folders: The checkpoint's folders, where the failed read or write was, or may have been.
+        scratch: A folder in which others write too: it may be full, but its rights are not the topology's.
     """
     if isinstance(error, AcktreeError):
         return error
     if isinstance(error, PermissionError):
         return _without_rights(error, folders) or error
+    places = folders if scratch is None else (*folders, scratch)
     if is_full(error):
         what = "no space left on a disk that the topology writes to"
-    elif is_of_the_query(error) and any(_free_mb(folder) < _SCARCE_MB for folder in folders):
+    elif is_of_the_query(error) and any(_free_mb(folder) < _SCARCE_MB for folder in places):
         what = "the query failed, and a disk that the topology writes to is full or nearly so"
     else:
         return error
     full = CheckpointError(
         f"{what}: {_line_of(error)}",
-        "; ".join(f"{folder} ({_free_mb(folder):,.1f} MB free now)" for folder in folders),
+        "; ".join(f"{folder} ({_free_mb(folder):,.1f} MB free now)" for folder in places),
         "make room there, and submit again on the same checkpoint: it goes on where it was, nothing is lost",
     )
     full.__cause__ = error
@@ -66,12 +68,12 @@ def explained(error: BaseException, *folders: Path) -> BaseException:
 
 
 @contextmanager
-def explaining(*folders: Path) -> Iterator[None]:
+def explaining(*folders: Path, scratch: Path | None = None) -> Iterator[None]:
     """Raise what the body raises as :func:`explained` returns it."""
     try:
         yield
     except BaseException as error:
-        raised = explained(error, *folders)
+        raised = explained(error, *folders, scratch=scratch)
         if raised is error:
             raise
         raise raised from error
@@ -79,7 +81,7 @@ def explaining(*folders: Path) -> Iterator[None]:
 
 def _without_rights(error: PermissionError, folders: Iterable[Path]) -> CheckpointError | None:
     """The error for a file in one of the folders; None if it is elsewhere, or not named."""
-    if not isinstance(error.filename, str | bytes):  # a call may name a descriptor
+    if not isinstance(error.filename, str | bytes | os.PathLike):  # a call may name a descriptor
         return None
     file = Path(os.fsdecode(error.filename))
     folder = next((folder for folder in folders if file.is_relative_to(folder)), None)
@@ -110,4 +112,7 @@ def _line_of(error: BaseException) -> str:
 
 
 def _free_mb(folder: Path) -> float:
-    return shutil.disk_usage(folder).free / 1e6 if folder.exists() else nan
+    try:
+        return shutil.disk_usage(folder).free / 1e6
+    except OSError:  # it is not there, or what has failed is the disk itself
+        return nan

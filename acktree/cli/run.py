@@ -159,6 +159,7 @@ def _run_to_end(
             is_over = running.await_termination(options.timeout)
         if not is_over:
             running.await_termination()  # raises an error that came while it was stopped
+        if not is_over and not running.has_ended:
             return running, TimeoutError(
                 f"{running.name} has not ended in {options.timeout:g} s, and was stopped"
             )

@@ -29,6 +29,8 @@ from acktree.ui.places import forget_gone
 from acktree.ui.snapshot import ALL_TIME, RUN, WINDOWS, Snapshot, Window, plain
 
 _ERRORS: Final = 20
+_NEW_SECS: Final = 10.0
+"""The least ``--timeout`` with which a busy driver is asked for new numbers."""
 _MOST_AGE_SECS: Final = 5.0
 """Numbers of a running topology that are older come with their age."""
 ACCOUNTS: Final = {RUN: "this run", ALL_TIME: "all runs"}
@@ -122,7 +124,8 @@ def _seen(options: Namespace) -> tuple[Found, Snapshot]:
     """
     target = find(options.topology)
     if target.is_running:
-        return target, door_of(target, options).snapshot(0)
+        has_time = options.timeout is None or options.timeout >= _NEW_SECS
+        return target, door_of(target, options).snapshot(0 if has_time else 1)
     last = target.last_snapshot()
     if last is None and target.folder is None:
         raise CheckpointError(
@@ -144,7 +147,7 @@ def _as_of(target: Found, snapshot: Snapshot) -> str:
     at = f"{datetime.fromtimestamp(snapshot.taken_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
     if target.is_running:
         age_secs = time.time() - snapshot.taken_ms / 1000
-        busy = f"  its driver is busy: these numbers are {age_secs:,.0f} s old"
+        busy = f"  its driver has made no newer numbers: these are {age_secs:,.0f} s old"
         line = f"{snapshot.id}  {snapshot.status}  for {duration(snapshot.uptime_secs)}"
         return line + busy if age_secs > _MOST_AGE_SECS else line
     if target.entry is not None and target.entry.id != snapshot.id:

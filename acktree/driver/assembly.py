@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -88,7 +89,7 @@ def assembled_run(
         if plan.is_tracking
         else None
     )
-    keys = KeyLog(plan)
+    keys = KeyLog(plan, lambda: time.monotonic_ns() // 1_000_000)
     gates = (
         None
         if acker is None

@@ -235,7 +235,7 @@ class Supervisor:
         """Stop between two micro-batches, then close the spouts; a step that fails does not skip the rest."""
         self.run.kill.close()
         if self.stopped_by is not None:
-            self.stopped_by = self._query.explained(self.stopped_by)
+            self.stopped_by = self._explained(self.stopped_by)
             log.error("topology=%s stopped_by=%s", self.run.name, self.stopped_by)
         try:
             with ExitStack() as steps:  # runs the last step first
@@ -250,6 +250,14 @@ class Supervisor:
             log.exception("topology=%s could not be stopped in order", self.run.name)
         finally:
             self.run.ended.set()
+
+    def _explained(self, error: BaseException) -> BaseException:
+        """The error with what to do; as it is if that cannot be told, as where the disk does not answer."""
+        try:
+            return self._query.explained(error)
+        except Exception:
+            log.exception("topology=%s what stopped it could not be explained", self.run.name)
+            return error
 
     def _stop_threads(self) -> None:
         threads = self.run.threads.by_task

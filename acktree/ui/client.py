@@ -25,6 +25,14 @@ from acktree.ui.places import POINTER, SNAPSHOT, Entry, entries, peer_user, read
 from acktree.ui.snapshot import Snapshot
 
 _MOST_ANSWER: Final = 256 << 20
+_NO_SUCH_FILE: Final = {
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.ENAMETOOLONG,
+    errno.ELOOP,
+    errno.EINVAL,
+}
 
 
 class NobodyRunsError(AcktreeError):
@@ -293,16 +301,14 @@ def _checkpoint_at(named: str) -> Path | None:
         return None
     file = where / "acktree.json"
     try:
-        if not file.is_file():
-            return None
         with file.open("rb"):  # the folder may be readable, and its files not
             return where
     except OSError as error:
-        if error.errno == errno.EACCES:
-            raise ConfigError(
-                f"a checkpoint cannot be looked at: {error.strerror}", str(where), "ask as the driver's user"
-            ) from error
-        return None  # such a path there cannot be
+        if error.errno in _NO_SUCH_FILE:
+            return None
+        fix = "ask as the driver's user" if error.errno == errno.EACCES else "mend that, and ask again"
+        what = f"a checkpoint cannot be looked at: {error.strerror}"
+        raise ConfigError(what, str(where), fix) from error
 
 
 def _found_in(folder: Path) -> Found:

@@ -66,7 +66,7 @@ class Routes:
         """The answer to a question. ConfigError for a name that it does not take."""
         question = _question(path)
         if question == "snapshot":
-            return self._observer.latest(read_question(question, query).get("most_age_secs", 1.0))
+            return self._observer.latest(**read_question(question, query))
         refuse_unknown(query, QUESTIONS[question], path)
         if path == "/v1/open":
             most = limit_of(query, 20, MOST_OPEN)

@@ -183,7 +183,7 @@ FILTERS: Final[Mapping[str, Kind]] = {
 _LETTER_ORDER: Final = {**FILTERS, "expected_count": _COUNT, "all": TRUTH}
 
 QUESTIONS: Final[Mapping[str, Mapping[str, Kind]]] = {
-    "snapshot": {"most_age_secs": NUMBER},
+    "snapshot": {"most_age_secs": SECS},
     "open": {"limit": _FREE},
     "audit": {"limit": _FREE},
     "log-levels": {},

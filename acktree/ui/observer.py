@@ -2,7 +2,8 @@
 
 Whoever asks gets the last snapshot, as bytes that are already there. While somebody asks, a new one is made
 at most four times a second, and less often where it takes long; otherwise one in half a minute, for the
-windows and for the copy in the checkpoint. The thread reads what spout threads and the sink have counted, as
+windows and for the copy in the checkpoint. Who wants numbers that are new ends
+the rest after a long one. The thread reads what spout threads and the sink have counted, as
 ``running.stats()`` does.
 """
 
@@ -95,7 +96,8 @@ class TopologyObserver:
         self._is_closed, self._asked, self._is_late = Event(), Event(), Event()
         self._ends_rest = Event()
         self._forgotten_at = -1e9
-        self._rests_until = -1e9
+        self._rests_until = self._may_make_at = -1e9
+        self._making_since = -1e9
         self._fails = False
         self._made = Condition()
         self._latest: tuple[float, Snapshot, bytes] | None = None
@@ -116,7 +118,8 @@ class TopologyObserver:
 
         Args:
             most_age_secs: If it is older, a new one is asked for. The old one is returned at once all the
-                same where the thread rests for long after a large one. 0 ends that rest.
+                same where the thread rests for long after a large one. 0 ends that rest, but for as long
+                as the large one took.
             wait_secs: The longest wait for a new one; then the old one is returned. None: 2 s, and 8 s with
                 an age of 0.
 
@@ -129,11 +132,15 @@ class TopologyObserver:
             while not self._is_closed.is_set():
                 if self._latest is not None and self._latest[0] >= asked - most_age_secs:
                     break
-                self._asked.set()
-                if is_new:
-                    self._ends_rest.set()
-                secs_left = asked + wait_secs - time.monotonic()
-                if secs_left <= 0 or (not is_new and self._rests_long()):
+                now = time.monotonic()
+                secs_left = asked + wait_secs - now
+                if self._making_since < asked - most_age_secs:  # else the one that is being made will do
+                    self._asked.set()
+                    if is_new and now < self._may_make_at:
+                        secs_left = min(secs_left, self._may_make_at - now)
+                    elif is_new:
+                        self._ends_rest.set()
+                if now >= asked + wait_secs or (not is_new and self._rests_long()):
                     break
                 self._made.wait(secs_left)
             return b"" if self._latest is None else self._latest[2]
@@ -146,7 +153,7 @@ class TopologyObserver:
         """An order was given: what is asked next shows its effect."""
         self._letters_at = -_LETTERS_SECS
         with self._made:
-            self._forgotten_at = time.monotonic()
+            self._forgotten_at, self._making_since = time.monotonic(), -1e9
             if self._latest is not None:
                 self._latest = (-1e9, *self._latest[1:])
         self._ends_rest.set()
@@ -169,14 +176,16 @@ class TopologyObserver:
         while not self._is_closed.is_set():
             began = time.monotonic()
             self._make()
-            rest_secs = max(_LEAST_SECS, _RESTS * (time.monotonic() - began))
+            took_secs = time.monotonic() - began
+            rest_secs = max(_LEAST_SECS, _RESTS * took_secs)
+            self._may_make_at = time.monotonic() + min(took_secs, rest_secs)
             if time.monotonic() - kept_at >= _IDLE_SECS and self._latest is not None:
                 kept_at = time.monotonic()
                 self._keep_one(self._latest[1])
             self._rests_until = time.monotonic() + rest_secs
             self._ends_rest.wait(
                 rest_secs
-            )  # an order does, whose effect is shown at once, and who wants a new one
+            )  # until an order, whose effect is shown at once, or a new one is due
             self._rests_until = -1e9
             self._ends_rest.clear()
             self._rest(began)
@@ -196,18 +205,21 @@ class TopologyObserver:
     def _make(self, *, is_over: bool = False) -> None:
         """Make a snapshot and give it to those who wait; an error is logged, and the old one stays."""
         began = time.monotonic()
+        with self._made:
+            self._making_since = began
         try:
             made = self._snapshot(is_over=is_over)
             packed = made.to_json()
         except Exception:
             if not self._fails:  # once, and not at each question
                 log.exception("topology=%s no snapshot could be made", self._run.name)
-            self._fails = True
+            self._fails, self._making_since = True, -1e9
             return
         self._fails = False
         with self._made:
             # One that was begun before the last order may not show its effect: it is old at once.
-            self._latest = began if began > self._forgotten_at else -1e9, made, packed
+            self._making_since = began if began > self._forgotten_at else -1e9
+            self._latest = self._making_since, made, packed
             self._made.notify_all()
         if is_over:
             self._keep_one(made)

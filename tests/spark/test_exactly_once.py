@@ -370,6 +370,7 @@ def test_a_message_that_waits_for_its_key_goes_on_waiting_after_a_restart(
     with submitted(acked) as running:
         while running.stats()["events"].total.failed < 2 or running.stats()["events"].open < 3:
             running.await_idle(0.1)  # on a busy machine the three come in more than one micro-batch
+        assert running.stats()["events"].open == 3
     assert acked == []
     (tmp_path / "go").touch()
     with submitted(acked) as running:

@@ -7,12 +7,13 @@ to time one has all that are kept, and supersedes those before.
 Keys age while the topology runs: a queue that brings back what was decided before the driver died finds its
 keys, however long nobody started it again. Each section has the age. Where no key is decided for
 long, a section is written for the age alone: so a restart sets the age back by less than a 64th of the
-retention.
+retention, and by the time at rest since the last micro-batch. A clock that jumps forward does not make keys
+older than the run is by a stopwatch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from threading import Lock
 from typing import Final
@@ -49,17 +50,23 @@ class KeyLog(Participant):
 
     name = "keys"
 
-    def __init__(self, plan: Plan) -> None:
-        """No key was seen yet, until :meth:`recover`."""
+    def __init__(self, plan: Plan, stopwatch_ms: Callable[[], int] | None = None) -> None:
+        """No key was seen yet, until :meth:`recover`.
+
+        Args:
+            stopwatch_ms: A clock that nobody sets; None where that of micro-batches is one.
+        """
         retention_ms = round(plan.config.key_retention_secs * 1000)
         self.keys = Keys(retention_ms)
-        self._most_unwritten_ms = retention_ms // _AGES
+        self._most_unwritten_ms = max(1, retention_ms // _AGES)
         self.repeated = _NONE
         self._salt = plan.run_salt
         self._lock = Lock()
         self._age_ms = 0  # for how long the topology has run
         self._written_age_ms = 0  # as the last section has it
         self._clock_ms: int | None = None  # of the last micro-batch of this run
+        self._stopwatch_ms = stopwatch_ms
+        self._began_ms = 0  # what the stopwatch showed when the age was 0, or would have
         self._decided = -1
         self._open_rows = self._packed_rows()
         self._written = self._changes = 0  # since the last section with all keys: bytes, sections
@@ -118,8 +125,12 @@ class KeyLog(Participant):
     def _grow_older(self, commit: Commit, outcome: Outcome) -> None:
         """Count the time since the micro-batch before this one, if the same run had it."""
         is_first = Broadcast.of(outcome.rows.get(Kind.BROADCAST, ())).is_first
-        if self._clock_ms is not None and not is_first:
-            self._age_ms += max(0, commit.clock_ms - self._clock_ms)
+        shown_ms = None if self._stopwatch_ms is None else self._stopwatch_ms()
+        if self._clock_ms is None or is_first:
+            self._began_ms = (shown_ms or 0) - self._age_ms
+        else:
+            age_ms = self._age_ms + max(0, commit.clock_ms - self._clock_ms)
+            self._age_ms = age_ms if shown_ms is None else min(age_ms, shown_ms - self._began_ms)
         self._clock_ms = commit.clock_ms
 
     def _packed_rows(self) -> bytes:

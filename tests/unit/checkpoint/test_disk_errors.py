@@ -75,6 +75,17 @@ def test_a_query_that_fails_on_a_nearly_full_disk_is_attributed_to_it_and_other_
     assert disk_errors.explained(error, tmp_path) is error
 
 
+def test_a_disk_that_does_not_answer_is_not_asked_twice_and_the_error_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stale(_: Path) -> None:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    replace(monkeypatch, disk_errors, "shutil", disk_usage=stale)
+    error = query_failed("EOFError")
+    assert disk_errors.explained(error, tmp_path) is error
+
+
 def test_a_write_to_a_full_disk_raises_the_explained_error(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="no space left") as raised, disk_errors.explaining(tmp_path):
         raise SAID_BY["the system"]
@@ -92,5 +103,8 @@ def test_a_file_of_another_users_in_the_checkpoint_is_explained_and_one_elsewher
     assert "chown" in explained.fix
     assert explained.__cause__ is error
     assert disk_errors.explained(error, tmp_path / "temp") is error
+    assert disk_errors.explained(error, tmp_path / "temp", scratch=tmp_path) is error, (
+        "that is not ours to change"
+    )
     for unnamed in (PermissionError(errno.EPERM, "No"), PermissionError(errno.EACCES, "No", 7)):
         assert disk_errors.explained(unnamed, tmp_path, Path()) is unnamed

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 from argparse import Namespace
 from contextlib import contextmanager
 
+import pytest
+
 from acktree import CheckpointError
 from acktree.cli import run
-from tests.unit.ui.driver_without_spark import IdleQuery, started
+from tests.unit.ui.driver_without_spark import IdleQuery, Started, started
 
 
 @contextmanager
@@ -26,6 +29,18 @@ def test_a_run_that_has_not_ended_in_its_time_is_stopped(tmp_path):
         assert isinstance(error, TimeoutError)
 
 
+def test_one_that_ends_while_it_is_stopped_has_ended(tmp_path):
+    class Ends(IdleQuery):
+        def stop(self, *, at_once):
+            topology.run.checkpoint.mark_ended()
+            super().stop(at_once=at_once)
+
+    with started(tmp_path / "cp") as topology:
+        topology.supervisor._query = Ends()
+        found = run._run_to_end(lambda: topology.handle, Namespace(timeout=0.01, target="it"))
+        assert found == (topology.handle, None)
+
+
 def test_an_error_that_comes_while_it_is_stopped_is_told_in_place_of_that(tmp_path):
     damage = CheckpointError("it is damaged", "commits/7", "take a copy")
 
@@ -35,3 +50,24 @@ def test_an_error_that_comes_while_it_is_stopped_is_told_in_place_of_that(tmp_pa
 
     with stopped_after_its_time(tmp_path / "cp", Damaged()) as (topology, (running, error)):
         assert (running, error) == (topology.handle, damage)
+
+
+def test_a_run_whose_error_cannot_be_explained_ends_with_that_error(tmp_path):
+    failed = OSError(errno.ESTALE, "Stale file handle")
+
+    class Unanswered(IdleQuery):
+        is_active = False
+
+        def failure(self):
+            return failed
+
+        def explained(self, error):
+            raise OSError(errno.ESTALE, "asked for its free space")
+
+    topology = Started(tmp_path / "cp")
+    topology.supervisor._query = Unanswered()
+    topology.begin()
+    with pytest.raises(OSError, match="Stale file handle") as raised:
+        topology.handle.await_termination(120)
+    assert raised.value is failed
+    assert not topology.handle.is_running

@@ -259,6 +259,7 @@ def test_a_question_does_not_wait_for_the_rest_after_a_large_snapshot(tmp_path, 
         assert observer.latest(0.01, wait_secs=3600) == first
         new = observer.latest(0, wait_secs=3600)
         assert new != first, "who asks for a new one has it"
+        assert observer.latest(0.01, wait_secs=3600) == new, "and then it rests again"
         observer.forget()
         assert observer.latest(1.0, wait_secs=20) != new
 
