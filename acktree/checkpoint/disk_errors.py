@@ -108,7 +108,8 @@ def _line_of(error: BaseException) -> str:
     """The line of a long message that names the full disk; else the last before Spark describes its query."""
     said = str(error).partition("=== Streaming Query ===")[0]
     lines = [line.strip() for line in said.splitlines() if line.strip()]
-    return next((line for line in lines if any(words in line for words in _WORDS)), lines[-1])[:300]
+    last = lines[-1] if lines else type(error).__name__
+    return next((line for line in lines if any(words in line for words in _WORDS)), last)[:300]
 
 
 def _free_mb(folder: Path) -> float:

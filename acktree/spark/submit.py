@@ -133,6 +133,14 @@ def submit(
     return start_interruptibly(start, topology.name, where)
 
 
+def _temp_folder() -> Path | None:
+    """Where Python and Spark put what they need for a while; None where no such folder can be written to."""
+    try:
+        return Path(tempfile.gettempdir())
+    except OSError:
+        return None
+
+
 def _submit_in(
     folder: Path,
     topology: Topology,
@@ -142,7 +150,7 @@ def _submit_in(
 ) -> SubmittedTopology:
     """Run on a checkpoint that is a folder."""
     began = time.monotonic()
-    with disk_errors.explaining(folder, scratch=Path(tempfile.gettempdir())), ExitStack() as given_up:
+    with disk_errors.explaining(folder, scratch=_temp_folder()), ExitStack() as given_up:
         held = Checkpoint(folder, Files(survives_power_cut=config.survive_power_cut))
         given_up.callback(held.close)
         if held.is_over:
@@ -196,7 +204,7 @@ def _submit_at(
     """Run on a checkpoint at a URL, which can only be read with a session."""
     began = time.monotonic()
     refuse_letters_without_database(url, topology, config)
-    with disk_errors.explaining(scratch=Path(tempfile.gettempdir())), ExitStack() as given_up:
+    with disk_errors.explaining(scratch=_temp_folder()), ExitStack() as given_up:
         session, give_back = _session(topology, spark, is_folder=False)
         given_up.callback(give_back)
         parent = session.conf.get("spark.local.dir", None)

@@ -7,6 +7,7 @@ import http.client
 import json
 import os
 import socket
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,14 +26,9 @@ from acktree.ui.places import POINTER, SNAPSHOT, Entry, entries, peer_user, read
 from acktree.ui.snapshot import Snapshot
 
 _MOST_ANSWER: Final = 256 << 20
-_NO_SUCH_FILE: Final = {
-    errno.ENOENT,
-    errno.ENOTDIR,
-    errno.EISDIR,
-    errno.ENAMETOOLONG,
-    errno.ELOOP,
-    errno.EINVAL,
-}
+_NO_SUCH_FILE: Final = frozenset({
+    errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL, errno.ENXIO,
+})  # fmt: skip
 
 
 class NobodyRunsError(AcktreeError):
@@ -301,14 +297,20 @@ def _checkpoint_at(named: str) -> Path | None:
         return None
     file = where / "acktree.json"
     try:
-        with file.open("rb"):  # the folder may be readable, and its files not
-            return where
+        # The folder may be readable, and its files not. It is not waited for who writes into a pipe.
+        opened = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
+    except ValueError:  # no file has such a name
+        return None
     except OSError as error:
         if error.errno in _NO_SUCH_FILE:
             return None
         fix = "ask as the driver's user" if error.errno == errno.EACCES else "mend that, and ask again"
         what = f"a checkpoint cannot be looked at: {error.strerror}"
         raise ConfigError(what, str(where), fix) from error
+    try:
+        return where if stat.S_ISREG(os.fstat(opened).st_mode) else None
+    finally:
+        os.close(opened)
 
 
 def _found_in(folder: Path) -> Found:

@@ -138,7 +138,7 @@ class TopologyObserver:
                     self._asked.set()
                     if is_new and now < self._may_make_at:
                         secs_left = min(secs_left, self._may_make_at - now)
-                    elif is_new:
+                    elif is_new and now < self._rests_until:
                         self._ends_rest.set()
                 if now >= asked + wait_secs or (not is_new and self._rests_long()):
                     break
@@ -169,6 +169,8 @@ class TopologyObserver:
         self._asked.set()
         with suppress(RuntimeError):  # it was not begun
             self._thread.join(_CLOSE_SECS)
+        with self._made:
+            self._made.notify_all()  # nobody waits for a snapshot that is not made any more
         self._is_late.set()  # what the thread still makes is not stored: the next run may have begun
 
     def _observe(self) -> None:
@@ -177,17 +179,19 @@ class TopologyObserver:
             began = time.monotonic()
             self._make()
             took_secs = time.monotonic() - began
-            rest_secs = max(_LEAST_SECS, _RESTS * took_secs)
-            self._may_make_at = time.monotonic() + min(took_secs, rest_secs)
             if time.monotonic() - kept_at >= _IDLE_SECS and self._latest is not None:
                 kept_at = time.monotonic()
                 self._keep_one(self._latest[1])
-            self._rests_until = time.monotonic() + rest_secs
-            self._ends_rest.wait(
-                rest_secs
-            )  # until an order, whose effect is shown at once, or a new one is due
-            self._rests_until = -1e9
-            self._ends_rest.clear()
+            rest_secs = max(_LEAST_SECS, _RESTS * took_secs)
+            with self._made:  # who waits looks again: the thread rests now, or could make none
+                rests_from = time.monotonic()
+                self._may_make_at = rests_from + max(_LEAST_SECS, took_secs)
+                self._rests_until = rests_from + rest_secs
+                self._made.notify_all()
+            self._ends_rest.wait(rest_secs)  # until an order, which is shown at once, or who wants a new one
+            with self._made:
+                self._rests_until = -1e9
+                self._ends_rest.clear()
             self._rest(began)
         self._letters_at = -_LETTERS_SECS
         self._make(is_over=True)

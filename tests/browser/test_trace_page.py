@@ -113,7 +113,8 @@ async () => {
         if (!is) opened.push(edge);
         return Reflect.set(closed, edge, is);
     };
-    await new Promise((done) => {
+    await new Promise((done, refuse) => {
+        setTimeout(() => refuse(new Error("it was not drawn")), 120000);
         new MutationObserver((_, observer) => {
             if (!document.querySelector("ul.tree details[open]")) return;
             observer.disconnect();

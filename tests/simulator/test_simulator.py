@@ -87,6 +87,11 @@ FOUND_BY_EPOCHS = {
 """The same by epochs, or by both drives in turn."""
 
 
+LONG = pytest.mark.timeout(3600)
+"""Of a test whose long part has hundreds of seeds: a slow machine needs more than ten minutes."""
+
+
+@LONG
 @pytest.mark.slow
 @pytest.mark.parametrize("with_power_cuts", [False, True], ids=["deaths and full disks", "power cuts too"])
 def test_at_whatever_moment_something_fails_every_message_gets_its_right_verdict(
@@ -99,6 +104,7 @@ def test_at_whatever_moment_something_fails_every_message_gets_its_right_verdict
         assert result.wrong is None, f"{result.wrong}\n{again}"
 
 
+@LONG
 @pytest.mark.slow
 @pytest.mark.parametrize("with_power_cuts", [False, True], ids=["deaths and full disks", "power cuts too"])
 def test_at_whatever_moment_something_fails_every_message_with_gates_has_its_effects_once(
@@ -111,6 +117,7 @@ def test_at_whatever_moment_something_fails_every_message_with_gates_has_its_eff
         assert result.wrong is None, f"{result.wrong}\n{again}"
 
 
+@LONG
 @pytest.mark.slow
 def test_a_damaged_file_is_told_or_does_not_count(sized) -> None:
     told: Counter[str] = Counter()
@@ -122,6 +129,7 @@ def test_a_damaged_file_is_told_or_does_not_count(sized) -> None:
     assert {*told} >= {*KINDS}, "each kind of damage was told at least once"
 
 
+@LONG
 @pytest.mark.slow
 @pytest.mark.parametrize("drive", ["epochs", "both"])
 @pytest.mark.parametrize("with_gates", [False, True], ids=["plain", "gates"])
@@ -135,6 +143,7 @@ def test_by_epochs_every_message_gets_its_right_verdict_too(
         assert result.wrong is None, f"{result.wrong}\nseed {seed} of {given}"
 
 
+@LONG
 @pytest.mark.slow
 def test_by_epochs_a_damaged_file_is_told_or_does_not_count(sized) -> None:
     for seed in range(sized(4, 60, 300)):

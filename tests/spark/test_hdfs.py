@@ -43,11 +43,12 @@ def driver(url: str, folder: Path, master: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=log)
 
 
+@pytest.mark.timeout(3000)  # two drivers with two executors each, beside HDFS
 def test_a_killed_driver_is_followed_by_one_that_has_nothing_but_the_url(hdfs: Hdfs, tmp_path: Path) -> None:
     url = f"{hdfs.url}/user/me/killed"
     first = driver(url, tmp_path, "local-cluster[2,1,1024]")
     try:
-        wait_until(lambda: first.poll() is not None or len(noted(tmp_path, "acked")) > COUNT // 3, secs=400)
+        wait_until(lambda: first.poll() is not None or len(noted(tmp_path, "acked")) > COUNT // 3, secs=1200)
         assert first.poll() is None, (tmp_path / "log").read_text()[-3000:]
     finally:
         os.kill(first.pid, signal.SIGKILL)
@@ -56,7 +57,7 @@ def test_a_killed_driver_is_followed_by_one_that_has_nothing_but_the_url(hdfs: H
     (tmp_path / "copies").rename(tmp_path / "on another machine")
     second = driver(url, tmp_path, "local-cluster[2,1,1024]")
     try:
-        assert second.wait(250) == 0, (tmp_path / "log").read_text()[-3000:]
+        assert second.wait(1200) == 0, (tmp_path / "log").read_text()[-3000:]
     finally:
         second.kill()
         second.wait()

@@ -7,8 +7,8 @@ to time one has all that are kept, and supersedes those before.
 Keys age while the topology runs: a queue that brings back what was decided before the driver died finds its
 keys, however long nobody started it again. Each section has the age. Where no key is decided for
 long, a section is written for the age alone: so a restart sets the age back by less than a 64th of the
-retention, and by the time at rest since the last micro-batch. A clock that jumps forward does not make keys
-older than the run is by a stopwatch.
+retention, and by the time at rest since the last micro-batch. Ages are by a stopwatch: what becomes of a key
+does not depend on a clock that somebody sets.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class KeyLog(Participant):
         """No key was seen yet, until :meth:`recover`.
 
         Args:
-            stopwatch_ms: A clock that nobody sets; None where that of micro-batches is one.
+            stopwatch_ms: A clock that nobody sets; None for that of micro-batches, as in simulations.
         """
         retention_ms = round(plan.config.key_retention_secs * 1000)
         self.keys = Keys(retention_ms)
@@ -64,9 +64,8 @@ class KeyLog(Participant):
         self._lock = Lock()
         self._age_ms = 0  # for how long the topology has run
         self._written_age_ms = 0  # as the last section has it
-        self._clock_ms: int | None = None  # of the last micro-batch of this run
         self._stopwatch_ms = stopwatch_ms
-        self._began_ms = 0  # what the stopwatch showed when the age was 0, or would have
+        self._shown_ms: int | None = None  # what it showed in the last micro-batch of this run
         self._decided = -1
         self._open_rows = self._packed_rows()
         self._written = self._changes = 0  # since the last section with all keys: bytes, sections
@@ -125,13 +124,10 @@ class KeyLog(Participant):
     def _grow_older(self, commit: Commit, outcome: Outcome) -> None:
         """Count the time since the micro-batch before this one, if the same run had it."""
         is_first = Broadcast.of(outcome.rows.get(Kind.BROADCAST, ())).is_first
-        shown_ms = None if self._stopwatch_ms is None else self._stopwatch_ms()
-        if self._clock_ms is None or is_first:
-            self._began_ms = (shown_ms or 0) - self._age_ms
-        else:
-            age_ms = self._age_ms + max(0, commit.clock_ms - self._clock_ms)
-            self._age_ms = age_ms if shown_ms is None else min(age_ms, shown_ms - self._began_ms)
-        self._clock_ms = commit.clock_ms
+        shown_ms = commit.clock_ms if self._stopwatch_ms is None else self._stopwatch_ms()
+        if self._shown_ms is not None and not is_first:
+            self._age_ms += max(0, shown_ms - self._shown_ms)
+        self._shown_ms = shown_ms
 
     def _packed_rows(self) -> bytes:
         rows = self.keys.open_rows()

@@ -157,15 +157,19 @@ def test_a_traceback_is_printed_once(running, capsys):
 def test_numbers_of_a_busy_driver_come_with_their_age(running, capsys, monkeypatch):
     assert main(["stats", "numbers"]) == 0
     assert "no newer numbers" not in capsys.readouterr().out
-    go_on = threading.Event()
-    monkeypatch.setattr(running.door._observer, "_windows_now", lambda: go_on.wait(120))
-    monkeypatch.setattr("acktree.ui.observer._NEW_WAIT_SECS", 0.2)
+    before = said(capsys, "show", "numbers")["taken_ms"]
+    go_on, windows = threading.Event(), running.door._observer._windows_now
     monkeypatch.setattr("acktree.cli.watch._MOST_AGE_SECS", -1e9)
-    try:
-        assert main(["stats", "numbers"]) == 0
-    finally:
-        go_on.set()
+    monkeypatch.setattr(running.door._observer, "_windows_now", lambda: go_on.wait(120) and windows())
+    with monkeypatch.context() as short:
+        short.setattr("acktree.ui.observer._NEW_WAIT_SECS", 0.2)
+        try:
+            assert said(capsys, "show", "numbers")["taken_ms"] == before
+            assert main(["stats", "numbers"]) == 0
+        finally:
+            go_on.set()
     assert "its driver has made no newer numbers: these are " in capsys.readouterr().out.splitlines()[0]
+    assert said(capsys, "show", "numbers")["taken_ms"] > before, "and then it makes some again"
 
 
 def test_an_error_is_printed_once_and_not_again_at_the_end_of_its_traceback(running, capsys):

@@ -248,6 +248,28 @@ def test_a_question_is_answered_with_the_last_snapshot_where_the_next_takes_long
     slow.set()
 
 
+def test_who_waits_has_the_next_snapshot_where_one_could_not_be_made(running, monkeypatch):
+    observer = running.door._observer
+    first, windows, failed = observer.latest(0), observer._windows_now, []
+
+    def fails_once():
+        if not failed:
+            failed.append(True)
+            raise RuntimeError("this one")
+        return windows()
+
+    monkeypatch.setattr(observer, "_windows_now", fails_once)
+    assert observer.latest(0, wait_secs=3600) != first
+    assert failed
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
+def test_what_is_no_file_is_no_checkpoint(tmp_path, make):
+    make(tmp_path / "acktree.json")
+    with pytest.raises(ConfigError, match="there is no topology and no checkpoint"):
+        find(str(tmp_path))
+
+
 def test_a_question_does_not_wait_for_the_rest_after_a_large_snapshot(tmp_path, monkeypatch):
     monkeypatch.setattr("acktree.ui.observer._RESTS", 1e7)
     with started(tmp_path) as topology:
