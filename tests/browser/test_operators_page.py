@@ -104,11 +104,12 @@ def test_errors_of_one_exception_of_a_component_are_one_line_with_each_reason_on
         running.run.errors.add(ReportedError("double", 1, reason, now_ms + n, traceback))
     running.door._observer.forget()
     to_topology(tab)
-    tab.locator("summary", has_text="HTTPError").wait_for()
-    summaries = [
-        text.split("task 1: ")[1] for text in tab.locator("summary", has_text="task 1").all_text_contents()
-    ]
-    assert summaries == ["late", "HTTPError: /a  \N{MULTIPLICATION SIGN} 3", "KeyError: 'b'"]
+
+    def summaries():
+        lines = tab.locator("summary", has_text="task 1").all_text_contents()
+        return [text.split("task 1: ")[1] for text in lines]
+
+    shows(summaries, ["late", "HTTPError: /a  \N{MULTIPLICATION SIGN} 3", "KeyError: 'b'"])
     tab.locator("summary", has_text="HTTPError").click()
     reasons = tab.get_by_role("list", name="Reasons").locator("li").all_text_contents()
     assert reasons == ["HTTPError: /a  \N{MULTIPLICATION SIGN} 2", "HTTPError: /c"]
