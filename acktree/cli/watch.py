@@ -147,9 +147,9 @@ def _as_of(target: Found, snapshot: Snapshot) -> str:
     at = f"{datetime.fromtimestamp(snapshot.taken_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
     if target.is_running:
         age_secs = time.time() - snapshot.taken_ms / 1000
-        busy = f"  its driver has made no newer numbers: these are {age_secs:,.0f} s old"
+        old = f"  its driver has made no newer numbers: these are {age_secs:,.0f} s old"
         line = f"{snapshot.id}  {snapshot.status}  for {duration(snapshot.uptime_secs)}"
-        return line + busy if age_secs > _MOST_AGE_SECS else line
+        return line + old if age_secs > _MOST_AGE_SECS else line
     if target.entry is not None and target.entry.id != snapshot.id:
         return f"{target.entry.id}  DIED  it left no numbers; those of {snapshot.id}, of {at}"
     status = status_of(target.entry, snapshot, is_running=False)

@@ -75,7 +75,7 @@ def test_a_query_that_fails_on_a_nearly_full_disk_is_attributed_to_it_and_other_
     assert disk_errors.explained(error, tmp_path) is error
 
 
-def test_a_disk_that_does_not_answer_is_not_asked_twice_and_the_error_stays(
+def test_where_the_disk_does_not_say_its_room_the_error_stays_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stale(_: Path) -> None:

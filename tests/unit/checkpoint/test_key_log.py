@@ -11,12 +11,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from acktree import Config
+from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.logs import key_log
 from acktree.checkpoint.logs.commit_log import Commit, CommitLog, Outcome
 from acktree.checkpoint.logs.key_log import KeyLog
 from acktree.core.data.frames import SINK_LEVEL, Kind, WireRow
 from acktree.core.packing import pack
 from acktree.core.tracking.verdicts import Judged, Verdicts
+from acktree.driver.assembly import assembled_run
+from acktree.driver.logs.run_log import RunLog
 from acktree.tasks.broadcast import Broadcast
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts.keys.key_table import Fate
@@ -125,6 +128,30 @@ def test_keys_count_with_their_commit_and_age_only_while_the_topology_runs(steps
             if world.number >= 0 and step == "commit":
                 world.check()
         assert len(committed_numbers(Path(folder))) <= 9
+
+
+def test_a_driver_counts_their_age_by_a_stopwatch_and_not_by_the_clock_of_micro_batches(tmp_path):
+    held = Checkpoint(tmp_path / "checkpoint")
+    topology = held.begin_run(in_a_row(Source(), Calls(print)), Config(), 1)
+    run, commits = assembled_run(
+        topology, held, Config(), log=RunLog(topology.name), version="1", max_chunk_bytes=None,
+        event_logger=None, stop_session=lambda: None, close_door=lambda _: None, leave_door=lambda: None,
+    )  # fmt: skip
+    try:
+        keys, root = run.keys.keys, np.array([7], dtype=np.int64)
+        assert keys.claim([digest(7)]) == [Fate.RUNS]
+        keys.sent(root, [Labelled(7, "", digest(7))])
+        acked = Judged(root, root.astype(np.int32))
+        verdicts = Verdicts([], acked, NOBODY, NONE, NONE, NOBODY, (), 0, None)
+        run.keys.write(Commit(0, 0, -1), Outcome({}, verdicts))
+        run.keys.publish(0)
+        run.keys.write(Commit(1, 10**15, -1), Outcome({}, None))
+        run.keys.publish(1)
+        assert keys.claim([digest(7)]) == [Fate.ACKED]
+    finally:
+        commits.close()
+        run.dead_letters.close()
+        held.close()
 
 
 def test_without_keys_nothing_is_written():

@@ -264,7 +264,7 @@ def test_who_waits_has_the_next_snapshot_where_one_could_not_be_made(running, mo
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
-def test_what_is_no_file_is_no_checkpoint(tmp_path, make):
+def test_a_folder_or_a_pipe_named_acktree_json_makes_no_checkpoint(tmp_path, make):
     make(tmp_path / "acktree.json")
     with pytest.raises(ConfigError, match="there is no topology and no checkpoint"):
         find(str(tmp_path))
