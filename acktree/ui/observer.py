@@ -2,9 +2,8 @@
 
 Whoever asks gets the last snapshot, as bytes that are already there. While somebody asks, a new one is made
 at most four times a second, and less often where it takes long; otherwise one in half a minute, for the
-windows and for the copy in the checkpoint. Who wants numbers that are new ends
-the rest after a long one. The thread reads what spout threads and the sink have counted, as
-``running.stats()`` does.
+windows and for the copy in the checkpoint. Who wants numbers that are new ends the rest after a long one. The
+thread reads what spout threads and the sink have counted, as ``running.stats()`` does.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from tests.spark import test_agreement as agreement
 from tests.spark.on_spark import SparkRunner
 from tests.spark.realtime_driver import await_verdicts
 from tests.spark.test_hostile import check_columns_by_every_grouping
+from tests.spark.test_poison import check_a_message_that_stops_its_worker
 from tests.unit.spark.realtime.test_on_epochs import CONFIG
 
 if TYPE_CHECKING:
@@ -103,3 +104,9 @@ def test_all_columns_by_every_grouping_have_the_verdicts_that_they_have_without_
     session: SparkSession, tmp_path: Path
 ) -> None:
     check_columns_by_every_grouping(session, tmp_path, Config(partitions=2, real_time=True))
+
+
+def test_a_message_that_stops_its_worker_is_left_out_and_the_rest_is_acked(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    check_a_message_that_stops_its_worker(session, tmp_path, Config(partitions=2, real_time=True))

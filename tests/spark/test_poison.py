@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import time
 from collections import Counter
 from pathlib import Path
@@ -108,6 +109,36 @@ def test_of_a_batch_that_kills_only_the_rows_that_do_are_left_out(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     assert causes(spark, tmp_path, CarelessBatches(), EXITS) == {"KILLED_WORKER": 5}
+
+
+class Stopping(BasicBolt):
+    """Stops its own process at one number: nothing in that process can end it."""
+
+    outputs = []
+
+    def execute(self, tup, collector):
+        if tup["n"] == 17:
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def check_a_message_that_stops_its_worker(spark: SparkSession, tmp_path: Path, config: Config) -> None:
+    """Twice 30 s."""
+    builder = TopologyBuilder("stopping")
+    builder.set_spout("numbers", IterableSpout(range(40), outputs=["n"]), retry=Retry(max_attempts=1))
+    builder.set_bolt("stopping", Stopping(), parallelism=2).fields_grouping("numbers", ["n"])
+    topology = builder.create_topology()
+    with submit(topology, checkpoint=tmp_path / "checkpoint", spark=spark, config=config) as running:
+        assert running.await_termination(timeout_secs=400)
+        totals, (letter,) = running.stats()["numbers"].total, running.dead_letters
+    assert (totals.acked, totals.failed) == (39, 1)
+    assert (letter.values, letter.cause) == ([17], "KILLED_WORKER")
+    assert "its worker was stopped for 30 s and killed, 2 times over this tuple" in letter.reason
+
+
+def test_a_message_that_stops_its_worker_is_left_out_and_the_rest_is_acked(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    check_a_message_that_stops_its_worker(spark, tmp_path, Config(partitions=2))
 
 
 class Patient(BasicBolt):

@@ -65,7 +65,7 @@ class KeyLog(Participant):
         self._age_ms = 0  # for how long the topology has run
         self._written_age_ms = 0  # as the last section has it
         self._stopwatch_ms = stopwatch_ms
-        self._shown_ms: int | None = None  # what it showed in the last micro-batch of this run
+        self._shown_ms: int | None = None  # by whichever clock, in the last micro-batch of this run
         self._decided = -1
         self._open_rows = self._packed_rows()
         self._written = self._changes = 0  # since the last section with all keys: bytes, sections

@@ -27,6 +27,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Final
 
 from acktree.spark.worker.kept_workers import KeptWorkers
+from acktree.spark.worker.stopped import StoppedChildren
 
 PRELOADED: Final = (
     "pandas",
@@ -59,16 +60,21 @@ def _import(modules: Iterable[str]) -> None:
 
 
 class Poll:
-    """``select.poll`` of PySpark's daemon, which waits a second at a time. At rest it imports ``LATER``."""
+    """``select.poll`` of PySpark's daemon, which waits a second at a time. At rest it imports ``LATER``.
+
+    After each wait it ends the workers that have been stopped for too long.
+    """
 
     def __init__(self) -> None:
         self._poll = select.poll()
         self.register, self.unregister = self._poll.register, self._poll.unregister
         self._left, self._rests = list(LATER), 0
+        self._stopped = StoppedChildren()
 
     def poll(self, ms: float) -> list[tuple[int, int]]:
         """What is ready after this time at most."""
         ready = self._poll.poll(ms)
+        self._stopped.kill_overdue()
         self._rests = 0 if ready else self._rests + 1
         if self._left and self._rests >= _RESTS:
             _import([self._left.pop(0)])

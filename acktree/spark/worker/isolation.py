@@ -45,6 +45,7 @@ from acktree.core.tracking.verdicts import FailureCause
 from acktree.errors import BoltError, ProtocolError
 from acktree.spark.worker.marks import HOOK, MARK, NO_RUN, MarkingMonitor, Suspects, marked_of, run_of
 from acktree.spark.worker.state_channel import Channel
+from acktree.spark.worker.stopped import StoppedChildren, stopped_in_words
 from acktree.system.private_files import write_private
 from acktree.tasks.bolts.rows.monitor import ExecutionMonitor
 
@@ -224,7 +225,7 @@ class Isolation:
             self._be_the_child(level, suspects, childs_end, has_state=store is not None)
         childs_end.close()
         with own_end:
-            result = _serve_state(own_end, store)
+            result, was_stopped = _serve_state(own_end, store, StoppedChildren(child))
         _, status = os.waitpid(child, 0)
         if result is not None and os.waitstatus_to_exitcode(status) == 0:
             raised, rows, writes = result
@@ -235,16 +236,17 @@ class Isolation:
             return rows, writes
         suspects.note_lost()
         hook = self._marked_hook()
-        if self._read_mark(suspects, _words(status)):
+        how = stopped_in_words() if was_stopped else _words(status)
+        if self._read_mark(suspects, how):
             return None
         if hook is not None:
             raise BoltError(
-                f"bolt {hook[0]!r} ended its process in {hook[1]}(): {_words(status)}",
+                f"bolt {hook[0]!r} ended its process in {hook[1]}(): {how}",
                 self._where(),
                 "Spark tries a few more times, then the topology stops; correct the hook and submit it again",
             )
         raise ProtocolError(
-            f"a child that ran level {self.level} died without an execution mark ({_words(status)})",
+            f"a child that ran level {self.level} died without an execution mark ({how})",
             self._where(),
             "Spark runs the task again; if this happens again, please report it",
         )
@@ -300,16 +302,25 @@ class Isolation:
         return self.folder / f"{self.batch_id}.{self.level}.{self.partition}.{what}"
 
 
-def _serve_state(child: Connection, store: StateStore | None) -> _Result | None:
-    """Read state for a child until it has finished. Returns its result; None if it died."""
+def _serve_state(
+    child: Connection, store: StateStore | None, stopped: StoppedChildren
+) -> tuple[_Result | None, bool]:
+    """Read state for a child until it has finished.
+
+    Returns:
+        Its result, None if it died; and whether it was killed because it was stopped.
+    """
+    was_stopped = False
     while True:
         try:
+            while not child.poll(1.0):
+                was_stopped = stopped.kill_overdue() or was_stopped
             received = child.recv()
         except (EOFError, OSError):
-            return None
+            return None, was_stopped
         if not isinstance(received, str):
             result: _Result = received
-            return result
+            return result, was_stopped
         assert store is not None, "a level without state reads none"
         blob = store.get(received)
         with suppress(OSError):  # the child may have died while it waited

@@ -26,6 +26,7 @@ from acktree.core.state.store import MemoryStore, StateStore
 from acktree.core.tracking.verdicts import FailureCause
 from acktree.errors import BoltError, ExecuteTimeoutError, ProtocolError
 from acktree.spark.query.state_blobs import MapStateStore
+from acktree.spark.worker import stopped
 from acktree.spark.worker.isolation import UNGUARDED, Isolation
 from acktree.spark.worker.marks import Suspects
 from acktree.spark.worker.watchdog import in_user_code
@@ -145,6 +146,21 @@ def test_a_message_that_kills_its_worker_twice_is_left_out_and_no_other(
     assert sorted(poison) == [103, 108]
     assert all(what.startswith(FailureCause.KILLED_WORKER) for what in poison.values())
     assert all("2 times over this tuple" in what for what in poison.values())
+
+
+def stops() -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def test_a_message_that_stops_its_process_is_left_out_and_no_other(tmp_path: Path, monkeypatch) -> None:
+    """Its watchdog is stopped with it; the parent kills it. Spark's daemon does so with a worker."""
+    monkeypatch.setattr(stopped, "STOPPED_SECS", 0.1)
+    level = Level({103: stops})
+    found = said(isolation(tmp_path, 1, timeout_secs=60).run(level))
+    assert sorted(found) == list(NAMES)
+    (poison,) = [what for what in found.values() if what != "done"]
+    assert poison.startswith(FailureCause.KILLED_WORKER)
+    assert "its worker was stopped for 0.1 s and killed, 2 times over this tuple" in poison
 
 
 def runs_out_of_memory() -> None:
