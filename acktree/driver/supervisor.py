@@ -225,6 +225,8 @@ class Supervisor:
             users = (thread for thread in threads if thread.task.component.gated is None)
             if not all(thread.has_ended for thread in users) or not run.is_idle:
                 return False
+            if any(thread.broken for thread in threads):  # it rests, and its messages are open
+                return False
             run.checkpoint.mark_ended()
         finally:
             run.threads.redriving.release()

@@ -1,4 +1,4 @@
-"""What a forked child closes at once: a lock, a socket or a pipe that it kept would outlive the driver.
+"""What a forked child gives up at once: a lock, a socket or a pipe that it kept would outlive this process.
 
 Source: ``flock(2)``: the lock is of the open file, and a child has the same open file.
 """
@@ -6,11 +6,15 @@ Source: ``flock(2)``: the lock is of the open file, and a child has the same ope
 from __future__ import annotations
 
 import os
+import stat
+from collections.abc import Collection
 from contextlib import suppress
 from typing import IO, Any, Final
 from weakref import WeakSet
 
 _closed_by_children: set[int] = set()
+_lost_by_children: Final[dict[int, int]] = {}
+"""A descriptor that was given -> its socket, by inode."""
 _files: Final[WeakSet[IO[Any]]] = WeakSet()
 
 
@@ -33,7 +37,32 @@ def close_file_in_children(file: IO[Any]) -> None:
     _files.add(file)
 
 
-def _close_all() -> None:
+def lose_in_children(descriptor: int) -> None:
+    """Let every process that is forked from now on lose a socket: who is at the other end sees this one end.
+
+    All descriptors of the socket count, those that libraries make later, too. In a child each of them is
+    ``/dev/null``: objects of the child know them by number, and may read, write and close them.
+    """
+    if inode := os.fstat(descriptor).st_ino:  # a system may tell none
+        _lost_by_children[descriptor] = inode
+
+
+def _lose(sockets: Collection[int]) -> None:
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for descriptor in map(int, os.listdir("/dev/fd")):  # noqa: PTH208  # they are numbers
+        with suppress(OSError):  # the one that listed them is closed
+            found = os.fstat(descriptor)
+            if stat.S_ISSOCK(found.st_mode) and found.st_ino in sockets:
+                os.dup2(nothing, descriptor, inheritable=False)
+    os.close(nothing)
+
+
+def _give_up_all() -> None:
+    if _lost_by_children:
+        sockets = set(_lost_by_children.values())
+        _lost_by_children.clear()
+        with suppress(OSError):
+            _lose(sockets)
     for file in list(_files):
         with suppress(OSError, ValueError):
             file.close()
@@ -44,4 +73,4 @@ def _close_all() -> None:
     _closed_by_children.clear()
 
 
-os.register_at_fork(after_in_child=_close_all)
+os.register_at_fork(after_in_child=_give_up_all)

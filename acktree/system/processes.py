@@ -48,6 +48,22 @@ def is_alive(pid: int, *, of_others: bool) -> bool:
     return not _has_ended(Path("/proc", str(pid)))
 
 
+def stopped_since(pid: int) -> str:
+    """When a process that a signal has stopped was started; empty if it is not stopped, or runs no more.
+
+    One that a debugger holds is not. Without ``/proc`` (macOS) every process counts as stopped.
+
+    Source: proc_pid_stat(5), fields 3 and 22. A number that the system gives again has another start.
+    """
+    if not Path("/proc/self/stat").exists():
+        return str(pid)
+    try:
+        fields = Path("/proc", str(pid), "stat").read_text(errors="replace").rpartition(") ")[2].split()
+    except OSError:
+        return ""
+    return fields[19] if fields[0] == "T" else ""
+
+
 def _has_ended(process: Path) -> bool:
     try:
         threads = [thread.name for thread in (process / "task").iterdir()]

@@ -103,7 +103,7 @@ class LocalTopology(RunningTopology):
         self._orders = OperatorOrders(self.plan, self._recorded, self._levels.obey, self._watched)
         self._events = EventLog(event_logger, self.plan.topology.name, is_threaded=False)
         acker = Acker(self.plan)
-        self._keys = KeyLog(self.plan)
+        self._keys = KeyLog(self.plan, now_ms)
         self._gates = gate_log_of(
             self.plan, acker.ledger.still_open, self._keys,
             lambda task, sequences: self._tasks[task].ids_at(sequences),

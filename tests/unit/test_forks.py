@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
+from pathlib import Path
 
 import pytest
 
-from acktree.system.forks import close_file_in_children, close_in_children, note_closed
+from acktree.system.forks import close_file_in_children, close_in_children, lose_in_children, note_closed
 from acktree.system.private_files import Disk
 from tests.unit.forked import child, descriptors_of
 
@@ -57,3 +59,37 @@ def test_a_file_that_was_closed_before_takes_no_other_with_it(tmp_path):
     with child() as pid:
         assert str(second) in descriptors_of(pid)
     os.close(again)
+
+
+def test_who_is_at_the_other_end_of_a_lost_socket_sees_its_end_though_a_child_lives():
+    ours, theirs = socket.socketpair()
+    file = ours.makefile("rwb")
+    again = socket.socket(fileno=os.dup(ours.fileno()))
+    lose_in_children(ours.fileno())
+    name = str(Path(f"/proc/self/fd/{ours.fileno()}").readlink())
+    before = descriptors_of(os.getpid())
+    with child() as pid, theirs:
+        while name in descriptors_of(pid):
+            pass  # until the child has begun
+        assert descriptors_of(pid) == before - {name} | {os.devnull}
+        for end in (file, ours, again):
+            end.close()
+        theirs.settimeout(60)
+        assert theirs.recv(1) == b""
+
+
+def test_a_number_is_given_for_one_socket_at_a_time():
+    first, first_end = socket.socketpair()
+    lose_in_children(first.fileno())
+    second, second_end = socket.socketpair()
+    with first, first_end, second, second_end:
+        os.dup2(second.fileno(), first.fileno(), inheritable=False)  # as a worker that is kept does
+        second.close()
+        lose_in_children(first.fileno())
+        name = str(Path(f"/proc/self/fd/{first.fileno()}").readlink())
+        with child() as pid:
+            while name in descriptors_of(pid):
+                pass
+            first.close()
+            second_end.settimeout(60)
+            assert second_end.recv(1) == b""

@@ -57,7 +57,7 @@ class KeyLog(Participant):
             stopwatch_ms: A clock that nobody sets; None for that of micro-batches, as in simulations.
         """
         retention_ms = round(plan.config.key_retention_secs * 1000)
-        self.keys = Keys(retention_ms)
+        self.keys = Keys(retention_ms, self._age_now_ms)
         self._most_unwritten_ms = max(1, retention_ms // _AGES)
         self.repeated = _NONE
         self._salt = plan.run_salt
@@ -66,6 +66,7 @@ class KeyLog(Participant):
         self._written_age_ms = 0  # as the last section has it
         self._stopwatch_ms = stopwatch_ms
         self._shown_ms: int | None = None  # by whichever clock, in the last micro-batch of this run
+        self._born_ms: int | None = None  # what the stopwatch showed, or would have shown, at age 0
         self._decided = -1
         self._open_rows = self._packed_rows()
         self._written = self._changes = 0  # since the last section with all keys: bytes, sections
@@ -77,8 +78,15 @@ class KeyLog(Participant):
                 self.keys.publish(self._age_ms)
 
     def numbers(self, waiting: int) -> KeyNumbers:
-        """The keys as of the last micro-batch; with how many messages wait for one."""
-        return replace(self.keys.numbers(self._age_ms), waiting=waiting)
+        """The keys at this moment; with how many messages wait for one."""
+        return replace(self.keys.numbers(self._age_now_ms()), waiting=waiting)
+
+    def _age_now_ms(self) -> int:
+        """The age at this moment: as of the last micro-batch, where there was none in this run."""
+        born_ms = self._born_ms  # one value: no lock is held here
+        if born_ms is None or self._stopwatch_ms is None:
+            return self._age_ms
+        return self._stopwatch_ms() - born_ms
 
     # ---- a participant of the commit log ----------------------------------------------------------------
 
@@ -128,6 +136,7 @@ class KeyLog(Participant):
         if self._shown_ms is not None and not is_first:
             self._age_ms += max(0, shown_ms - self._shown_ms)
         self._shown_ms = shown_ms
+        self._born_ms = shown_ms - self._age_ms
 
     def _packed_rows(self) -> bytes:
         rows = self.keys.open_rows()

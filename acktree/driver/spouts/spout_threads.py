@@ -213,8 +213,8 @@ class SpoutThread:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the spout raised EndOfStream and all of its messages have a verdict."""
-        return self.task.has_ended and self.is_at_rest
+        """Whether the spout raised EndOfStream and all of its messages have a verdict; not if broken."""
+        return self.task.has_ended and self.is_at_rest and self.broken is None
 
     def _run(self) -> None:
         task = self.task

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import gc
 import select
+import signal
 import socket
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -74,7 +75,8 @@ class Poll:
     def poll(self, ms: float) -> list[tuple[int, int]]:
         """What is ready after this time at most."""
         ready = self._poll.poll(ms)
-        self._stopped.kill_overdue()
+        with suppress(Exception):  # what ends the daemon ends every worker
+            self._stopped.kill_overdue()
         self._rests = 0 if ready else self._rests + 1
         if self._left and self._rests >= _RESTS:
             _import([self._left.pop(0)])
@@ -101,6 +103,8 @@ def manage(daemon: ModuleType) -> None:
     Args:
         daemon: ``pyspark.daemon``.
     """
+    for number in (signal.SIGTTIN, signal.SIGTTOU):  # a terminal stops the whole group, this process too
+        signal.signal(number, signal.SIG_IGN)
     kept, worker = KeptWorkers(), without_trace(daemon.worker)
 
     class Listening(socket.socket):

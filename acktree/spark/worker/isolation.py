@@ -26,6 +26,7 @@ Storm replays such a message until the topology is stopped.
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import signal
@@ -45,7 +46,8 @@ from acktree.core.tracking.verdicts import FailureCause
 from acktree.errors import BoltError, ProtocolError
 from acktree.spark.worker.marks import HOOK, MARK, NO_RUN, MarkingMonitor, Suspects, marked_of, run_of
 from acktree.spark.worker.state_channel import Channel
-from acktree.spark.worker.stopped import StoppedChildren, stopped_in_words
+from acktree.spark.worker.stopped import ChildWatch, stopped_in_words
+from acktree.system.forks import close_in_children
 from acktree.system.private_files import write_private
 from acktree.tasks.bolts.rows.monitor import ExecutionMonitor
 
@@ -219,14 +221,20 @@ class Isolation:
     ) -> tuple[list[WireRow], Writes] | None:
         """Run the level in a child. Returns its rows and writes; None if it died and a row is suspected."""
         own_end, childs_end = Pipe()
+        faulthandler.cancel_dump_traceback_later()  # its thread is not in the child, which would wait for it
         child = os.fork()
         if child == 0:  # the child must never return into the worker's own code
             own_end.close()
+            close_in_children(childs_end.fileno())  # a process that a bolt forks would hide its end
             self._be_the_child(level, suspects, childs_end, has_state=store is not None)
         childs_end.close()
         with own_end:
-            result, was_stopped = _serve_state(own_end, store, StoppedChildren(child))
-        _, status = os.waitpid(child, 0)
+            watch = ChildWatch(child, own_end.fileno())
+            try:
+                result = _serve_state(own_end, store)
+                _, status = os.waitpid(child, 0)
+            finally:
+                watch.end()
         if result is not None and os.waitstatus_to_exitcode(status) == 0:
             raised, rows, writes = result
             if isinstance(raised, MemoryError) and self._read_mark(suspects, "its worker ran out of memory"):
@@ -236,7 +244,7 @@ class Isolation:
             return rows, writes
         suspects.note_lost()
         hook = self._marked_hook()
-        how = stopped_in_words() if was_stopped else _words(status)
+        how = stopped_in_words() if watch.was_stopped else _words(status)
         if self._read_mark(suspects, how):
             return None
         if hook is not None:
@@ -302,25 +310,16 @@ class Isolation:
         return self.folder / f"{self.batch_id}.{self.level}.{self.partition}.{what}"
 
 
-def _serve_state(
-    child: Connection, store: StateStore | None, stopped: StoppedChildren
-) -> tuple[_Result | None, bool]:
-    """Read state for a child until it has finished.
-
-    Returns:
-        Its result, None if it died; and whether it was killed because it was stopped.
-    """
-    was_stopped = False
+def _serve_state(child: Connection, store: StateStore | None) -> _Result | None:
+    """Read state for a child until it has finished. Returns its result; None if it died."""
     while True:
         try:
-            while not child.poll(1.0):
-                was_stopped = stopped.kill_overdue() or was_stopped
             received = child.recv()
         except (EOFError, OSError):
-            return None, was_stopped
+            return None
         if not isinstance(received, str):
             result: _Result = received
-            return result, was_stopped
+            return result
         assert store is not None, "a level without state reads none"
         blob = store.get(received)
         with suppress(OSError):  # the child may have died while it waited

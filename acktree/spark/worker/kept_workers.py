@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Final, TypeVar
 
-from acktree.system.forks import close_in_children, note_closed
+from acktree.system.forks import close_in_children, lose_in_children, note_closed
 
 _KEPT_SECS: Final = 60.0
 _PID: Final = struct.Struct("!i")
@@ -83,6 +83,7 @@ class KeptWorkers:
         """In a worker: serve a connection, and then those that this process is kept for."""
         while True:
             _Process.may_stay = False
+            lose_in_children(connection.fileno())
             code = worker(connection, is_authenticated)
             if code == 0 or not _Process.may_stay or not self._has_another(connection):
                 return code

@@ -36,7 +36,7 @@ from acktree.core.data.frames import Frame
 from acktree.core.tracking.verdicts import FailureCause
 from acktree.errors import ConnectorError
 from acktree.spark.worker.printing import finish_lines, label
-from acktree.spark.worker.watchdog import Watchdog
+from acktree.spark.worker.watchdog import Hook, Watchdog
 from acktree.system.private_files import DISK
 from acktree.tasks.bolts.rows.monitor import ExecutionMonitor, LeftOut
 from acktree.tasks.bolts.rows.row_names import NOWHERE, MessageNames, Names, place_of
@@ -174,7 +174,10 @@ class MarkingMonitor(ExecutionMonitor):
         self._task = -1
         self.searches = in_child
         self._idle = 0, NOWHERE
-        self.watchdog = Watchdog(self._progress, self._hung_file, timeout_secs, stays=stays)
+        self._hook = "", "", 0
+        self.watchdog = Watchdog(
+            self._progress, self._hung_file, timeout_secs, stays=stays, hook=self._called_hook
+        )
 
     def begin_batch(self, batch_id: int, run: int) -> None:
         """From now on a death is one over this micro-batch."""
@@ -190,6 +193,9 @@ class MarkingMonitor(ExecutionMonitor):
         """The row and the frame being executed; None if nothing with a timeout is executed."""
         row, frame = self._fields[0], self._fields[1]
         return None if row in _UNTIMED else (row, frame)
+
+    def _called_hook(self) -> Hook | None:
+        return self._hook if self._fields[0] == HOOK else None
 
     def names_of(self, frame: Frame, task: int, *, moves: bool) -> Names:
         self._task = task
@@ -271,6 +277,7 @@ class MarkingMonitor(ExecutionMonitor):
         said = _said_of(component.id, hook)
         os.pwrite(self._file, said, MARK.size)
         self._fields[2] = len(said)
+        self._hook = component.id, hook, self._hook[2] + 1
         self._fields[0] = HOOK
 
     def left_out(self, names: Names) -> Sequence[LeftOut]:

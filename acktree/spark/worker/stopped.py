@@ -12,18 +12,18 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import threading
 import time
 from contextlib import suppress
 from typing import Final
 
+from acktree.system.processes import stopped_since
+
 STOPPED_SECS: Final = 30.0
 """How long a child may be stopped."""
+_LOOK_SECS: Final = 1.0
 _STDERR: Final = 2
-
-
-def stopped_in_words() -> str:
-    """How such a process ended, as a text for people."""
-    return f"its worker was stopped for {STOPPED_SECS:g} s and killed"
 
 
 class StoppedChildren:
@@ -35,35 +35,89 @@ class StoppedChildren:
         Args:
             child: The process id of the only one to watch; None for all.
         """
-        self._which = (os.P_ALL, 0) if child is None else (os.P_PID, child)
-        self._since: dict[int, float] = {}
-        """Process id -> when it was first seen stopped."""
+        self._child = child
+        self._seen: dict[int, tuple[float, str]] = {}
+        """Process id -> when it was first seen stopped, and when it was started."""
 
     def kill_overdue(self) -> bool:
         """Kill each child that has been stopped for longer than ``STOPPED_SECS``; whether there was one."""
         self._note_changes()
         now = time.monotonic()
-        overdue = [child for child, since in self._since.items() if now - since > STOPPED_SECS]
+        overdue = [child for child, (since, _) in self._seen.items() if now - since > STOPPED_SECS]
         return sum(self._is_killed(child) for child in overdue) > 0
 
     def _note_changes(self) -> None:
         """Note who has stopped or continued since the last look. The kernel tells each change once."""
+        if not hasattr(os, "waitid"):  # macOS, before Python 3.13
+            return
+        which = (os.P_ALL, 0) if self._child is None else (os.P_PID, self._child)
         with suppress(ChildProcessError):  # there is no child
-            while change := os.waitid(*self._which, os.WSTOPPED | os.WCONTINUED | os.WNOHANG):
+            while change := os.waitid(*which, os.WSTOPPED | os.WCONTINUED | os.WNOHANG):
                 if change.si_code == os.CLD_STOPPED:
-                    self._since[change.si_pid] = time.monotonic()
+                    self._seen[change.si_pid] = time.monotonic(), stopped_since(change.si_pid)
                 else:
-                    self._since.pop(change.si_pid, None)
+                    self._seen.pop(change.si_pid, None)
 
     def _is_killed(self, child: int) -> bool:
-        del self._since[child]
+        _, started = self._seen.pop(child)
+        if not started or stopped_since(child) != started:  # it has ended, or a debugger holds it
+            return False
         try:
             os.waitid(os.P_PID, child, os.WSTOPPED | os.WNOHANG | os.WNOWAIT)
-        except ChildProcessError:  # it has ended: the number may be another's
+            os.kill(child, signal.SIGKILL)
+        except OSError:  # it is no child any more, or another user's
             return False
-        os.kill(child, signal.SIGKILL)
         with suppress(OSError):  # user code may have closed it
-            os.write(
-                _STDERR, b"acktree: process %d was stopped for %g s: it is killed\n" % (child, STOPPED_SECS)
-            )
+            told = f"acktree: process {child} was stopped for {STOPPED_SECS:g} s: it is killed\n"
+            os.write(_STDERR, told.encode())
         return True
+
+
+class ChildWatch:
+    """Looks after one child from a thread, while this process waits for what the child sends.
+
+    The wait ends with the child, also if the child is stopped in the middle of it, or if processes that the
+    child has forked keep its end of the connection.
+    """
+
+    def __init__(self, child: int, connection: int) -> None:
+        """Begin to look.
+
+        Args:
+            child: Its process id.
+            connection: The descriptor of this process' end of a socket to it. It stays open until
+                :meth:`end`.
+        """
+        self.was_stopped = False
+        """Whether the child was killed because it was stopped."""
+        self._child, self._connection = child, connection
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._look, name="acktree-child-watch", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Look no more. No thread of it is left: this process may fork."""
+        self._is_over.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        stopped = StoppedChildren(self._child)
+        while not self._is_over.wait(_LOOK_SECS):
+            self.was_stopped = stopped.kill_overdue() or self.was_stopped
+            if self._has_ended():
+                with suppress(OSError), socket.socket(fileno=os.dup(self._connection)) as ours:
+                    ours.shutdown(socket.SHUT_RDWR)  # what it has sent can still be read
+                return
+
+    def _has_ended(self) -> bool:
+        if not hasattr(os, "waitid"):
+            return False
+        try:
+            return os.waitid(os.P_PID, self._child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:
+            return True
+
+
+def stopped_in_words() -> str:
+    """How a child that was stopped for too long ended, as a text for people."""
+    return f"its worker was stopped for {STOPPED_SECS:g} s and killed"

@@ -9,6 +9,9 @@ The watchdog uses a thread and not an alarm, because SIGALRM and ``setitimer`` b
 timeout libraries cancel any existing alarm. The signal is SIGURG, which few programs use and which is ignored
 by default, so a late signal has no effect.
 
+A hook (``prepare``, ``flush``, ``cleanup``) has no timeout: it may load a model for minutes. One that takes
+longer than the timeout of a row is told in the log, since nothing of its partition goes on meanwhile.
+
 Code that holds the interpreter lock stops this thread too. Then the hard kill ends the process: a timer of
 ``faulthandler``, which needs no interpreter. The thread restarts the timer whenever it sees progress.
 
@@ -20,6 +23,7 @@ the timer is stopped and the thread sleeps until the next one.
 from __future__ import annotations
 
 import faulthandler
+import logging
 import signal
 import threading
 import time
@@ -36,6 +40,7 @@ SIGNAL: Final = signal.SIGURG
 _CALLS_USER_CODE: Final = frozenset(
     {
         "acktree.bolt",
+        "acktree.function_bolt",
         "acktree.pystorm.bolt",
         "acktree.pystorm.hosted_async",
         "acktree.tasks.bolts.kinds",
@@ -57,6 +62,12 @@ Moment = tuple[int, int]
 """A row that is being executed, and the number of its frame."""
 
 
+Hook = tuple[str, str, int]
+"""A bolt, its hook that is called, and the number of the call."""
+
+_log = logging.getLogger("acktree")
+
+
 class Watchdog:
     """The watchdog of one level in one process.
 
@@ -71,6 +82,7 @@ class Watchdog:
         timeout_secs: float | None,
         *,
         stays: bool = False,
+        hook: Callable[[], Hook | None] = lambda: None,
     ) -> None:
         """Make the watchdog; it starts in :meth:`on_watch`.
 
@@ -81,8 +93,10 @@ class Watchdog:
                 process.
             timeout_secs: The timeout until :meth:`allow` changes it.
             stays: Whether thread and timer stay when :meth:`on_watch` ends, until :meth:`close`.
+            hook: Returns the hook that is called; None if none is. Called from any thread.
         """
         self._stays = stays
+        self._hook, self._seen_hook, self._hook_since = hook, hook(), 0.0
         self._progress, self._hung_file = progress, hung_file
         self.timeout_secs, self._bolt = timeout_secs, ""
         self._seen: Moment | None = None
@@ -189,6 +203,7 @@ class Watchdog:
         if secs is None:
             return None
         moment, now, since = self._progress(), time.monotonic(), self._since
+        self._tell_of_hook(now, secs)
         if moment is None or moment != self._seen:
             self._seen, self._since, self._due = moment, now, None
             self._restart_hard_kill()
@@ -200,6 +215,19 @@ class Watchdog:
                 signal.pthread_kill(threading.main_thread().ident or 0, SIGNAL)
             return _RETRY_SECS
         return secs / _LOOKS_PER_TIMEOUT
+
+    def _tell_of_hook(self, now: float, secs: float) -> None:
+        """Log a hook that has not returned for longer than a row may take; each time that it has again."""
+        hook = self._hook()
+        if hook is None or hook != self._seen_hook:
+            self._seen_hook, self._hook_since = hook, now
+        elif now - self._hook_since >= secs:
+            self._hook_since = now
+            bolt, name, _ = hook
+            _log.warning(
+                "component=%s %s() has not returned for %g s: its partition waits, and nothing interrupts it",
+                bolt, name, secs,
+            )  # fmt: skip
 
     def _interrupt(self, _: int, frame: FrameType | None) -> None:
         """The signal's handler, in the main thread: raises if user code is running, and only then."""

@@ -12,7 +12,7 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from threading import Lock
 from typing import NamedTuple
@@ -63,8 +63,14 @@ class Keys:
         changes: How often keys became free, or were decided.
     """
 
-    def __init__(self, retention_ms: int = _DAY_MS) -> None:
-        """No key was seen yet."""
+    def __init__(self, retention_ms: int = _DAY_MS, age_ms: Callable[[], int] = lambda: 0) -> None:
+        """No key was seen yet.
+
+        Args:
+            retention_ms: For how long a key is kept.
+            age_ms: The age of the topology at this moment. Any thread calls it.
+        """
+        self._age_ms = age_ms
         self.is_used, self.changes = False, 0
         self._has_reopened = False
         self._lock = Lock()
@@ -84,7 +90,9 @@ class Keys:
     def claim(self, digests: Sequence[bytes]) -> list[Fate]:
         """What becomes of messages with these keys, in their order; an empty digest is no key."""
         self.is_used = True
+        age_ms = self._age_ms()
         with self._lock:
+            self._kept.forget_before(age_ms)  # what is ACKED at once makes no micro-batch, which would do so
             is_kept = self._kept.among(_padded(digests)).tolist()
             return [self._claim(*pair) for pair in zip(digests, is_kept, strict=True)]
 

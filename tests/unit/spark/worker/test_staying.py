@@ -14,10 +14,13 @@ import pytest
 from acktree.core.tracking.verdicts import FailureCause
 from acktree.errors import ExecuteTimeoutError
 from acktree.spark.worker.isolation import Isolation
+from acktree.spark.worker.marks import MarkingMonitor, Suspects
 from acktree.spark.worker.staying import StayingMonitor
 from acktree.spark.worker.watchdog import Watchdog
 from tests.unit.spark.worker.test_isolation import (
+    BOLT,
     NAMES,
+    ROWS,
     Level,
     exits,
     holds_the_interpreter,
@@ -141,3 +144,33 @@ def bolt_that_waits() -> None:
     """As the engine calls a bolt: user code, called by a module that calls user code."""
     scope = {"__name__": "acktree.tasks.bolts.kinds", "wait": lambda: time.sleep(60)}
     exec("def call():\n    wait()\ncall()", scope)
+
+
+def test_a_hook_that_does_not_return_is_told_again_and_again_and_not_interrupted(tmp_path, caplog) -> None:
+    hook: list[tuple[str, str, int] | None] = [("joins", "prepare", 1)]
+    with (tmp_path / "hung").open("wb") as hung:
+        dog = Watchdog(lambda: None, hung.fileno(), 0.2, hook=lambda: hook[0])
+        with dog.on_watch():
+            while len(caplog.records) < 2:
+                time.sleep(0.01)
+            hook[0] = None
+            told = len(caplog.records)
+            time.sleep(1)
+    assert len(caplog.records) == told
+    assert {record.getMessage() for record in caplog.records} == {
+        "component=joins prepare() has not returned for 0.2 s: its partition waits, and nothing interrupts it"
+    }
+
+
+def test_a_level_in_a_hook_says_so_and_one_that_has_left_it_does_not(tmp_path) -> None:
+    monitor = MarkingMonitor(tmp_path / "7.1.0.mark", Suspects(tmp_path / "suspects"), 60)
+    try:
+        assert monitor._called_hook() is None
+        monitor.enter(BOLT, "prepare")
+        assert monitor._called_hook() == ("bolt", "prepare", 1)
+        monitor.begin(BOLT, ROWS, together=False)
+        assert monitor._called_hook() is None
+        monitor.enter(BOLT, "prepare")
+        assert monitor._called_hook() == ("bolt", "prepare", 2)
+    finally:
+        monitor.close()

@@ -11,6 +11,7 @@ import pytest
 
 from acktree.spark.worker import stopped
 from acktree.spark.worker.stopped import StoppedChildren
+from acktree.system.processes import stopped_since
 
 SECS = 30.0
 
@@ -142,6 +143,43 @@ def test_a_process_without_children_has_none_that_are_stopped():
         finally:
             os._exit(1)
     assert end_of(child) == 0
+
+
+def test_a_number_that_another_process_has_now_is_not_killed(clock, fork, monkeypatch):
+    child, children = fork(), StoppedChildren()
+    send(child, signal.SIGSTOP)
+    monkeypatch.setattr(stopped, "stopped_since", lambda pid: "1")
+    children.kill_overdue()
+    monkeypatch.setattr(stopped, "stopped_since", lambda pid: "2")
+    clock.secs += 2 * SECS
+    assert not children.kill_overdue()
+    assert is_there(child)
+
+
+def test_a_process_that_runs_or_has_ended_is_not_stopped(fork):
+    child = fork()
+    assert stopped_since(child) == ""
+    send(child, signal.SIGSTOP)
+    assert stopped_since(child).isdigit()
+    os.kill(child, signal.SIGKILL)
+    end_of(child)
+    assert stopped_since(child) == ""
+
+
+def test_the_exit_of_a_child_is_left_to_who_waits_for_it(clock, fork):
+    child, children = fork(), StoppedChildren()
+    os.kill(child, signal.SIGTERM)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    assert not children.kill_overdue()
+    assert end_of(child) == -signal.SIGTERM
+
+
+def test_where_the_system_does_not_tell_nothing_is_done(fork, monkeypatch):
+    """macOS, before Python 3.13."""
+    child, children = fork(), StoppedChildren()
+    send(child, signal.SIGSTOP)
+    monkeypatch.delattr(os, "waitid")
+    assert not children.kill_overdue()
 
 
 def test_the_time_is_real(fork, monkeypatch):
