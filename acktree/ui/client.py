@@ -359,6 +359,12 @@ def nobody_runs(
             entry.checkpoint,
             "try again in some seconds; its log says what it does",
         )
+    if last is not None and last.id == entry.id and last.status == "ENDED":
+        return NobodyRunsError(
+            f"topology {entry.topology!r} has ended: every message has its verdict",
+            entry.checkpoint,
+            f"none is needed; a submit with another checkpoint runs it anew{kept}",
+        )
     if last is not None and last.id == entry.id and last.status == "FAILED":
         why = f"an error has stopped it: {last.stopped_by}"
     return NobodyRunsError(

@@ -20,7 +20,8 @@ from acktree.checkpoint.folder import Checkpoint
 from acktree.cli.main import main
 from acktree.system.private_files import Disk
 from acktree.ui.client import find
-from acktree.ui.places import entries, write_entry
+from acktree.ui.places import SNAPSHOT, entries, write_entry
+from acktree.ui.snapshot import Snapshot
 from tests.unit.ui.driver_without_spark import started
 
 pytestmark = pytest.mark.usefixtures("runtime")
@@ -174,6 +175,19 @@ def test_while_a_driver_starts_each_order_says_so_and_nothing_of_the_run_before(
     starts = f"topology 'numbers' is starting or stopping: process {os.getpid()} on {socket.gethostname()}"
     assert (code, what.split(", since")[0], where) == (3, starts, entry.checkpoint)
     assert fix == "try again in some seconds; its log says what it does"
+
+
+def test_of_a_topology_that_has_ended_each_order_says_that_with_3_and_not_to_submit_it_again(tmp_path):
+    with started(tmp_path / "cp"):
+        (entry,) = entries()
+    file = tmp_path / "cp" / SNAPSHOT
+    file.write_bytes(replace(Snapshot.from_json(file.read_bytes()), status="ENDED").to_json())
+    ended = (
+        "topology 'numbers' has ended: every message has its verdict", entry.checkpoint,
+        "none is needed; a submit with another checkpoint runs it anew; its last numbers: acktree stats",
+    )  # fmt: skip
+    for named in ("numbers", entry.checkpoint):
+        assert {refused(command, named) for command in NEEDS_A_DRIVER} == {(3, *ended)}
 
 
 def test_a_name_and_a_url_that_there_are_not_are_refused_with_1_and_the_nearest():
