@@ -76,7 +76,7 @@ class KestrelSpout(Spout):
     ) -> None:
         where = f"KestrelSpout(..., {queue!r})"
         self._names = MessageNames(where, label, key)
-        names = servers.split(",") if isinstance(servers, str) else list(servers)
+        names = servers.split(",") if isinstance(servers, str) else list(servers or ())
         addresses = [_address(name.strip(), where) for name in names]
         if not addresses:
             raise ConfigError("there is no server", where, 'give one or more: "host:22133"')

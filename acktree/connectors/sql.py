@@ -138,13 +138,13 @@ class SqlSink(BatchSink[dict[str, Any]], Sink):
         table: str,
         *,
         mode: Literal["upsert", "ignore", "insert", "add"] = "upsert",
-        key: str | Sequence[str] = (),
+        key: str | Sequence[str] | None = (),
         batch_rows: int = 500,
         patience_secs: float = 3.0,
     ) -> None:
         where = f"SqlSink(..., {table!r})"
         self.table, self.mode = table, mode
-        self.key = (key,) if isinstance(key, str) else tuple(key)
+        self.key = (key,) if isinstance(key, str) else tuple(key or ())
         self.latest_by = self.key if mode == "upsert" else None
         self.batch_rows, self.patience_secs = batch_rows, patience_secs
         self._url = url

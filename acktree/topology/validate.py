@@ -27,6 +27,7 @@ from acktree.core.ids import MAX_SPOUT_TASK
 from acktree.core.spouts.retry import Retry
 from acktree.dataframe_spout import DataFrameSpout
 from acktree.errors import TopologyError, nearest
+from acktree.sink import Sink
 from acktree.spout import Spout
 from acktree.topology.component import Component, Subscription
 from acktree.topology.declared import Declared, Input, shown
@@ -198,12 +199,17 @@ def _checked_exactly_once(call: Declared, user_object: object) -> bool:
     exactly_once = call.settings.get("exactly_once", False)
     if not isinstance(exactly_once, bool):
         raise call.mistake(f"exactly_once of {call.owner} is {shown(exactly_once)}", "give True or False")
+    is_sink = isinstance(user_object, Sink)
     if call.kind == "bolt" and call.retry is not None and not exactly_once:
         what = f"{call.owner} has a retry, and no messages of its own"
-        raise call.mistake(what, "give the retry to the spout, or add exactly_once=True")
+        other = f"add it with set_sink({call.id!r}, ...)" if is_sink else "add exactly_once=True"
+        raise call.mistake(what, f"give the retry to the spout, or {other}")
     if exactly_once and isinstance(user_object, Bolt):
         what = f"{call.owner} is a Bolt, which acks when it likes, and cannot be exactly-once"
-        raise call.mistake(what, "derive it from BasicBolt or ArrowBolt, which ack by themselves")
+        fix = "derive it from BasicBolt or ArrowBolt, which ack by themselves"
+        if is_sink:
+            fix = f"add it with set_sink({call.id!r}, ...), which writes each row once"
+        raise call.mistake(what, fix)
     return exactly_once
 
 

@@ -118,7 +118,7 @@ def kafka_dataframe_spout(
     Raises:
         ConfigError: The session has no Kafka source; the error names the jars.
     """
-    names = [topics] if isinstance(topics, str) else list(topics)
+    names = [topics] if isinstance(topics, str) else list(topics or ())
     where = f"kafka_dataframe_spout(..., {names!r})"
     settings_of(bootstrap_servers, None, {}, where)
     if not names or not all(names):

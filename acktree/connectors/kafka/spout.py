@@ -114,7 +114,7 @@ class KafkaSpout(Spout):
         label: LabelFrom | None = None,
         key: KeyFrom | None = None,
     ) -> None:
-        self.topics = [topics] if isinstance(topics, str) else list(topics)
+        self.topics = [topics] if isinstance(topics, str) else list(topics or ())
         where = f"KafkaSpout(..., {self.topics!r}, {group_id!r})"
         _one_of(guarantee, "guarantee", _GUARANTEES, where)
         _one_of(first_poll, "first_poll", _FIRST_POLLS, where)

@@ -202,6 +202,7 @@ def test_each_dialect_has_its_upsert(dialect, name, words):
     "arguments",
     [
         {"key": ()},
+        {"key": None},
         {"mode": "replace"},
         {"batch_rows": 0},
         {"patience_secs": -1},
@@ -214,6 +215,10 @@ def test_arguments_that_cannot_be_used_are_refused_and_no_secret_is_shown(argume
     with pytest.raises(ConfigError) as refused:
         SqlSink(given.pop("url"), given.pop("table"), **given)
     assert "S3cr3t" not in str(refused.value)
+
+
+def test_no_key_may_be_written_as_none():
+    assert SqlSink("sqlite://", "orders", mode="insert", key=None).key == ()
 
 
 def test_a_sink_travels_to_the_workers(file):

@@ -534,6 +534,16 @@ def test_what_is_not_a_sink_and_a_sink_as_a_bolt_are_refused():
     refused(builder, "streams with other fields", "a sink of its own")
 
 
+class AnySink(Join, Rows):
+    """A sink that may be a bolt too, as those of the connectors."""
+
+
+def test_a_sink_in_set_bolt_that_wants_what_only_set_sink_has_is_told_of_set_sink():
+    fix = "add it with set_sink('split', ...), which writes each row once"
+    refused(with_bolt(AnySink(), exactly_once=True), "acks when it likes", fix)
+    refused(with_bolt(AnySink(), retry=Retry(3)), "no messages of its own", "or add it with set_sink('split'")
+
+
 def test_a_description_says_what_each_component_promises():
     builder = lines()
     builder.set_bolt("split", Split()).shuffle_grouping("lines")
