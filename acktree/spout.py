@@ -5,8 +5,8 @@ Rules of this file
 1. A spout lives in the process that called ``submit``: each of its tasks is a ``copy.deepcopy`` of the object
    given to ``set_spout``, with a thread of its own on which everything here is called.
 2. The docstrings are the contract. A hook that is not overridden does nothing.
-3. A message id makes a tuple tracked: the spout gets exactly one verdict for it. A tuple without a message id
-   gets none.
+3. A message id makes a tuple tracked: the spout gets one verdict for each attempt of it, unless its run ends
+   before, or the spout itself says that it is lost. A tuple without a message id gets none.
 
 Source: Storm's ``ISpout``, ``IRichSpout`` and ``SpoutOutputCollector``. Departures: ``fail`` gets the reason;
 messages can be emitted, acked and failed in batches; a spout can say that it has ended.
