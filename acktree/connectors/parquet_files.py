@@ -49,7 +49,9 @@ _REFUSED: Final = b"acktree.refused"
 
 
 class ParquetSink(BatchSink[dict[str, Any]], Sink):
-    """Writes tuples into Parquet files of a folder, acked when their file is on the disk. At least once.
+    """Writes tuples into Parquet files of a folder, acked when their file is on the disk.
+
+    At least once in ``set_bolt``; in ``set_sink`` each row once.
 
     Args:
         path: The folder, which every worker must see as the same; made if it is not there.

@@ -433,8 +433,8 @@ class RabbitMQSink(BatchSink[_Message]):
 
     A message that no queue takes (``mandatory``), that the server refuses, or whose headers would be others
     when they are read, fails alone. Each message costs a round trip. If the server does not confirm one
-    within 5 s, this tuple and all later ones of the micro-batch fail; the later ones are not sent. Reads the
-    field ``body`` (bytes or str), and ``headers`` if there is one.
+    within 5 s, later tuples of the micro-batch are not sent, and the messages of this one and of those wait.
+    Reads the field ``body`` (bytes or str), and ``headers`` if there is one.
     """
 
     def __init__(self, url: str, *, exchange: str = "", routing_key: str | Callable[[Tuple], str]) -> None:

@@ -323,8 +323,8 @@ class RedisStreamSink(BatchSink[dict[bytes, bytes]]):
         maxlen: About how many entries the stream keeps; older ones are trimmed. None: all.
 
     Keys and values are bytes, texts, which become UTF-8, and numbers, which become their text; a tuple with
-    others fails alone. If Redis does not answer within 5 s, this tuple and all later ones of the micro-batch
-    fail; the later ones are not sent.
+    others fails alone. If Redis does not answer within 5 s, later tuples of the micro-batch are not sent, and
+    the messages of this one and of those wait.
     """
 
     def __init__(self, url: str, stream: str, *, maxlen: int | None = None) -> None:
@@ -450,7 +450,9 @@ _Hash = tuple[bytes, dict[bytes, bytes]]
 
 
 class RedisSink(BatchSink[_Hash], Sink):
-    """Writes each tuple as a hash of its fields, and acks it when Redis has answered. At least once.
+    """Writes each tuple as a hash of its fields, and acks it when Redis has answered.
+
+    At least once in ``set_bolt``; in ``set_sink`` each row once.
 
     Args:
         url: As of the spout; not of a cluster.

@@ -102,7 +102,9 @@ _OF_A_ROW: Final = ("ExecWithCheckOptions", "exec_stmt_raise")
 
 
 class SqlSink(BatchSink[dict[str, Any]], Sink):
-    """Writes each tuple as a row of a table, and acks it when the database has committed it. At least once.
+    """Writes each tuple as a row of a table, and acks it when the database has committed it.
+
+    At least once in ``set_bolt``; in ``set_sink`` each row once.
 
     Args:
         url: An SQLAlchemy URL with a driver that blocks: ``postgresql+psycopg://me@host/shop``. It is sent to
@@ -114,10 +116,10 @@ class SqlSink(BatchSink[dict[str, Any]], Sink):
             values. ``"ignore"``: it stays as it is. ``"add"``: the numbers in its other columns grow by the
             new ones. ``"insert"``: no key is looked at. In ``set_bolt`` a message that is processed twice is
             added twice, and leaves two rows if no constraint of the table refuses the second.
-        key: The columns that name a row, for all modes but ``"insert"``; the table needs a primary key or a
-            unique index of exactly these. With a key of the message id (and, where a message makes several
-            rows, the row's number) a message that is processed again writes the same rows. A bolt
-            does not see message ids: emit the id as a field.
+        key: The columns that name a row, for all modes but ``"insert"``, which uses none; None is as ``()``.
+            The table needs a primary key or a unique index of exactly these. With a key of the message id
+            (and, where a message makes several rows, the row's number) a message that is processed again
+            writes the same rows. A bolt does not see message ids: emit the id as a field.
         batch_rows: In ``set_bolt``, how many rows a transaction writes at most.
         patience_secs: How long one micro-batch keeps trying after a transient error, such as a lost
             connection. After that the messages of tuples that are not committed wait, and use up no attempt.

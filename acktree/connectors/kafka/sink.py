@@ -30,7 +30,9 @@ _FIELDS: Final = ("value", "key", "headers")
 
 
 class KafkaSink(Bolt, Sink):
-    """Produces each tuple's ``value`` and acks it when the server has confirmed it. At least once.
+    """Produces each tuple's ``value`` and acks it when the server has confirmed it.
+
+    At least once in ``set_bolt``; in ``set_sink`` each row once.
 
     Args:
         bootstrap_servers: As of the spout.
@@ -41,7 +43,8 @@ class KafkaSink(Bolt, Sink):
     from str to bytes). The records of a micro-batch are confirmed together; a record that is refused for its
     size or type fails alone. The producer is idempotent: a broken connection writes no record twice, but a
     tuple that is tried again is written again. An unconfirmed record is given up after 30 s
-    (``delivery.timeout.ms``); later tuples of the micro-batch then fail without being sent.
+    (``delivery.timeout.ms``). Then later tuples of the micro-batch are not sent, and the messages of all that
+    are not confirmed wait.
 
     As a sink, a task writes its records of a micro-batch in one transaction: a consumer with
     ``isolation.level=read_committed`` reads each once. The mark stands beside an offset of a consumer group
