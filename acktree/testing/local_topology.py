@@ -440,7 +440,7 @@ class LocalTopology(RunningTopology):
         open_count = sum(task.open_count for task in own_tasks)
         outages = outages_together(each for task in own_tasks for each in task.outages)
         awaiting = sum(task.awaiting_count for task in own_tasks)
-        lag, by_partition = added_lags(task.lag for task in own_tasks)
+        lag, by_partition = added_lags(task.lag_now for task in own_tasks)
         return SpoutNumbers(
             open_count, oldest, lag, complete_ms, outages, awaiting_retry=awaiting,
             lag_by_partition=by_partition,

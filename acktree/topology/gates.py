@@ -46,8 +46,8 @@ class Passed(Protocol):
     def settled(self, gate: str, end: int) -> None:
         """Be told that the messages of a gate before a number have their last verdicts."""
 
-    def waiting(self, gate: str) -> int:
-        """The tuples that wait for a verdict, or to be taken."""
+    def waiting(self, gate: str, start: int) -> int:
+        """The tuples that wait for a verdict, and those that have passed, from a number on."""
 
 
 class _Collector(Protocol):
@@ -81,6 +81,13 @@ class GateSpout(Spout):
         """Say where the messages come from; before ``open``."""
         self._passed = passed
 
+    def waiting(self, gate: str) -> int:
+        """The tuples in front of the gate with this id, and those that have passed and are not emitted yet.
+
+        An emitted one is an open message of the spout. Any thread may call it, also before ``open``.
+        """
+        return self._passed.waiting(gate, self.end)
+
     def open(self, config: Config, context: TaskContext, collector: SpoutOutputCollector) -> None:  # noqa: ARG002
         self._gate, self._collector = context.component_id, cast("_Collector", collector)
         self._passed.handed_over(self._gate, self.end)
@@ -98,9 +105,6 @@ class GateSpout(Spout):
         # Numbers ascend with the time of the first emit: so the lowest open one is among the oldest.
         lowest = cast("_OpenNumbers", open_messages).lowest_of_oldest()
         self._passed.settled(self._gate, self.end if lowest is None else lowest)
-
-    def lag(self) -> int:
-        return self._passed.waiting(self._gate)
 
     def ack_batch(self, message_ids: Sequence[Any]) -> None:
         # Chunks are handed over in order: the inbox had all messages up to one that has its verdict.

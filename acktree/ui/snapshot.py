@@ -264,7 +264,7 @@ class Snapshot:
         """What passed gates, by what became of it; empty in a topology without gates.
 
         ``superseded`` of ``acked`` were not written. ``waiting`` tuples wait for the verdicts of their
-        messages, or have passed and are not handed over yet; those there are now.
+        messages, or have passed and are not ``open`` yet; those there were when the snapshot was taken.
 
         Args:
             window: One of :data:`WINDOWS`; None: of the run.

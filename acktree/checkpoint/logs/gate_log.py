@@ -165,9 +165,9 @@ class GateLog(Participant, Passed):
         with self._lock:
             return self._origins(spout, [message_id])[0]
 
-    def waiting(self, gate: str) -> int:
+    def waiting(self, gate: str, start: int) -> int:
         with self._lock:
-            return self._gates[gate].waiting
+            return self._gates[gate].waiting(start)
 
     def publish(self, number: int) -> None:
         """Note that Spark has committed a micro-batch: what it decided may be handed over."""
@@ -379,9 +379,10 @@ class _Frames:
     def is_empty(self) -> bool:
         return not (self.gate.waiting or self.gate.passages)
 
-    @property
-    def waiting(self) -> int:
-        return self.gate.waiting + sum(passage.end - passage.first for passage in self.gate.passages)
+    def waiting(self, start: int) -> int:
+        """The tuples without a verdict, and those of the passages from a number on."""
+        passages = self.gate.passages
+        return self.gate.waiting + sum(max(0, each.end - max(start, each.first)) for each in passages)
 
     def decide(
         self,

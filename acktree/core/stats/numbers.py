@@ -132,7 +132,8 @@ class ComponentStats(TaskStats):
     oldest_open_secs: float | None = None
     """The age of the oldest open message; None if there is none."""
     lag: int | None = None
-    """How many messages wait at the source, if the spout reports it (``Spout.lag``); seconds old."""
+    """How many messages wait at the source, if the spout reports it (``Spout.lag``); seconds old. Of a gate
+    the tuples that wait in front of it now, or have passed and are not open yet."""
     lag_by_partition: Mapping[str, int] = field(default_factory=dict)
     """Those of each partition of the source; empty where the spout names none."""
     complete_ms: Histogram | None = None

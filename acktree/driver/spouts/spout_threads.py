@@ -57,7 +57,7 @@ class Numbers:
     Attributes:
         open_count: Messages without a final verdict.
         oldest_ms: When the oldest of them was first emitted; None when none is open.
-        lag: How many messages wait at the source; None when the spout does not say.
+        lag: How many messages wait at the source, in front of a gate now; None when the spout does not say.
     """
 
     counters: Counters
@@ -192,7 +192,7 @@ class SpoutThread:
                 counters.merge(self.task.counters)
                 complete_ms = Histogram(self.task.complete_ms)
                 return Numbers(
-                    counters, self.task.open_count, self.task.oldest_ms(), self.task.lag, complete_ms
+                    counters, self.task.open_count, self.task.oldest_ms(), self.task.lag_now, complete_ms
                 )
             except (RuntimeError, ValueError):
                 time.sleep(0)  # the thread changed a table while it was read: read again

@@ -61,6 +61,7 @@ from acktree.tasks.spouts.spout_calls import Hooks, pass_on_exit
 from acktree.tasks.spouts.task_hooks import SpoutHooks
 from acktree.tasks.spouts.upkeep import OpenNow, Pulse, checked_lag
 from acktree.tasks.spouts.verdict_batch import Mail, Redrive, VerdictBatch
+from acktree.topology.gates import GateSpout
 from acktree.topology.model import Component
 
 NotAsked = Literal["inactive", "outage", "pause", "inbox_full", "pending_full"]
@@ -230,6 +231,13 @@ class SpoutTask:
     def waiting_for_keys(self) -> int:
         """Messages that wait for the verdict on another one with their key. Any thread may ask."""
         return self._retries.waiting_for_keys
+
+    @property
+    def lag_now(self) -> Lag | None:
+        """What waits at the source: of a gate now, else what the spout said last. Any thread may ask."""
+        if isinstance(self.spout, GateSpout):
+            return Lag(self.spout.waiting(self.component.id))
+        return self.lag
 
     @property
     def is_idle(self) -> bool:

@@ -133,6 +133,11 @@ class World:
                 shown = f"{roots[number]}0" if self.has_numbers else f"'m{roots[number]}'"
                 assert self.gates.origins_of(name, number) == (Origin("rows", shown),)
 
+    def check_waiting(self) -> None:
+        for name, waiting in self.waiting.items():
+            count = sum(len(values) for _, values in waiting) + len(self.passed[name]) - self.taken[name]
+            assert self.gates.waiting(name, self.taken[name]) == count
+
     def check_all_passes(self) -> None:
         for name in NAMES:
             while self.taken[name] < len(self.passed[name]):
@@ -180,6 +185,7 @@ def test_gates_hand_over_what_a_model_says_however_often_the_driver_starts_again
             else:
                 getattr(world, name)(*given_)
             world.check_origins()
+            world.check_waiting()
         world.check_all_passes()
         world.commit([], set(), set())  # a run that has committed writes at its end what the inbox has
         world.log.close()

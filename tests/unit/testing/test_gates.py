@@ -60,7 +60,7 @@ def run(*rows, secs=200):
         for number, row in enumerate(rows):
             feeder.feed([*row], message_id=number)
         cluster.advance(secs=secs)
-        waiting = running._gates.waiting("__gate/passes/pairs/default")
+        waiting = running._gates.waiting("__gate/passes/pairs/default", 0)
         passed = [pair for [pair] in running.tuples("passes")]
         return passed, waiting, [(letter.spout, letter.values) for letter in running.dead_letters]
 
@@ -81,6 +81,29 @@ def test_a_tuple_of_several_messages_passes_when_all_are_acked_and_goes_with_the
 
 def test_a_tuple_waits_as_long_as_one_of_its_messages_is_open():
     assert run(("a", "ack"), ("b", "never"), secs=1)[:2] == ([], 1)
+
+
+def test_a_tuple_that_has_passed_is_open_and_does_not_wait_in_front_of_its_gate():
+    gate, feeder = "__gate/passes/rows/default", FeederSpout(["pair"])
+    builder = TopologyBuilder("passing")
+    builder.set_spout("rows", feeder)
+    later = Retry(max_attempts=2, backoff_secs=(30, 30))
+    builder.set_bolt("passes", Passes(), exactly_once=True, retry=later).global_grouping("rows")
+    with LocalCluster() as cluster:
+        running = cluster.submit(builder.create_topology())
+        for number in range(5):
+            feeder.feed(["raises"], message_id=number)
+        seen = []
+        for _ in range(100):
+            cluster.advance(secs=0.2)
+            numbers = running.stats()[gate]
+            seen.append((numbers.open, numbers.lag))
+            if numbers.total.failed:
+                break
+        assert seen[-1] == (5, 0)  # each waits for its second attempt
+        assert all(is_open + waiting <= 5 for is_open, waiting in seen)
+        cluster.advance(secs=100)
+        assert (running.stats()[gate].open, running.stats()[gate].lag) == (0, 0)
 
 
 def test_a_tuple_that_is_given_up_behind_a_gate_is_a_letter_of_the_gate_and_leaves_no_trace():

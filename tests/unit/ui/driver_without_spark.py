@@ -85,7 +85,7 @@ class NothingPasses:
 
     settled = handed_over
 
-    def waiting(self, gate):
+    def waiting(self, gate, start):
         return 7
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
 
@@ -15,6 +14,7 @@ from acktree.cli.run import _account
 from acktree.core.stats.counters import Counters
 from acktree.topology.layout import layout
 from acktree.ui.client import find
+from acktree.ui.places import SNAPSHOT
 from acktree.ui.snapshot import ALL_TIME, RUN, Snapshot
 from acktree.ui.web.metrics import exposed
 from acktree.ui.web.ours import overview
@@ -22,7 +22,7 @@ from acktree.ui.web.ours import topology as whole
 from acktree.ui.web.sources import Seen
 from acktree.ui.web.storm import topology_page
 from acktree.ui.web.storm_visualization import visualization
-from tests.unit.ui.driver_without_spark import Double, Numbers, started
+from tests.unit.ui.driver_without_spark import Double, NothingPasses, Numbers, started
 
 GATE, ROWS = "__gate/count/double/default", "__gate/table/count/default"
 SPOUT = {"emitted": 100, "acked": 90, "failed": 6, "timed_out": 3}
@@ -77,11 +77,7 @@ def running(tmp_path):
 
 def snapshot_of(running):
     running.door._observer.forget()
-    deadline = time.monotonic() + 120
-    while True:  # a gate says once a second what waits in front of it
-        snapshot = Snapshot.from_json(running.door._observer.latest(0))
-        if snapshot.gate_account()["waiting"] or time.monotonic() > deadline:
-            return snapshot
+    return Snapshot.from_json(running.door._observer.latest(0))
 
 
 def test_an_account_counts_the_messages_of_spouts_and_that_of_gates_what_passed(running):
@@ -96,6 +92,16 @@ def test_an_account_counts_the_messages_of_spouts_and_that_of_gates_what_passed(
     # The history, from which the page draws messages a second.
     history = running.door._observer.history
     assert history._point(0, 0, counts()).acked == SPOUT["acked"]
+
+
+def test_what_waits_is_that_of_the_moment_of_the_snapshot_also_of_the_last_one(running, monkeypatch):
+    for count in (3, 60_000):
+        monkeypatch.setattr(NothingPasses, "waiting", lambda *_, count=count: count)
+        assert snapshot_of(running).gate_account()["waiting"] == 2 * count
+    monkeypatch.setattr(NothingPasses, "waiting", lambda *_: 0)
+    running.handle.kill(wait_secs=0)
+    last = Snapshot.from_json((running.held.folder / SNAPSHOT).read_bytes())
+    assert (last.status, last.gate_account()["waiting"]) == ("STOPPED", 0)
 
 
 def test_the_table_has_gates_of_their_own(running):
