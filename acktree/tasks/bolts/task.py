@@ -431,6 +431,7 @@ class BoltTask(ABC):
         again.
         """
         for rows in self.seen:
+            self.results.count(rows, "failed", len(rows.fate) - rows.fate.count(FAILED))
             self.results.fail(rows, np.arange(len(rows.lineage)), error)
         for rows, row in memory.moved_tuples():
             if rows.fate[row] != FAILED:

@@ -388,6 +388,7 @@ def test_a_memory_that_does_not_pickle_fails_the_tuples_of_its_micro_batch_and_s
             running.failures[2].reason
         )
         assert running.failures[3].component == "b0"
+        assert running.running.stats()["b0"].total.failed == 2
         assert running.tuples("b0")[-1] == ([1, 4], [1, 4])
 
 
