@@ -158,6 +158,19 @@ class Counters(Mapping[Key, int]):
         if latency != "complete_ms" and samples:  # of spouts there is a histogram of each message
             self._grow((component, int(task), NO_STREAM, spread_key(latency, total_us, samples)), samples)
 
+    def add_executed_failures(self, other: Counters) -> None:
+        """Add the executions of the tuples that failed in other counters, each with the average latency."""
+        for (component, task, stream, what), failed in other.items():
+            if what != "failed":
+                continue
+            self.add(component, task, stream, "executed", failed)
+            samples = other.get((component, task, stream, SAMPLES["execute_ms"]), 0)
+            total_us = other.get((component, task, stream, SUMS["execute_ms"]), 0)
+            if samples:
+                self.add_latency(
+                    component, task, stream, "execute_ms", total_us / 1000 * failed / samples, failed
+                )
+
     def add_not_asked(self, component: str, task: int, why: str, secs: float) -> None:
         """Add the time for which a spout was not asked for messages, for one reason."""
         self._grow((component, int(task), NO_STREAM, f"{NOT_ASKED}{why}"), round(secs * 1_000_000))

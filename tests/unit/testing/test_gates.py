@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+import threading
+import time
 from collections import Counter
 from itertools import accumulate
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from acktree import BasicBolt, Bolt, Config, Retry, Spout, TopologyBuilder
+from acktree import ArrowBolt, BasicBolt, Bolt, Config, Retry, Spout, TopologyBuilder
 from acktree.core.tracking.origins import Origin
 from acktree.testing import FeederSpout, LocalCluster
 
@@ -186,9 +190,115 @@ def test_where_tuples_fail_at_random_each_is_counted_once_and_what_did_not_fail_
         cluster.advance(secs=100)
         numbers, totals = zip(*running.tuples("totals"), strict=True)
         assert [*running.dead_letters] == []
+        counted = running.stats()["totals"]
+    total = counted.total
+    assert (total.acked, total.executed) == (count, count + total.failed)  # each attempt once
+    assert total.failed > 0
+    assert sum(counted.execute_spread.values()) == total.executed < CALLS["execute"]
     assert sorted(numbers) == [*range(count)]
     assert [*totals] == [*accumulate(numbers)]
     assert count < CALLS["execute"] < most_calls * count
+
+
+class EvenOnesFail(BasicBolt):
+    """Raises for even numbers in their first attempt, after it has emitted."""
+
+    outputs = ["number"]
+    remembers = ["total"]
+    total: object = 0
+
+    def execute(self, tup, collector):
+        self.total += tup["number"]
+        collector.emit([tup["number"]])
+        time.sleep(0.002)
+        if tup.attempt == 1 and tup["number"] % 2 == 0:
+            raise ValueError("an even number")
+
+
+class OnThreads(EvenOnesFail):
+    threads = 3
+
+
+class AsCoroutines(BasicBolt):
+    outputs = ["number"]
+    max_concurrency = 4
+
+    async def execute(self, tup, collector):
+        await asyncio.sleep(0.002)
+        EvenOnesFail.execute(SimpleNamespace(total=0), tup, collector)
+
+
+SEEN: set[int] = set()
+
+
+class EvenRowsFail(ArrowBolt):
+    """Fails rows; a batch with zero raises as a whole, the first time."""
+
+    outputs = ["number"]
+    raises = True
+
+    def execute_batch(self, batch, collector):
+        time.sleep(0.01)
+        numbers = batch["number"].to_pylist()
+        new = {number for number in numbers if number % 2 == 0} - SEEN
+        SEEN.update(new)
+        if self.raises and 0 in new:
+            raise ValueError("a batch with zero")
+        collector.fail_rows([row for row, number in enumerate(numbers) if number in new])
+        collector.emit_batch(batch.select(["number"]), [*range(len(numbers))])
+
+
+class EvenRowsFailAlone(EvenRowsFail):
+    raises = False
+
+
+class FlushFails(EvenOnesFail):
+    def execute(self, tup, collector):
+        time.sleep(0.002)
+        self.total = tup.attempt
+
+    def flush(self, collector):
+        if self.total == 1:
+            raise ValueError("a first attempt")
+
+
+class CannotBeSaved(EvenOnesFail):
+    def execute(self, tup, collector):
+        time.sleep(0.002)
+        self.total = threading.Lock() if tup.attempt == 1 else 0
+
+
+@pytest.mark.parametrize(
+    ("bolt", "failed"),
+    [
+        (EvenOnesFail, 5), (OnThreads, 5), (AsCoroutines, 5), (EvenRowsFail, 10),
+        (EvenRowsFailAlone, 5), (FlushFails, 10), (CannotBeSaved, 10),
+    ],
+)  # fmt: skip
+def test_an_attempt_that_fails_is_counted_and_timed_with_and_without_exactly_once(bolt, failed):
+    numbers = {}
+    for exactly_once in (False, True):
+        SEEN.clear()
+        feeder, builder = FeederSpout(["number"]), TopologyBuilder("counted")
+        builder.set_spout("numbers", feeder, retry=QUICK)
+        retry = QUICK if exactly_once else None
+        builder.set_bolt("fails", bolt(), exactly_once=exactly_once, retry=retry).global_grouping("numbers")
+        with LocalCluster() as cluster:
+            running = cluster.submit(builder.create_topology())
+            for number in range(10):
+                feeder.feed([number], message_id=number)
+            cluster.advance(secs=30)
+            assert [*running.dead_letters] == []
+            found = running.stats()["fails"]
+        total = found.total
+        assert (total.executed, total.failed) == (10 + failed, failed)
+        assert sum(found.execute_spread.values()) == total.executed
+        assert found.streams["numbers:default"].executed == total.executed
+        assert total.execute_ms > 0.5
+        numbers[exactly_once] = total
+    assert numbers[True].acked == 10
+    assert numbers[True].emitted <= numbers[False].emitted  # what a failed attempt emits goes nowhere
+    assert numbers[True].errors == numbers[False].errors
 
 
 def test_a_value_that_cannot_be_unpickled_fails_its_own_tuple_and_stops_no_gate():

@@ -176,7 +176,10 @@ class Outputs:
         return end_to_end(roots for roots, _ in self._fails)
 
     def take_failures(self, other: Outputs) -> None:
-        """Add the fails and errors of other outputs, of which nothing else counts."""
+        """Add the fails and errors of other outputs, and the executions of what failed.
+
+        Nothing else of them counts.
+        """
         first = len(self._reasons)
         self._reasons += other._reasons
         self._fails += [(roots, first + reason) for roots, reason in other._fails]
@@ -187,6 +190,7 @@ class Outputs:
         is_fail = f":{ACKER_FAIL}"
         fails = [(key, n) for key, n in counts if key[3] in ("failed", "errors") or key[2].endswith(is_fail)]
         self.counters.merge(Counters.of(fails))
+        self.counters.add_executed_failures(other.counters)
 
     def forgotten(self, component: str, roots: Int64s) -> None:
         """Add roots that will time out, because a bolt neither acked, failed nor keeps a tuple of theirs."""
