@@ -168,8 +168,9 @@ class Counters(Mapping[Key, int]):
             total_us = other.get((component, task, stream, SUMS["execute_ms"]), 0)
             if samples:
                 self.add_latency(
-                    component, task, stream, "execute_ms", total_us / 1000 * failed / samples, failed
-                )
+                    component, task, stream=stream, latency="execute_ms",
+                    total_ms=total_us / 1000 * failed / samples, samples=failed,
+                )  # fmt: skip
 
     def add_not_asked(self, component: str, task: int, why: str, secs: float) -> None:
         """Add the time for which a spout was not asked for messages, for one reason."""

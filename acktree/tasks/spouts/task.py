@@ -235,9 +235,8 @@ class SpoutTask:
     @property
     def lag_now(self) -> Lag | None:
         """What waits at the source: of a gate now, else what the spout said last. Any thread may ask."""
-        if isinstance(self.spout, GateSpout):
-            return Lag(self.spout.waiting(self.component.id))
-        return self.lag
+        spout = self.spout
+        return Lag(spout.waiting(self.component.id)) if isinstance(spout, GateSpout) else self.lag
 
     @property
     def is_idle(self) -> bool:
