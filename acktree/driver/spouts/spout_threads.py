@@ -23,7 +23,7 @@ from acktree.core.stats.histograms import Histogram
 from acktree.core.stats.numbers import Lag, Outage, SpoutNumbers, added_lags, outages_together
 from acktree.dead_letters.letter import DeadLetter
 from acktree.driver.spouts.spout_waits import idle_secs, not_asked_secs
-from acktree.errors import AcktreeError, CheckpointError, ConnectorError, SpoutError
+from acktree.errors import AcktreeError, CheckpointError, ConfigError, ConnectorError, SpoutError
 from acktree.logs.log_lines import stand
 from acktree.tasks.spouts.chunks.open_listing import OpenMessage
 from acktree.tasks.spouts.opening import opening_error
@@ -239,7 +239,7 @@ class SpoutThread:
             task.step(now_ms())  # inactive: takes verdicts, does not call next_tuple
             task.flush(now_ms(), is_last=True)  # with what ack and fail emitted
             self._note_delivered(through)
-        except (CheckpointError, ConnectorError, SpoutError) as error:  # their texts already name the fix
+        except (CheckpointError, ConfigError, ConnectorError, SpoutError) as error:  # they name the fix
             self.broken = error
         except BaseException as error:  # noqa: BLE001  # raised by the supervisor
             self.broken = SpoutError(

@@ -34,8 +34,8 @@ from acktree.core.data.instruments import Increment
 from acktree.core.ids import Int64s, root_ids
 from acktree.core.spouts.pending import MessageIds, one_by_one
 from acktree.core.stats.numbers import Lag, Outage
-from acktree.core.tracking.verdicts import Failure, FailureCause
-from acktree.errors import AcktreeError, CheckpointError, ConnectorError, SpoutError
+from acktree.core.tracking.verdicts import Failure, FailureCause, qualified_name
+from acktree.errors import AcktreeError, CheckpointError, ConfigError, ConnectorError, SpoutError
 from acktree.logs.log_lines import Place
 from acktree.spout import EndOfStream, Spout
 from acktree.tasks.chunk import Chunk
@@ -592,9 +592,11 @@ class SpoutTask:
         for _, failure in (*verdict_batch.failed, *verdict_batch.failed_rows):
             if failure.cause is FailureCause.CONFIGURATION and not verdict_batch.is_journalled:
                 error, where = failure.exception, f"bolt {failure.component!r}"
+                is_setting = qualified_name(ConfigError) in failure.exception_types
+                kind = ConfigError if is_setting else ConnectorError
                 if isinstance(error, AcktreeError):
-                    raise ConnectorError(error.what, f"{where}: {error.where}", error.fix)
-                raise ConnectorError(failure.reason, where, "correct it, then submit again")
+                    raise kind(error.what, f"{where}: {error.where}", error.fix)
+                raise kind(failure.reason, where, "correct it, then submit again")
 
     def _take_rows(self, verdict_batch: VerdictBatch, now_ms: int) -> None:
         """What was decided of a DataFrame's rows; only its own kind of task has any."""

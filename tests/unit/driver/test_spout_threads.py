@@ -18,7 +18,8 @@ from acktree.core.data.values import decode_rows
 from acktree.driver import supervisor
 from acktree.driver.spouts import spout_threads as spouts
 from acktree.driver.spouts.spout_threads import SpoutThread, Threads
-from acktree.errors import CheckpointError, ConnectorError, MisuseError
+from acktree.errors import CheckpointError, ConfigError, ConnectorError, MisuseError
+from acktree.tasks.failures import failure_of
 from acktree.tasks.plan import Plan
 from acktree.tasks.spouts import collector, task
 from acktree.tasks.spouts.runs import UnfitMessage
@@ -595,6 +596,22 @@ def test_an_error_that_cannot_pass_breaks_the_thread_with_its_own_words(rig) -> 
     until(lambda: made.thread.broken is not None)
     assert made.thread.broken is REFUSED
     until(lambda: "close" in spout.calls)
+
+
+@pytest.mark.parametrize("kind", [ConfigError, ConnectorError])
+def test_what_a_bolt_cannot_work_with_breaks_the_thread_with_an_error_of_its_class(rig, kind) -> None:
+    made = rig(Scripted(1))
+    made.thread.start()
+    until(lambda: made.spout.emitted == 1)
+    wrong = failure_of(kind("no such model", "model 'x'", "name one that is there"), "swallow", in_hook=True)
+    made.thread.dispatch(VerdictBatch(failed=[(np.array([0]), wrong)]), 1)
+    until(lambda: made.thread.broken is not None)
+    assert type(made.thread.broken) is kind
+    assert str(made.thread.broken).splitlines() == [
+        "no such model",
+        "  where: bolt 'swallow': model 'x'",
+        "  fix:   name one that is there",
+    ]
 
 
 def test_an_error_that_may_pass_is_tried_again_until_it_has(rig) -> None:

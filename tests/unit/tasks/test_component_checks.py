@@ -187,8 +187,45 @@ class Value(Wrong):
         raise ConnectorError("this value cannot be sent", "field 'id'", "emit a text")
 
 
-@pytest.mark.parametrize(("bolt", "stops"), [(Wrong(), True), (Value(), False)])
+class Unlucky(Wrong):
+    def prepare(self, config, context, collector):
+        raise ConnectorError("no such model", "a server", "put it there")
+
+
+class Late(BasicBolt):
+    outputs = []
+
+    def execute(self, tup, collector):
+        pass
+
+    def flush(self, collector):
+        raise ConfigError("no such model", "model 'x'", "name one that is there")
+
+
+class Dumb(Wrong):
+    def prepare(self, config, context, collector):
+        error = ConfigError("no such model", "model 'x'", "name one that is there")
+        error.held = object.__new__(Unpicklable)
+        raise error
+
+
+class Unpicklable:
+    def __reduce__(self):
+        raise TypeError("it cannot be sent")
+
+
+@pytest.mark.parametrize(
+    ("bolt", "stops"),
+    [
+        (Wrong(), ConfigError),
+        (Late(), ConfigError),
+        (Dumb(), ConfigError),
+        (Unlucky(), ConnectorError),
+        (Value(), None),
+    ],
+)
 def test_prepare_and_flush_speak_for_the_bolt_and_execute_for_its_tuple(bolt, stops):
+    """The topology stops with an error of the class that the bolt raised."""
     feeder = FeederSpout(["id"])
     builder = TopologyBuilder("t")
     builder.set_spout("source", feeder)
@@ -197,8 +234,9 @@ def test_prepare_and_flush_speak_for_the_bolt_and_execute_for_its_tuple(bolt, st
         cluster.submit(builder.create_topology())
         feeder.feed([1], message_id=1)
         if stops:
-            with pytest.raises(ConnectorError, match="no such model"):
+            with pytest.raises(stops, match="no such model") as stopped:
                 cluster.advance()
+            assert type(stopped.value) is stops
         else:
             cluster.advance()
-        assert bool(feeder.failed) is not stops
+        assert bool(feeder.failed) is (stops is None)

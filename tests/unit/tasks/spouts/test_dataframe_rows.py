@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from acktree import Config, ConfigError, ConnectorError, DataFrameSpout, Retry, TopologyError, Unavailable
+from acktree import Config, ConfigError, DataFrameSpout, Retry, TopologyError, Unavailable
 from acktree.checkpoint.logs.acker_log import DurableAcker
 from acktree.core.data.frames import Kind, WireRow
 from acktree.core.data.slices import Slice
@@ -400,7 +400,7 @@ def test_a_wrong_configuration_stops_the_topology_without_a_letter_for_any_row(p
     line.task.dispatch(
         VerdictBatch(failed_rows=[(roots, wrong)], payloads=[(roots, values)] if policy else [])
     )
-    with pytest.raises(ConnectorError, match="no table"):
+    with pytest.raises(ConfigError, match="no table"):
         line.task.step(0)
     assert line.letters == []
 
@@ -412,7 +412,7 @@ def test_a_wrong_configuration_that_an_earlier_run_met_does_not_stop_a_later_one
     line = Line(CallsByHand(judges), Retry(max_attempts=1))
     line.task.open(0)
     line.task.dispatch(verdicts)
-    with pytest.raises(ConnectorError, match="no table"):
+    with pytest.raises(ConfigError, match="no table"):
         line.task.step(0)
     line = Line(CallsByHand(judges), Retry(max_attempts=1))
     line.task.open(0)
