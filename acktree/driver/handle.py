@@ -186,7 +186,8 @@ class SubmittedTopology(RunningTopology):
         Raises:
             SpoutError: A spout could not be opened.
             DeadLetterLimitError: More messages were given up than ``Config`` allows.
-            CheckpointError: A disk is full, or the checkpoint's URL fails; submit again once that is mended.
+            CheckpointError: A disk is full, or the checkpoint's URL fails: submit again once that is mended;
+                or the checkpoint is an older copy, or damaged.
             AcktreeError, StreamingQueryException: Whatever else stopped it.
         """
         with progress_shown(self._said) if progress else nullcontext():

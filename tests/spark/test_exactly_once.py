@@ -25,6 +25,7 @@ from acktree import (
     submit,
 )  # fmt: skip
 from acktree.core.tracking.origins import Origin
+from acktree.errors import CheckpointError
 from acktree.testing import FeederSpout, LocalCluster
 
 if TYPE_CHECKING:
@@ -410,10 +411,12 @@ def test_an_older_copy_of_a_checkpoint_ends_its_run_before_a_message_of_it_is_ac
     numbers = FeederSpout(["n", "word"])
     numbers.feed([6, "a word"], message_id=6)
     with (
-        pytest.raises(Exception, match="this checkpoint is an older copy"),
+        pytest.raises(CheckpointError, match="this checkpoint is an older copy") as refused,
         submitted("copy", numbers) as running,
     ):
         running.await_termination(timeout_secs=120)
+    assert refused.value.fix.startswith("bring the newest copy back")
+    assert (len(str(refused.value).splitlines()), refused.value.__cause__) == (3, None)
     assert numbers.acked == []
     with submitted("checkpoint", numbers) as running:
         while not numbers.acked or not running.await_idle(1):

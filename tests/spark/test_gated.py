@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.errors import StreamingQueryException
 
 from acktree import BasicBolt, Config, IterableSpout, Retry, SubmittedTopology, TopologyBuilder, submit
+from acktree.errors import ProtocolError
 from tests.generated.gated import (
     BATCHES,
     DUMP,
@@ -72,7 +72,7 @@ def test_a_row_that_kills_its_sink_ends_the_run_and_each_is_written_once_when_th
         topology = builder.create_topology()
         return submit(topology, checkpoint=tmp_path / "checkpoint", spark=spark, config=Config(partitions=2))
 
-    with pytest.raises(StreamingQueryException), submitted() as running:
+    with pytest.raises(ProtocolError, match="died without an execution mark"), submitted() as running:
         running.await_termination(timeout_secs=300)
     (tmp_path / "mended").touch()
     with submitted() as running:

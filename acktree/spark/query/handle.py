@@ -13,7 +13,7 @@ from acktree.checkpoint import disk_errors
 from acktree.checkpoint.folder import Checkpoint
 from acktree.driver.query import Query
 from acktree.errors import AcktreeError, MisuseError
-from acktree.spark.query import source_errors
+from acktree.spark.query import source_errors, worker_errors
 from acktree.spark.query.phases import last_phases
 from acktree.spark.session.gateway import java_that_ended, mute_stderr
 
@@ -76,15 +76,14 @@ class SparkQuery(Query):
         return all(source.startOffset == source.endOffset for source in frames)
 
     def explained(self, error: BaseException) -> BaseException:
-        """The cause: a lost JVM, a stopped session, a full disk, a source, the checkpoint, or the error."""
+        """The cause: a lost JVM, a stopped session, a full disk, a source, a worker's error, or the error."""
         if (lost := java_lost_by(error, self._gateway, self._checkpoint)) is not None:
             return lost
         if not isinstance(error, AcktreeError) and self._is_session_stopped():
             return self._stopped_session()
         if _PART_LOST in str(error):
             return self._lost_part(error)
-        error = disk_errors.explained(source_errors.explained(error), *self._checkpoint.folders)
-        return self._checkpoint.files.explained(error)
+        return self._checkpoint.files.explained(explained(source_errors.explained(error), self._checkpoint))
 
     def _lost_part(self, error: BaseException) -> AcktreeError:
         lost = AcktreeError(
@@ -131,6 +130,13 @@ class SparkQuery(Query):
         if at_once:
             mute_stderr()
         self._query.stop()
+
+
+def explained(error: BaseException, checkpoint: Checkpoint) -> BaseException:
+    """The cause of what Spark tells: a full disk, an error of acktree in a worker, or the error."""
+    if not disk_errors.is_full(error):  # a worker may name it, in a text of acktree's too
+        error = worker_errors.explained(error)
+    return disk_errors.explained(error, *checkpoint.folders)
 
 
 def is_of_java(error: BaseException) -> bool:
