@@ -11,7 +11,8 @@ Rules of this file
 2. An epoch that was logged and not committed when the driver ended runs again with its entries and clock.
 3. A query that fails starts again. If it fails :data:`MOST_STARTS` times over one epoch, or
    :data:`MOST_FIRST_STARTS` times before its readers are there for the first time, the run ends. A query that
-   names a full disk, or whose JVM is gone, does not start again: the run ends at once.
+   names a full disk, whose JVM is gone, or whose task met a CheckpointError or a ConfigError, does not start
+   again: the run ends at once.
 4. A batch of Spark's ends between two epochs, after :data:`BATCH_SECS` at the latest. Nothing durable depends
    on it.
 """
@@ -37,7 +38,8 @@ from acktree.core.data.frames import WireRow
 from acktree.driver.query import Query
 from acktree.errors import AcktreeError
 from acktree.logs.loggers import logger
-from acktree.spark.query.handle import is_of_java, java_lost_by
+from acktree.spark.query import worker_errors
+from acktree.spark.query.handle import explained, is_of_java, java_lost_by
 from acktree.spark.query.results import Results, payloads_in_rows
 from acktree.spark.query.sink import QuerySink
 from acktree.spark.query.source import InboxReader
@@ -251,7 +253,7 @@ class Drive(Query):
     def explained(self, error: BaseException) -> BaseException:
         if (lost := java_lost_by(error, self._gateway, self._checkpoint)) is not None:
             return lost
-        return self._checkpoint.files.explained(disk_errors.explained(error, *self._checkpoint.folders))
+        return self._checkpoint.files.explained(explained(error, self._checkpoint))
 
     def stop(self, *, at_once: bool) -> None:  # noqa: ARG002  # an epoch is never long
         self._stopping.set()
@@ -401,7 +403,8 @@ class Drive(Query):
             raise error
         self._is_lost, self._losses = True, self._losses + 1
         reason = error.__cause__ or error
-        if disk_errors.is_full(reason) or is_of_java(reason) or self._losses >= MOST_STARTS:
+        is_of_disk_or_java = disk_errors.is_full(reason) or is_of_java(reason)
+        if is_of_disk_or_java or worker_errors.is_lasting(reason) or self._losses >= MOST_STARTS:
             self._raise_if_explained(reason)
         if self._losses >= MOST_STARTS:
             under_way = [cut.number for cut in self._under_way]
@@ -414,10 +417,10 @@ class Drive(Query):
         log.warning("the query of real time failed and starts again: %.500s", reason)
 
     def _raise_if_explained(self, reason: BaseException) -> None:
-        """Raise what to say of a full disk or a lost JVM, if that is what ended the query."""
-        explained = self.explained(reason)
-        if explained is not reason:
-            raise explained
+        """Raise what to say of a full disk, a lost JVM or an error of acktree, if that ended the query."""
+        ours = self.explained(reason)
+        if ours is not reason:
+            raise ours from ours.__cause__  # without what is handled here: its cause is Spark's whole text
 
     def _start(self) -> None:
         self._query.start()

@@ -8,6 +8,7 @@ import logging
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -365,6 +366,39 @@ def test_a_full_disk_while_the_query_starts_for_the_first_time_is_told_at_once(r
     with pytest.raises(CheckpointError, match="no space left on a disk that") as stopped:
         running.await_termination(60)
     assert str(run.checkpoint) in str(stopped.value)
+    assert "starts again" not in caplog.text
+
+
+LASTING = [
+    CheckpointError(
+        "the sink has other rows: this checkpoint is an older copy", "sink 'table'", "bring it back"
+    ),
+    ConfigError("no such model", "model 'x'", "name one that is there"),
+]
+
+
+@pytest.mark.parametrize("error", LASTING)
+def test_an_error_that_each_start_would_meet_again_ends_the_run_at_once(run, monkeypatch, caplog, error):
+    """Spark tells it in a text of its own; the user gets its three lines alone."""
+    running, lines = run.submit()
+    feed(running, lines, range(3))
+    query = run.queries[0]
+    take, text = query.take, "".join(traceback.format_exception(error))
+
+    def failing(*given: object) -> object:
+        query._query.die()
+        return take(*given)
+
+    def ended(self: Tasks, secs: float) -> bool:
+        raise RuntimeError(f"Job aborted:\n{text}\n=== Streaming Query ===\nLogical Plan:")
+
+    monkeypatch.setattr(query, "take", failing)
+    monkeypatch.setattr(Tasks, "awaitTermination", ended)
+    lines.feed(["once more"], message_id=99)
+    with pytest.raises(type(error)) as stopped:
+        running.await_termination(60)
+    assert str(stopped.value) == str(error)
+    assert "Logical Plan" not in "".join(traceback.format_exception(stopped.value))
     assert "starts again" not in caplog.text
 
 
