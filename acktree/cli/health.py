@@ -83,8 +83,10 @@ def _bad_end(target: Found) -> Check | None:
     if target.is_running or status not in BADLY_ENDED:
         return None
     why = last.stopped_by if last is not None and status == "FAILED" else None
-    said = status if why is None else f"{status}: {why}"
-    return Check("status", is_ok=False, found=said, fix=f"submit it again on {target.checkpoint}")
+    what, _, fix = (why or "").rpartition("\n  fix:   ")
+    if not what or "\n" in fix:  # no error of acktree: those end with what mends them
+        what, fix = why or "", f"submit it again on {target.checkpoint}"
+    return Check("status", is_ok=False, found=f"{status}: {what}" if what else status, fix=fix)
 
 
 def _checks_of(door: DoorClient) -> Iterator[Check]:

@@ -298,20 +298,23 @@ def test_without_a_name_what_an_error_or_a_killed_driver_has_ended_is_not_health
     failed = started(tmp_path / "failed", "failed")
     with failed as topology:
         topology.supervisor.stopped_by = AcktreeError("the disk is full", "here", "make room")
+    with started(tmp_path / "raised", "raised") as topology:
+        topology.supervisor.stopped_by = ValueError("a bug\n  fix:   no\nend")
     with started(tmp_path / "runs", "runs") as topology:
         topology.fill()
         again = f"submit it again on {tmp_path}"
         wrong = healths(capsys, 1)
         assert wrong["runs"] == []
         assert wrong["numbers"] == [("DIED", f"{again}/killed")]
-        assert wrong["failed"][0][0].startswith("FAILED: the disk is full")
-        assert wrong["failed"][0][1] == f"{again}/failed"
+        assert wrong["failed"] == [("FAILED: the disk is full\n  where: here", "make room")]
+        assert wrong["raised"] == [("FAILED: a bug\n  fix:   no\nend", f"{again}/raised")]
         listed = {each["topology"]: each["status"] for each in said(capsys, "list")["topologies"]}
-        assert listed == {"numbers": "DIED", "failed": "FAILED", "runs": "ACTIVE"}
+        assert listed == {"numbers": "DIED", "failed": "FAILED", "raised": "FAILED", "runs": "ACTIVE"}
         assert main(["health", "runs"]) == 0
         capsys.readouterr()
         assert main(["health", "failed"]) == 3
         assert "an error has stopped it: the disk is full" in capsys.readouterr().err
         shutil.rmtree(tmp_path / "killed")
+        shutil.rmtree(tmp_path / "raised")
         with started(tmp_path / "failed", "failed"):
             assert healths(capsys, 0) == {"failed": [], "runs": []}
