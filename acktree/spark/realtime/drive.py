@@ -46,6 +46,7 @@ from acktree.spark.query.source import InboxReader
 from acktree.spark.realtime.connections import ConnectionLostError, Moments
 from acktree.spark.realtime.epochs import Place
 from acktree.spark.realtime.query import ResidentQuery
+from acktree.spark.session.gateway import mute_stderr
 from acktree.spark.worker import scratch
 from acktree.system.private_files import Disk
 from acktree.tasks.chunk import Chunk
@@ -255,8 +256,10 @@ class Drive(Query):
             return lost
         return self._checkpoint.files.explained(explained(error, self._checkpoint))
 
-    def stop(self, *, at_once: bool) -> None:  # noqa: ARG002  # an epoch is never long
+    def stop(self, *, at_once: bool) -> None:
         self._stopping.set()
+        if at_once:
+            mute_stderr()  # before the tasks of an epoch under way lose their connections
         if self._under_way:
             self._query.interrupt()
         self._query.wake()

@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 
 import pytest
@@ -420,6 +421,32 @@ def test_a_jvm_that_was_killed_is_told_and_the_query_does_not_start_again(run, m
             running.await_termination(60)
     assert "starts again" not in caplog.text
     assert "could not be stopped in order" not in caplog.text
+
+
+def test_what_spark_prints_of_tasks_that_a_second_signal_ends_is_not_shown(run, monkeypatch):
+    """As with micro-batches. It is muted before the connections of the tasks are closed."""
+    did, interrupt, waits = [], ThreadedQuery.interrupt, Event()
+    monkeypatch.setattr(drive, "mute_stderr", lambda: did.append("muted"))
+    monkeypatch.setattr(ThreadedQuery, "interrupt", lambda self: (did.append("closed"), interrupt(self)))
+    running, lines = run.submit()
+    feed(running, lines, range(3))
+    running.kill()
+    assert did == []
+
+    def waiting(self: ThreadedQuery, *_: object) -> None:
+        """No epoch becomes whole."""
+        if self.under_way:
+            waits.set()
+        time.sleep(0.01)
+
+    running, lines = run.submit()
+    feed(running, lines, range(3, 6))
+    monkeypatch.setattr(ThreadedQuery, "take", waiting)
+    lines.feed(["is not over"], message_id=99)
+    assert waits.wait(60)
+    running._supervisor.hurry()
+    assert running.await_termination(60)
+    assert did == ["muted", "closed"]
 
 
 def test_an_epoch_that_was_logged_and_not_committed_runs_again_as_it_was(run, monkeypatch):
