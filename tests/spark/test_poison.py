@@ -175,3 +175,38 @@ def test_what_nothing_tracks_is_left_out_too_and_each_bolt_has_an_execute_timeou
     assert killed.startswith("KilledWorkerError: its worker exited with code 9, 2 times over this tuple")
     assert totals["careless"].total.failed == 2
     assert totals["numbers"].total.acked == 5  # without ackers, that says nothing about bolts
+
+
+class Pooling(BasicBolt):
+    """Has a process of its own, which outlives its worker; one number ends the worker."""
+
+    outputs = []
+
+    def prepare(self, config, context):
+        context.cached("pool", a_process)
+
+    def execute(self, tup, collector):
+        if tup["n"] == 17:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def a_process() -> int:
+    if child := os.fork():
+        return child
+    time.sleep(60)
+    os._exit(0)
+
+
+def test_a_worker_that_dies_is_seen_although_a_process_that_it_has_forked_lives(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """That process would keep the worker's connection to Spark, and what it writes to who isolates it."""
+    builder = TopologyBuilder("pooling")
+    builder.set_spout("numbers", IterableSpout(range(40), outputs=["n"]), retry=Retry(max_attempts=1))
+    builder.set_bolt("pooling", Pooling(), parallelism=2).fields_grouping("numbers", ["n"])
+    topology, config = builder.create_topology(), Config(partitions=2)
+    with submit(topology, checkpoint=tmp_path / "checkpoint", spark=spark, config=config) as running:
+        assert running.await_termination(timeout_secs=240)
+        totals, (letter,) = running.stats()["numbers"].total, running.dead_letters
+    assert (totals.acked, totals.failed) == (39, 1)
+    assert (letter.values, letter.cause) == ([17], "KILLED_WORKER")

@@ -181,3 +181,35 @@ def test_the_keys_of_rows_of_a_dataframe_that_are_open_outlive_a_restart():
         world.restart()
         assert world.keys.keys.open_rows() == {}
         assert world.keys.keys.claim([digest(7), digest(9)]) == [Fate.ACKED, Fate.ACKED]
+
+
+def test_a_key_expires_also_where_no_micro_batch_comes(tmp_path):
+    """A message that is ACKED at once makes none."""
+    world = World(tmp_path)
+    for _ in range(2):
+        world.commit(world.write(1, 10), 10)
+    keys = world.keys.keys
+    assert keys.claim([digest(0), digest(1)]) == [Fate.ACKED, Fate.ACKED]
+    world.stopwatch_ms += RETENTION_MS // 2
+    assert keys.claim([digest(0)]) == [Fate.ACKED]
+    numbers = world.keys.numbers(0)
+    assert (numbers.kept, numbers.oldest_secs) == (2, (RETENTION_MS // 2 + 10) / 1000)
+    world.stopwatch_ms += RETENTION_MS
+    assert keys.claim([digest(0), digest(1)]) == [Fate.RUNS, Fate.RUNS]
+    assert world.keys.numbers(0).kept == 0
+
+
+def test_after_a_restart_a_key_that_had_expired_without_a_micro_batch_is_kept_by_the_age_that_was_written(
+    tmp_path,
+):
+    world = World(tmp_path)
+    world.commit(world.write(1, 10), 10)
+    world.stopwatch_ms += 2 * RETENTION_MS
+    assert world.keys.keys.claim([digest(0)]) == [Fate.RUNS]
+    world.restart()
+    assert world.keys.keys.claim([digest(0)]) == [Fate.ACKED]
+    world.stopwatch_ms += 2 * RETENTION_MS  # before the first micro-batch nothing is known of the time
+    assert world.keys.keys.claim([digest(0)]) == [Fate.ACKED]
+    world.commit(world.write(0, 10), 10)
+    world.stopwatch_ms += RETENTION_MS + 1
+    assert world.keys.keys.claim([digest(0)]) == [Fate.RUNS]
