@@ -188,7 +188,8 @@ class Config:
     execute_timeout_secs: float | None = 300
     """The execute timeout: a call of ``execute`` that takes longer is interrupted and its tuple fails. A
     process whose code cannot be interrupted is killed; a tuple for which two processes were killed is left
-    out. None: no timeout. In a LocalCluster it holds for bolts with ``async def`` or ``threads`` alone."""
+    out. Hooks, as ``prepare`` and ``flush``, have no timeout: the log says which one has not returned for so
+    long. None: no timeout. In a LocalCluster it holds for bolts with ``async def`` or ``threads`` alone."""
     fail_forgotten: bool = False
     """Fail a tuple that a ``Bolt`` has neither acked, failed nor kept in what it remembers, at the end of its
     micro-batch. False: it is reported with the bolt at once, and its message times out, as in Storm."""
