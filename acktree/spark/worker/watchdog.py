@@ -23,7 +23,6 @@ the timer is stopped and the thread sleeps until the next one.
 from __future__ import annotations
 
 import faulthandler
-import logging
 import signal
 import threading
 import time
@@ -33,6 +32,7 @@ from types import FrameType
 from typing import Final
 
 from acktree.errors import ExecuteTimeoutError
+from acktree.logs.loggers import logger
 
 SIGNAL: Final = signal.SIGURG
 """Sent to the main thread when a row has exceeded its timeout."""
@@ -65,7 +65,7 @@ Moment = tuple[int, int]
 Hook = tuple[str, str, int]
 """A bolt, its hook that is called, and the number of the call."""
 
-_log = logging.getLogger("acktree")
+_log = logger("acktree")
 
 
 class Watchdog:

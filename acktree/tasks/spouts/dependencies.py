@@ -26,8 +26,8 @@ import numpy as np
 
 from acktree.core.ids import Int64s
 from acktree.core.stats.numbers import Outage
-from acktree.core.tracking.verdicts import Failure, FailureCause
-from acktree.errors import ConnectorError, Unavailable
+from acktree.core.tracking.verdicts import Failure, FailureCause, qualified_name
+from acktree.errors import AcktreeError, ConfigError, ConnectorError, Unavailable
 
 FEW: Final = 4
 """The number of waiting messages that are sent after a pause, and of new ones; it grows as they pass."""
@@ -396,3 +396,13 @@ def _outage(failure: Failure, since_ms: int, tries: int) -> Outage:
     fix = error.fix if isinstance(error, ConnectorError) else "see the reason"
     reason = f"{failure.reason.splitlines()[0] if failure.reason else failure.cause} (bolt {by!r})"
     return Outage(reason, fix, since_ms, tries, dependency_of(failure) or "")
+
+
+def configuration_error(failure: Failure) -> AcktreeError:
+    """The error that stops the topology where a bolt says that it cannot work as it is."""
+    error, where = failure.exception, f"bolt {failure.component!r}"
+    is_setting = qualified_name(ConfigError) in failure.exception_types
+    kind = ConfigError if is_setting else ConnectorError
+    if isinstance(error, AcktreeError):
+        return kind(error.what, f"{where}: {error.where}", error.fix)
+    return kind(failure.reason, where, "correct it, then submit again")

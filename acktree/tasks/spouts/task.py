@@ -34,8 +34,8 @@ from acktree.core.data.instruments import Increment
 from acktree.core.ids import Int64s, root_ids
 from acktree.core.spouts.pending import MessageIds, one_by_one
 from acktree.core.stats.numbers import Lag, Outage
-from acktree.core.tracking.verdicts import Failure, FailureCause, qualified_name
-from acktree.errors import AcktreeError, CheckpointError, ConfigError, ConnectorError, SpoutError
+from acktree.core.tracking.verdicts import Failure, FailureCause
+from acktree.errors import CheckpointError, ConnectorError, SpoutError
 from acktree.logs.log_lines import Place
 from acktree.spout import EndOfStream, Spout
 from acktree.tasks.chunk import Chunk
@@ -46,7 +46,7 @@ from acktree.tasks.spouts.chunks.open_listing import OpenListing, OpenMessage
 from acktree.tasks.spouts.chunks.recovery import Recovery
 from acktree.tasks.spouts.collector import SpoutCollector
 from acktree.tasks.spouts.delivery import Delivery
-from acktree.tasks.spouts.dependencies import OutageChange
+from acktree.tasks.spouts.dependencies import OutageChange, configuration_error
 from acktree.tasks.spouts.given_up import GivenUp, without_spent
 from acktree.tasks.spouts.hand_over import HandOver
 from acktree.tasks.spouts.host import SpoutHost
@@ -235,8 +235,7 @@ class SpoutTask:
     @property
     def lag_now(self) -> Lag | None:
         """What waits at the source: of a gate now, else what the spout said last. Any thread may ask."""
-        spout = self.spout
-        return Lag(spout.waiting(self.component.id)) if isinstance(spout, GateSpout) else self.lag
+        return Lag(self.spout.waiting(self.component.id)) if isinstance(self.spout, GateSpout) else self.lag
 
     @property
     def is_idle(self) -> bool:
@@ -591,12 +590,7 @@ class SpoutTask:
         """
         for _, failure in (*verdict_batch.failed, *verdict_batch.failed_rows):
             if failure.cause is FailureCause.CONFIGURATION and not verdict_batch.is_journalled:
-                error, where = failure.exception, f"bolt {failure.component!r}"
-                is_setting = qualified_name(ConfigError) in failure.exception_types
-                kind = ConfigError if is_setting else ConnectorError
-                if isinstance(error, AcktreeError):
-                    raise kind(error.what, f"{where}: {error.where}", error.fix)
-                raise kind(failure.reason, where, "correct it, then submit again")
+                raise configuration_error(failure)
 
     def _take_rows(self, verdict_batch: VerdictBatch, now_ms: int) -> None:
         """What was decided of a DataFrame's rows; only its own kind of task has any."""
