@@ -146,6 +146,12 @@ def _is_settled(letter: DeadLetter, ordered_ms: int) -> bool:
     return letter.settled_ms is not None and letter.settled_ms >= ordered_ms
 
 
+def _take_position(thread: SpoutThread, position: bytes) -> None:
+    thread.position = position
+    if isinstance(thread.task.spout, GateSpout):  # it is asked what waits in front of the gate before it runs
+        thread.task.remember(position)
+
+
 def recover(run: Run, last_committed: int, lost_through: int = -1) -> int:
     """Take up what an earlier run left: positions, and messages that no queue brings back.
 
@@ -160,7 +166,7 @@ def recover(run: Run, last_committed: int, lost_through: int = -1) -> int:
         thread = keeping.get(chunk.task)
         if chunk.position and chunk.task in threads.by_task:  # the spout of a queue may be stateful too
             inbox.has_position(chunk.task, number)
-            threads.by_task[chunk.task].position = chunk.position
+            _take_position(threads.by_task[chunk.task], chunk.position)
         if thread is not None and chunk.is_tracked:
             thread.task.recovery.reopen(number, chunk)
         else:

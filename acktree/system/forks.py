@@ -5,17 +5,33 @@ Source: ``flock(2)``: the lock is of the open file, and a child has the same ope
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
 import stat
+import sys
 from collections.abc import Collection
 from contextlib import suppress
 from typing import IO, Any, Final
 from weakref import WeakSet
 
+_PR_SET_PDEATHSIG: Final = 1
+_prctl = ctypes.CDLL(None).prctl if sys.platform.startswith("linux") else None
 _closed_by_children: set[int] = set()
 _lost_by_children: Final[dict[int, int]] = {}
 """A descriptor that was given -> its socket, by inode."""
 _files: Final[WeakSet[IO[Any]]] = WeakSet()
+
+
+def end_with(parent: int) -> None:
+    """In a child that has just been forked: let Linux kill it when its parent ends.
+
+    Source: prctl(2), PR_SET_PDEATHSIG. It holds for the thread that forked, too.
+    """
+    if _prctl is not None:
+        _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+        if os.getppid() != parent:
+            os._exit(1)
 
 
 def close_in_children(descriptor: int) -> None:
@@ -26,6 +42,7 @@ def close_in_children(descriptor: int) -> None:
 def note_closed(descriptor: int) -> None:
     """Take note that a descriptor is closed here: its number may be another file's next."""
     _closed_by_children.discard(descriptor)
+    _lost_by_children.pop(descriptor, None)
 
 
 def close_file_in_children(file: IO[Any]) -> None:

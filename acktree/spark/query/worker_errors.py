@@ -25,6 +25,7 @@ _ERROR: Final = re.compile(
     r"\n  fix:   (?P<fix>.*)$",
     re.MULTILINE,
 )
+_HANDLING: Final = "During handling of the above exception, another exception occurred"
 _LASTING: Final = (CheckpointError, ConfigError)
 
 
@@ -38,7 +39,7 @@ def explained(error: BaseException) -> BaseException:
         return error
     # A traceback begins with the causes.
     found = [*_ERROR.finditer(str(error))]
-    if not found:
+    if not found or _HANDLING in str(error)[found[-1].end() :]:  # another one ended the worker
         return error
     ours = _kind(found[-1]["kind"])(found[-1]["what"], found[-1]["where"], found[-1]["fix"])
     if errors.full_tracebacks or isinstance(ours, ProtocolError):

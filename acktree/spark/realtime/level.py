@@ -51,6 +51,7 @@ from acktree.spark.worker.printing import label_output
 from acktree.spark.worker.process import SharedPlan
 from acktree.spark.worker.state_channel import GuardedStore
 from acktree.spark.worker.staying import StayingMonitor
+from acktree.system.forks import lose_in_children, note_closed
 from acktree.tasks.bolts.level import run_level
 from acktree.tasks.bolts.prepared import Stock, clean_up
 from acktree.tasks.bolts.rows.monitor import ExecutionMonitor
@@ -128,12 +129,14 @@ class ResidentLevel:
         """Run each epoch as soon as it is whole: yields what goes to the next level, and reports the rest."""
         targets = range(self._plan.partitions)
         with connect(address, Peer(self._level, self._partition)) as driver:
+            lose_in_children(driver.fileno())
             try:
                 for epoch, rows in _whole_epochs(batches, targets if self._level else [DRIVER]):
                     yield from self.run_whole(epoch, rows, address.incarnation, driver.sendall)
             finally:
                 clean_up(self._stock)
                 self._staying.close()
+                note_closed(driver.fileno())
 
     def run_whole(
         self, epoch: int, rows: list[WireRow], incarnation: int, report: Callable[[bytes], object]

@@ -47,7 +47,7 @@ from acktree.errors import BoltError, ProtocolError
 from acktree.spark.worker.marks import HOOK, MARK, NO_RUN, MarkingMonitor, Suspects, marked_of, run_of
 from acktree.spark.worker.state_channel import Channel
 from acktree.spark.worker.stopped import ChildWatch, stopped_in_words
-from acktree.system.forks import close_in_children
+from acktree.system.forks import close_in_children, end_with
 from acktree.system.private_files import write_private
 from acktree.tasks.bolts.rows.monitor import ExecutionMonitor
 
@@ -221,9 +221,11 @@ class Isolation:
     ) -> tuple[list[WireRow], Writes] | None:
         """Run the level in a child. Returns its rows and writes; None if it died and a row is suspected."""
         own_end, childs_end = Pipe()
+        parent = os.getpid()
         faulthandler.cancel_dump_traceback_later()  # its thread is not in the child, which would wait for it
         child = os.fork()
         if child == 0:  # the child must never return into the worker's own code
+            end_with(parent)  # Spark runs the task again at once, and this level must not run beside it
             own_end.close()
             close_in_children(childs_end.fileno())  # a process that a bolt forks would hide its end
             self._be_the_child(level, suspects, childs_end, has_state=store is not None)

@@ -96,7 +96,10 @@ class Watchdog:
             hook: Returns the hook that is called; None if none is. Called from any thread.
         """
         self._stays = stays
-        self._hook, self._seen_hook, self._hook_since = hook, hook(), 0.0
+        self._hook = hook
+        self._hook_seen: tuple[Hook | None, float, float] = None, 0.0, 0.0
+        """A hook, since when it is called, and when that was told last."""
+        self._telling: threading.Thread | None = None
         self._progress, self._hung_file = progress, hung_file
         self.timeout_secs, self._bolt = timeout_secs, ""
         self._seen: Moment | None = None
@@ -217,17 +220,18 @@ class Watchdog:
         return secs / _LOOKS_PER_TIMEOUT
 
     def _tell_of_hook(self, now: float, secs: float) -> None:
-        """Log a hook that has not returned for longer than a row may take; each time that it has again."""
-        hook = self._hook()
-        if hook is None or hook != self._seen_hook:
-            self._seen_hook, self._hook_since = hook, now
-        elif now - self._hook_since >= secs:
-            self._hook_since = now
-            bolt, name, _ = hook
-            _log.warning(
-                "component=%s %s() has not returned for %g s: its partition waits, and nothing interrupts it",
-                bolt, name, secs,
-            )  # fmt: skip
+        """Log a hook that has not returned for longer than a row may take, and again after each such time.
+
+        The log may wait for a lock that the hook holds, or for a server: not in this thread, which would end
+        the process if it did not come back.
+        """
+        hook, (seen, since, told) = self._hook(), self._hook_seen
+        if hook is None or hook != seen:
+            self._hook_seen = hook, now, now
+        elif now - told >= secs and not (self._telling and self._telling.is_alive()):
+            self._hook_seen = hook, since, now
+            self._telling = threading.Thread(target=_tell, args=(*hook[:2], now - since), daemon=True)
+            self._telling.start()
 
     def _interrupt(self, _: int, frame: FrameType | None) -> None:
         """The signal's handler, in the main thread: raises if user code is running, and only then."""
@@ -255,6 +259,13 @@ class Watchdog:
     def _arm(self, secs: float) -> None:
         faulthandler.dump_traceback_later(_HARD_KILL_FACTOR * secs + 1, exit=True, file=self._hung_file)
         self._armed_secs = secs
+
+
+def _tell(bolt: str, hook: str, secs: float) -> None:
+    _log.warning(
+        "component=%s %s() has not returned for %.1f s: its partition waits, and nothing interrupts it",
+        bolt, hook, secs,
+    )  # fmt: skip
 
 
 def in_user_code(frame: FrameType | None) -> bool:

@@ -213,3 +213,22 @@ def test_after_a_restart_a_key_that_had_expired_without_a_micro_batch_is_kept_by
     world.commit(world.write(0, 10), 10)
     world.stopwatch_ms += RETENTION_MS + 1
     assert world.keys.keys.claim([digest(0)]) == [Fate.RUNS]
+
+
+def test_a_row_of_a_dataframe_is_not_repeated_by_a_key_that_has_expired_at_rest(tmp_path):
+    """Rows claim no key."""
+    world = World(tmp_path)
+    world.commit(world.write(1, 10), 10)
+    world.stopwatch_ms += 100 * RETENTION_MS
+    root = np.array([50], dtype=np.int64)
+    row = WireRow(0, SINK_LEVEL, Kind.KEYS, 0, 0, 0, pack(root), digest(0))
+    judged = Judged(root, np.full(1, -1, dtype=np.int32))
+    verdicts = Verdicts([], judged, NOBODY, NONE, NONE, NOBODY, (), 0, None)
+    world.log.write(Commit(world.number + 1, 0, -1), Outcome({Kind.KEYS: [row]}, verdicts))
+    assert world.keys.repeated.tolist() == []
+    world.number += 1
+    world.keys.publish(world.number)
+    numbers = world.keys.numbers(0)
+    assert (numbers.kept, numbers.oldest_secs) == (1, 0)
+    world.stopwatch_ms += 100 * RETENTION_MS
+    assert world.keys.numbers(0).kept == 0

@@ -170,6 +170,7 @@ class Keys:
     def judge(self, acked: Int64s, failed: Int64s, age_ms: int) -> JudgedKeys:
         """Take the verdicts of a micro-batch at this age of the topology; those before are published."""
         with self._lock:
+            self._kept.forget_before(age_ms)  # rows of a DataFrame claim nothing
             decided, repeated = dict[bytes, int](), list[int]()
             for root in sorted(self._of_root.keys() & acked.tolist()):
                 digest = self._of_root.pop(root)
@@ -213,6 +214,7 @@ class Keys:
     def numbers(self, age_ms: int) -> KeyNumbers:
         """How many are kept, since when at this age of the topology, and how many are open."""
         with self._lock:
+            self._kept.forget_before(age_ms)
             oldest_ms = min((part.first_ms for part in self._kept.parts), default=None)
             age_secs = None if oldest_ms is None else (age_ms - oldest_ms) / 1000
             return KeyNumbers(len(self._kept), age_secs, len(self._claimed))

@@ -123,3 +123,11 @@ def test_a_run_is_stopped_by_the_error_of_its_worker(tmp_path: Path) -> None:
     full = query.explained(failed_over(caused(CheckpointError(*OLD), OSError(28, "No space left on device"))))
     assert parts(full)[0] is CheckpointError
     assert str(full).startswith("no space left on a disk")
+
+
+def test_an_error_that_another_one_followed_is_not_what_ended_the_worker():
+    followed = ValueError("the store has failed")
+    followed.__context__ = ConfigError("no table", "here", "create it")
+    failed = failed_over(followed)
+    assert explained(failed) is failed
+    assert not is_lasting(failed)

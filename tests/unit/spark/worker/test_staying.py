@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -157,9 +159,14 @@ def test_a_hook_that_does_not_return_is_told_again_and_again_and_not_interrupted
             told = len(caplog.records)
             time.sleep(1)
     assert len(caplog.records) == told
-    assert {record.getMessage() for record in caplog.records} == {
-        "component=joins prepare() has not returned for 0.2 s: its partition waits, and nothing interrupts it"
-    }
+    said = (
+        "component=joins prepare() has not returned for {} s: its partition waits, and nothing interrupts it"
+    )
+    secs = [record.args[2] for record in caplog.records]
+    assert [record.getMessage() for record in caplog.records] == [said.format(f"{s:.1f}") for s in secs]
+    assert secs == sorted(secs)
+    assert secs[0] >= 0.2
+    assert secs[1] >= 0.4
 
 
 def test_a_level_in_a_hook_says_so_and_one_that_has_left_it_does_not(tmp_path) -> None:
@@ -174,3 +181,34 @@ def test_a_level_in_a_hook_says_so_and_one_that_has_left_it_does_not(tmp_path) -
         assert monitor._called_hook() == ("bolt", "prepare", 2)
     finally:
         monitor.close()
+
+
+def test_a_log_that_waits_while_a_hook_is_told_of_ends_no_process(tmp_path) -> None:
+    """A handler whose server is away, or whose lock the hook holds."""
+    code = died_in(tmp_path, LOG_WAITS)
+    assert code == 0
+
+
+LOG_WAITS = """
+import logging, os, sys, time
+from pathlib import Path
+from acktree.core.data.frames import WireRow
+from acktree.spark.worker.marks import MarkingMonitor, Suspects
+from tests.unit.spark.worker.test_isolation import BOLT
+
+class Waits(logging.Handler):
+    def emit(self, record):
+        time.sleep(3600)
+
+logging.getLogger().addHandler(Waits())
+folder = Path(sys.argv[1])
+monitor = MarkingMonitor(folder / "7.1.0.mark", Suspects(folder / "suspects"), 0.3)
+with monitor.on_watch():
+    monitor.enter(BOLT, "prepare")
+    time.sleep(4)  # the hard kill comes after 1.45 s
+os._exit(0)
+"""
+
+
+def died_in(folder: Path, program: str) -> int:
+    return subprocess.run([sys.executable, "-c", program, str(folder)], check=False, timeout=300).returncode
