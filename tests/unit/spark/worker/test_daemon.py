@@ -15,7 +15,8 @@ import time
 import pytest
 
 from acktree.spark.session.settings import _WORKER_ENVIRONMENT
-from acktree.spark.worker import daemon, stopped
+from acktree.spark.worker import daemon
+from acktree.spark.worker.stopped import StoppedChildren
 
 
 @pytest.mark.parametrize("raised", ["ImportError", "ValueError"])
@@ -111,10 +112,10 @@ def test_it_kills_a_worker_that_is_stopped_though_nothing_is_asked_of_it_and_nob
 
 
 def test_whatever_goes_wrong_with_stopped_workers_it_goes_on(monkeypatch):
-    def raises(which, number, options):
+    def raises(children):
         raise PermissionError
 
-    monkeypatch.setattr(stopped.os, "waitid", raises)
+    monkeypatch.setattr(StoppedChildren, "kill_overdue", raises)
     assert daemon.Poll().poll(0) == []
 
 

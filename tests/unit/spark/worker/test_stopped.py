@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 
 import pytest
 
@@ -178,7 +179,8 @@ def test_where_the_system_does_not_tell_nothing_is_done(fork, monkeypatch):
     """macOS, before Python 3.13."""
     child, children = fork(), StoppedChildren()
     send(child, signal.SIGSTOP)
-    monkeypatch.delattr(os, "waitid")
+    without = {name: value for name, value in vars(os).items() if name != "waitid"}
+    monkeypatch.setattr(stopped, "os", SimpleNamespace(**without))
     assert not children.kill_overdue()
 
 
