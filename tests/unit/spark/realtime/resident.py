@@ -15,6 +15,7 @@ from acktree.spark.realtime.connections import FRAME, FRAME_TYPE, SOURCE_LEVEL, 
 from acktree.spark.realtime.frames import Frame, frame_batch
 from acktree.spark.realtime.level import ResidentLevel
 from acktree.spark.realtime.query import ResidentQuery
+from acktree.system.stopped_by import EndOfLevelError
 
 
 class Tasks:
@@ -74,7 +75,9 @@ class Tasks:
                 for at in range(batch.num_rows):  # the shuffle
                     row = batch.slice(at, 1)
                     self._queues[level + 1, row["target"][0].as_py()].put(row)
-        except (OSError, CheckpointError):  # as where Spark kills the task, or ends the query with its error
+        except (OSError, CheckpointError, EndOfLevelError):
+            # As where Spark kills the task, or ends the query with its error. Spark's processes die with
+            # their query; a thread here may still read a memory that the next query has superseded.
             self.isActive = False
             return
         if level + 1 < len(self.query._plan.levels):
