@@ -32,7 +32,6 @@ from acktree.spark.worker import stopped
 from acktree.spark.worker.isolation import UNGUARDED, Isolation
 from acktree.spark.worker.marks import Suspects
 from acktree.spark.worker.watchdog import in_user_code
-from acktree.system.processes import is_alive
 from acktree.tasks.bolts.rows.monitor import ExecutionMonitor
 from acktree.tasks.bolts.rows.row_names import NOWHERE, Names
 from acktree.topology.model import Component
@@ -257,11 +256,10 @@ def test_a_child_ends_with_the_process_that_isolates_it(tmp_path: Path) -> None:
             os._exit(1)
     os.close(childs)
     with os.fdopen(mine) as said_by_child:
-        child = int(said_by_child.readline())
+        assert said_by_child.readline()
         os.kill(parent, signal.SIGKILL)
         os.waitpid(parent, 0)
-        assert said_by_child.read() == "", "the other end is closed: the child is gone"
-    assert not is_alive(child, of_others=True)
+        assert said_by_child.read() == "", "the other end is closed, long before the child has slept"
 
 
 def test_a_timer_of_the_interpreter_that_user_code_has_set_does_not_stop_the_child(tmp_path: Path) -> None:
