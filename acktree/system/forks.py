@@ -5,7 +5,6 @@ Source: ``flock(2)``: the lock is of the open file, and a child has the same ope
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import stat
@@ -16,7 +15,6 @@ from typing import IO, Any, Final
 from weakref import WeakSet
 
 _PR_SET_PDEATHSIG: Final = 1
-_prctl = ctypes.CDLL(None).prctl if sys.platform.startswith("linux") else None
 _closed_by_children: set[int] = set()
 _lost_by_children: Final[dict[int, int]] = {}
 """A descriptor that was given -> its socket, by inode."""
@@ -28,8 +26,10 @@ def end_with(parent: int) -> None:
 
     Source: prctl(2), PR_SET_PDEATHSIG. It holds for the thread that forked, too.
     """
-    if _prctl is not None:
-        _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    if sys.platform.startswith("linux"):
+        import ctypes  # noqa: PLC0415  # most programs that import this file fork nothing
+
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
         if os.getppid() != parent:
             os._exit(1)
 

@@ -1,9 +1,8 @@
 """Kills child processes that a signal has stopped for too long: their micro-batch would never end.
 
-A worker that is stopped (by SIGSTOP, or by SIGTTIN of a terminal) cannot interrupt or end itself: its
-watchdog is stopped with it. So its parent looks: Spark's daemon once a second, and the process that runs a
-level in isolation. A worker that is killed is one that was lost, and its message is found by its mark. One
-that continues in time goes on.
+A worker that SIGSTOP has stopped cannot interrupt or end itself: its watchdog is stopped with it. So its
+parent looks once a second: Spark's daemon, or the process that runs a level in isolation. The message of a
+worker that was killed is found by its execution mark. A worker that continues in time goes on.
 
 Source: Storm's supervisor ends a worker without a heartbeat for ``supervisor.worker.timeout.secs``, 30.
 """
@@ -44,7 +43,8 @@ class StoppedChildren:
         self._note_changes()
         now = time.monotonic()
         overdue = [child for child, (since, _) in self._seen.items() if now - since > STOPPED_SECS]
-        return sum(self._is_killed(child) for child in overdue) > 0
+        killed = [child for child in overdue if self._is_killed(child)]
+        return bool(killed)
 
     def _note_changes(self) -> None:
         """Note who has stopped or continued since the last look. The kernel tells each change once."""

@@ -208,8 +208,19 @@ class SlowStore(MemoryStore):
     """Answers with more than a socket holds, once whoever asked has stopped."""
 
     def get(self, name: str) -> bytes:
-        time.sleep(1)
+        until_a_child_has_stopped()
         return bytes(5_000_000)
+
+
+def until_a_child_has_stopped() -> None:
+    """Or was killed since."""
+    task = Path("/proc/thread-self/children")
+    while not any(state_of(child) in "TZ" for child in task.read_text().split()):
+        time.sleep(0.01)
+
+
+def state_of(process: str) -> str:
+    return Path("/proc", process, "stat").read_text().rpartition(") ")[2][0]
 
 
 @pytest.mark.parametrize("asks", ["", "memory"], ids=["sends", "waits"])
@@ -220,7 +231,7 @@ def test_a_child_that_stops_while_it_sends_its_rows_or_waits_for_what_it_remembe
 
     def recv(connection: Connection) -> object:
         if not asks:
-            time.sleep(1)  # until whoever sends has stopped
+            until_a_child_has_stopped()
         return receives(connection)
 
     monkeypatch.setattr(stopped, "STOPPED_SECS", 0.1)

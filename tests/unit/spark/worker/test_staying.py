@@ -158,7 +158,7 @@ def test_a_hook_that_does_not_return_is_told_again_and_again_and_not_interrupted
             hook[0] = None
             told = len(caplog.records)
             time.sleep(1)
-    assert len(caplog.records) == told
+    assert len(caplog.records) <= told + 1, "one may have been under way"
     said = (
         "component=joins prepare() has not returned for {} s: its partition waits, and nothing interrupts it"
     )
@@ -202,10 +202,10 @@ class Waits(logging.Handler):
 
 logging.getLogger().addHandler(Waits())
 folder = Path(sys.argv[1])
-monitor = MarkingMonitor(folder / "7.1.0.mark", Suspects(folder / "suspects"), 0.3)
+monitor = MarkingMonitor(folder / "7.1.0.mark", Suspects(folder / "suspects"), 2)
 with monitor.on_watch():
     monitor.enter(BOLT, "prepare")
-    time.sleep(4)  # the hard kill comes after 1.45 s
+    time.sleep(9)  # the hard kill comes 4 s after the last look
 os._exit(0)
 """
 
