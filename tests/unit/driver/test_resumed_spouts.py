@@ -59,7 +59,9 @@ def test_a_gate_that_is_resumed_counts_what_it_has_handed_over_once_also_before_
     builder.set_bolt("double", Double(), exactly_once=True).shuffle_grouping("source")
     with started(tmp_path / "cp", given=builder.create_topology()) as running:
         (gate,) = (
-            thread for thread in running.run.threads.by_task.values() if thread.task.component.gated is not None
+            thread
+            for thread in running.run.threads.by_task.values()
+            if thread.task.component.gated is not None
         )
         gate.task.spout.connect(FivePassed())
         handed_over = replace(chunk_of(0, 1, 2, task=gate.task.task), position=durable.dumps({"end": 3}))
