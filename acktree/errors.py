@@ -24,6 +24,7 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+import math
 import sysconfig
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -124,6 +125,8 @@ class SpoutError(AcktreeError):
         self, what: str, where: str, fix: str, *, can_go_on: bool = True, pause_secs: float = 0.0
     ) -> None:
         super().__init__(what, where, fix)
+        if not 0 <= pause_secs < math.inf:
+            raise ValueError(f"pause_secs of a SpoutError is {pause_secs!r}: give seconds, 0 or more")
         self.can_go_on, self.pause_secs = can_go_on, pause_secs  # pickle keeps them: see ConnectorError
 
 

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from acktree.core.data.fields import DEFAULT_STREAM, Outputs
 from acktree.errors import name_keywords_of_connector
@@ -137,17 +138,18 @@ class Spout(ABC):
         ``message_ids`` is a list; for messages emitted with an array of ids it is a sequence that
         ``numpy.asarray`` converts without a copy. Same thread and same guarantees as ``ack``, which this
         default calls for each, in the order given. If one call raises, the others are still made; the
-        exceptions are raised at the end.
+        exceptions are raised at the end. A ``ConnectorError`` is raised at once: when this is called again,
+        it goes on with the ack that raised.
         """
-        call_each(self.ack, ((message_id,) for message_id in message_ids))
+        each_delivery.get()("ack", self.ack, message_ids)
 
     def fail_batch(self, failures: Sequence[tuple[MessageId, Failure]]) -> None:
         """Receive many failures in one call, as (message id, failure) pairs.
 
-        Same thread and same guarantees as ``fail``, which this default calls for each, in the order given. If
-        one call raises, the others are still made; the exceptions are raised at the end.
+        Same thread and same guarantees as ``fail``, which this default calls for each, in the order given;
+        what these calls raise is as in ``ack_batch``.
         """
-        call_each(self.fail, failures)
+        each_delivery.get()("fail", lambda pair: self.fail(*pair), failures)
 
     def keep_alive(self, open_messages: OpenMessages) -> None:
         """Keep the connection and open messages alive: answer heartbeats, extend leases, commit.
@@ -328,15 +330,22 @@ class SpoutOutputCollector(ABC):
         """How many messages of this task have no verdict yet, including those that wait for a retry."""
 
 
-def call_each(hook: Callable[..., None], messages: Iterable[tuple[Any, ...]]) -> None:
-    """Call a hook for every message, also after one of the calls raised; then raise what was raised."""
+def _each(name: str, hook: Callable[..., None], items: Iterable[Any]) -> None:  # noqa: ARG001
+    """Call a hook for every item, also after one of the calls raised; then raise what was raised."""
     raised: list[Exception] = []
-    for message in messages:
+    for item in items:
         try:
-            hook(*message)
+            hook(item)
         except Exception as exception:  # noqa: BLE001  # user code may raise anything; it is raised below
             raised.append(exception)
     if len(raised) == 1:
         raise raised[0]
     if raised:
         raise ExceptionGroup(f"the verdicts of {len(raised)} messages could not be delivered", raised)
+
+
+each_delivery: Final[ContextVar[Callable[[str, Callable[..., None], Iterable[Any]], None]]] = ContextVar(
+    "each_delivery", default=_each
+)
+"""How a hook is called for each verdict: its name, the hook, message ids or pairs. While the engine delivers
+verdicts, it knows which were taken before and which are lost; a program that calls ``ack_batch`` does not."""

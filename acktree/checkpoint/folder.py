@@ -263,13 +263,15 @@ class Checkpoint(CheckpointFacts):
     def _change_redrive(self, change: Callable[[dict[int, int]], Mapping[int, int]]) -> None:
         """Replace the orders. CheckpointError once this driver has released the checkpoint."""
         with self._changing:
-            if self._held is None:
-                raise CheckpointError(
-                    "the topology has stopped, and another driver may have its checkpoint", str(self.place),
-                    "order it for the next run: acktree dead-letters redrive CHECKPOINT ID ...",
-                )  # fmt: skip
+            self._refuse_released("order it for the next run: acktree dead-letters redrive CHECKPOINT ID ...")
             ordered = sorted(change(self.letters_to_redrive).items())
             self._write({**self._facts, "redrive": {str(letter_id): at for letter_id, at in ordered}})
+
+    def _refuse_released(self, fix: str) -> None:
+        if self._held is None:
+            raise CheckpointError(
+                "the topology has stopped, and another driver may have its checkpoint", str(self.place), fix
+            )
 
     def begin_run(self, topology: Topology, config: Config, partitions: int) -> Topology:
         """Start a run: store what must not change, or check that it has not changed.
@@ -409,6 +411,7 @@ class Checkpoint(CheckpointFacts):
         """
         end = first + BLOCK
         with self._changing:
+            self._refuse_released("nothing of this run is emitted any more")
             if end > self._facts["reserved"] and not self._is_noted:
                 self._facts = {**self._facts, "reserved": end}
             elif end > self._facts["reserved"]:

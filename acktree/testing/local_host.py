@@ -66,7 +66,7 @@ class Moment:
     def note_failed(self, spout: str, message_ids: Iterable[object], failure: Failure) -> None:
         """Count failures of messages of a spout that decides itself whether they are tried again."""
         for message_id in message_ids:
-            with suppress(TypeError):  # an id that is not hashable is not counted
+            with suppress(Exception):  # an id that is not hashable, or whose own code raises, is not counted
                 self._failures[spout, message_id] += 1
                 if self._failures[spout, message_id] >= _MOST_FAILURES:
                     self.restless = SpoutError(

@@ -153,7 +153,7 @@ class Pending:
     (2, [0, 2], [])
     """
 
-    __slots__ = ("_by_chunk", "_done", "_open_count", "_segments", "_starts", "_unused")
+    __slots__ = ("_by_chunk", "_clock_ms", "_done", "_open_count", "_segments", "_starts", "_unused")
 
     def __init__(self) -> None:
         self._segments: list[_Segment] = []  # ascending; each has at least one open message
@@ -162,6 +162,19 @@ class Pending:
         self._done: dict[int, None] = {}  # a set that keeps the order
         self._unused = 0  # the lowest sequence that was never added
         self._open_count = 0
+        self._clock_ms: int | None = None
+
+    def look_at_clock(self, now_ms: int) -> None:
+        """Called before anything is added: a clock that was set back makes no message younger.
+
+        A driver that starts on a machine whose clock is behind finds messages that were emitted later than
+        now: they are new.
+        """
+        if self._clock_ms is None or now_ms < self._clock_ms:
+            back_ms = 0 if self._clock_ms is None else self._clock_ms - now_ms
+            for segment in self._segments:
+                segment.shift(back_ms, now_ms)
+        self._clock_ms = now_ms
 
     def add(
         self,
@@ -387,6 +400,14 @@ class _Segment:
         if isinstance(self.first_emitted_ms, int):
             return self.first_emitted_ms
         return int(self.first_emitted_ms[self.is_open].min())
+
+    def shift(self, back_ms: int, now_ms: int) -> None:
+        """Let the messages be emitted so much earlier, and not later than now."""
+        emitted_ms = self.first_emitted_ms
+        if isinstance(emitted_ms, int):
+            self.first_emitted_ms = min(emitted_ms - back_ms, now_ms)
+        else:
+            self.first_emitted_ms = np.minimum(emitted_ms - back_ms, now_ms)
 
     def emitted_by(self, moment_ms: int) -> Int64s:
         """The positions of the open messages whose first attempt was emitted at ``moment_ms`` or before."""

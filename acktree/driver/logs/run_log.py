@@ -22,7 +22,7 @@ from acktree.core.stats.numbers import Outage
 from acktree.core.tracking.verdicts import Failure
 from acktree.driver.logs.line_budget import LineBudget
 from acktree.logs.loggers import logger
-from acktree.tasks.spouts.keys.labels import id_of, label_of
+from acktree.tasks.spouts.keys.labels import label_of, shown_id
 
 log = logger("acktree")
 
@@ -170,7 +170,7 @@ class RunLog:
             said += 1
             of = "" if most is None else f"/{most}"
             label = label_of(message_id)
-            name = f"{id_of(message_id)!r} label={label!r}" if label else repr(message_id)
+            name = f"{shown_id(message_id)} label={label!r}" if label else shown_id(message_id)
             self._say(spout, f"message={name} attempt={attempt}{of}", failure)
         if not said and self._failures.allows(spout, now_ms):
             said = count

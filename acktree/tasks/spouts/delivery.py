@@ -76,6 +76,9 @@ class Delivery:
         waits = dependency_of(failure) is not None
         if not waits:
             self.note_failed(len(closed.message_ids), _named(closed), failure)
+        roots = self._chunks.roots_of(closed.sequences).tolist()
+        # First: the hook may lose the last open messages of the chunk, which is then released.
+        self._retries.decide(self._chunks.attempts_of(closed), roots, failure, now_ms)
         if self._retries.policy is None and not waits:
             failures = [
                 (id_of(message_id), replace(failure, attempt=int(attempt)))
@@ -85,8 +88,6 @@ class Delivery:
             if failures:
                 self._hooks.fail(failures)
         self._task_hooks.failed(closed, failure, now_ms)
-        roots = self._chunks.roots_of(closed.sequences).tolist()
-        self._retries.decide(self._chunks.attempts_of(closed), roots, failure, now_ms)
 
     def superseded(self, attempts: Sequence[Attempt], newer: int, now_ms: int) -> None:
         """Ack messages that wait though they were not written: newer ones with their keys were.

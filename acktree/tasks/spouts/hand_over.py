@@ -16,6 +16,7 @@ from acktree.core import durable
 from acktree.core.data.fields import DEFAULT_STREAM
 from acktree.core.ids import Int32s, root_ids
 from acktree.core.spouts.pending import MessageIds
+from acktree.errors import MisuseError
 from acktree.spout import Spout
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.spouts.chunks.open_chunks import OpenChunks
@@ -28,6 +29,7 @@ from acktree.tasks.spouts.retries import Payloads, Retries
 from acktree.tasks.spouts.runs import MessageRun, runs_together
 from acktree.tasks.spouts.task_hooks import SpoutHooks
 from acktree.tasks.spouts.trace_marks import TraceMarks
+from acktree.texts import error_text
 
 _NO_VALUES: Final = pa.record_batch([], names=[])
 
@@ -198,4 +200,21 @@ class HandOver:
         """What the spout remembers, as its checkpoint has it."""
         if not self._remembers:
             return b""
-        return durable.dumps({name: getattr(self._spout, name, None) for name in self._remembers})
+        remembered = {name: getattr(self._spout, name, None) for name in self._remembers}
+        try:
+            return durable.dumps(remembered)
+        except Exception as error:
+            raise self._explained(error, remembered) from error
+
+    def _explained(self, error: Exception, remembered: Mapping[str, object]) -> Exception:
+        """Which attribute cannot be saved, and why."""
+        for name, value in remembered.items():
+            try:
+                durable.dumps(value)
+            except Exception as own:  # noqa: BLE001  # it may be of the user's __reduce__
+                return MisuseError(
+                    f"{name}, which the spout remembers, cannot be saved: {error_text(own)}",
+                    f"class {type(self._spout).__name__}, remembers",
+                    f"let {name} be a value that pickle takes, or leave it out of remembers",
+                )
+        return error

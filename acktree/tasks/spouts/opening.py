@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from numbers import Real
 
 from acktree.config import Config
 from acktree.core import durable
 from acktree.core.data.context import TaskContext, TaskServices
-from acktree.errors import ConnectorError, SpoutError
+from acktree.errors import ConnectorError, MisuseError, SpoutError
 from acktree.spout import Spout
 from acktree.tasks.own_metrics import task_services
 from acktree.tasks.spouts.collector import SpoutCollector
 from acktree.tasks.spouts.reporter import Reporter
 from acktree.tasks.spouts.spout_calls import Hooks
 from acktree.tasks.spouts.task_hooks import SpoutHooks
+from acktree.texts import short_repr
 
 ContextOf = Callable[[TaskServices], TaskContext]
 
@@ -75,6 +78,7 @@ class Opening:
             return False
         finally:
             services.close()
+        _check_keep_alive(self._spout.keep_alive_secs)
         self._note_overwritten()
         self._hooks.succeeded()
         return True
@@ -85,6 +89,18 @@ class Opening:
             if value is not None and not _is_equal(getattr(self._spout, name, None), value):
                 self._reporter.note_overwritten(name)
         self._remembered = {}
+
+
+def _check_keep_alive(secs: object) -> None:
+    """``set_spout`` has looked at it, and ``open`` may set it."""
+    if secs is None:
+        return
+    if isinstance(secs, bool) or not isinstance(secs, Real) or not 0 < float(secs) < math.inf:
+        raise MisuseError(
+            f"open() set keep_alive_secs to {short_repr(secs)}",
+            "the spout's open()",
+            "give it seconds, more than 0; None for never",
+        )
 
 
 def opening_error(component: str, task: int, error: BaseException) -> SpoutError:

@@ -8,20 +8,26 @@ Rules of this file
    Until it succeeds, later calls wait behind it in their order: verdicts keep their order.
 2. A ``ConnectorError`` that cannot pass leaves this file: it stops the topology.
 3. Whatever else is raised is reported, and the spout goes on; but ``sys.exit`` stops the topology.
-4. What was lost gets no verdict, also when a call that is under way loses it.
+4. What was lost gets no verdict, also when a call that is under way loses it. Only a hook that takes several
+   at once, and loses some of them, has their verdicts already.
+5. A call that is made again gives each ``ack`` and ``fail`` to a spout once: also where the spout overrides
+   ``ack_batch`` and calls that of ``Spout`` in it.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from acktree.core.stats.numbers import Outage
 from acktree.core.tracking.verdicts import Failure
 from acktree.errors import ConnectorError
-from acktree.spout import Spout
+from acktree.spout import Spout, each_delivery
 from acktree.system.stopped_by import pass_on
 from acktree.tasks.spouts.upkeep import Pauses
 
@@ -35,21 +41,20 @@ class _VerdictCall:
 
     Attributes:
         in_bulk: The hook that takes all of them.
-        one_by_one: The hook that takes one, where the spout does not override ``in_bulk``.
         items: Message ids, or (message id, failure) pairs.
+        taken: The ids that a hook took one by one, in this try and in those before; by the hook.
     """
 
     in_bulk: Callable[..., None]
-    one_by_one: Callable[..., None] | None
     items: Sequence[Any]
     is_ack: bool
+    taken: dict[str, list[object]] = field(default_factory=dict)
 
     def id_of(self, item: Any) -> object:  # noqa: ANN401  # as in items
         return item if self.is_ack else item[0]
 
     def without(self, is_lost: IsLost) -> _VerdictCall:
-        kept = [item for item in self.items if not is_lost(self.id_of(item))]
-        return _VerdictCall(self.in_bulk, self.one_by_one, kept, self.is_ack)
+        return replace(self, items=[item for item in self.items if not is_lost(self.id_of(item))])
 
 
 @dataclass
@@ -84,7 +89,8 @@ class Hooks:
         self._spout, self._report = spout, report
         self._pauses = Pauses()
         self._waiting: deque[_VerdictCall | _Call] = deque()
-        self._must_ask = False  # next_tuple, or open, is the call that raised
+        self._must_ask = False  # next_tuple, or open, is the call that raised, or keep_alive
+        self._only_beats = False  # it was keep_alive, and no other call since
         self._losses: list[IsLost] = []
 
     @property
@@ -121,21 +127,21 @@ class Hooks:
                 raise
             if not self._pauses.is_on:
                 self.failed(error)
+                self._only_beats = True
         except BaseException as error:  # noqa: BLE001  # user code
             pass_on_exit(error)
             self._report(error)
+        else:
+            if self._only_beats and not self._waiting:
+                self.succeeded()
 
     def ack(self, message_ids: Sequence[object]) -> None:
         """Deliver acks to the spout."""
-        spout = self._spout
-        ack_one = spout.ack if _is_ours(spout.ack_batch, Spout.ack_batch) else None
-        self._deliver(_VerdictCall(spout.ack_batch, ack_one, message_ids, is_ack=True))
+        self._deliver(_VerdictCall(self._spout.ack_batch, message_ids, is_ack=True))
 
     def fail(self, failures: Sequence[tuple[Any, Failure]]) -> None:
         """Deliver failures to the spout."""
-        spout = self._spout
-        fail_one = (lambda pair: spout.fail(*pair)) if _is_ours(spout.fail_batch, Spout.fail_batch) else None
-        self._deliver(_VerdictCall(spout.fail_batch, fail_one, failures, is_ack=False))
+        self._deliver(_VerdictCall(self._spout.fail_batch, failures, is_ack=False))
 
     def lose(self, is_lost: IsLost) -> None:
         """Deliver no verdict for what was lost."""
@@ -147,25 +153,20 @@ class Hooks:
 
     def failed(self, error: ConnectorError) -> None:
         """``next_tuple`` or ``open`` raised what may pass, or ``keep_alive`` did: pause."""
-        self._must_ask = True
+        self._must_ask, self._only_beats = True, False
         self._pause(error)
 
     def succeeded(self) -> None:
-        """``next_tuple`` or ``open`` returned."""
+        """``next_tuple`` or ``open`` returned, or ``keep_alive`` did where it was the one that raised."""
         if self._must_ask or self._pauses.is_on:
-            self._must_ask = False
+            self._must_ask = self._only_beats = False
             self._works()
 
     def try_again(self) -> bool:
         """Make the calls that wait, if it is time for that. True if one was made and returned."""
         has_moved = False
         while self._waiting and self._pauses.is_over(self.now_ms):
-            first = self._waiting.popleft()
-            waiting, self._waiting = self._waiting, deque()
-            self._make(first)
-            has_failed = bool(self._waiting)
-            self._waiting += waiting
-            if has_failed:
+            if not self._make(self._waiting.popleft()):
                 break
             has_moved = True
         if has_moved and not self._waiting and not self._must_ask:
@@ -178,16 +179,14 @@ class Hooks:
         else:
             self._make(verdicts)
 
-    def _make(self, call: _VerdictCall | _Call) -> None:
-        """Make a call; what may pass is put where it waits."""
+    def _make(self, call: _VerdictCall | _Call) -> bool:
+        """Make a call. False if what it raised may pass: it waits, in front of all others."""
         self._losses = []
         try:
             if isinstance(call, _Call):
                 call.hook(*call.arguments)
-            elif call.one_by_one is None:
-                call.in_bulk(call.items)
             else:
-                self._one_by_one(call, call.one_by_one)
+                self._deliver_now(call)
         except ConnectorError as error:
             if not error.can_retry:
                 raise
@@ -196,26 +195,43 @@ class Hooks:
             if isinstance(call, _Call) or call.items:
                 self._waiting.appendleft(call)
             self._pause(error)
+            return False
         except BaseException as error:  # noqa: BLE001  # user code
             pass_on_exit(error)
             self._report(error)
+        return True
 
-    def _one_by_one(self, call: _VerdictCall, hook: Callable[..., None]) -> None:
-        """Deliver one by one; after a ConnectorError ``call`` holds what is left."""
+    def _deliver_now(self, call: _VerdictCall) -> None:
+        token = each_delivery.set(partial(self._one_by_one, call))
+        try:
+            call.in_bulk(call.items)
+        finally:
+            each_delivery.reset(token)
+
+    def _one_by_one(
+        self, call: _VerdictCall, name: str, hook: Callable[..., None], items: Iterable[Any]
+    ) -> None:
+        """Give a hook what it has not taken yet and was not lost, until it raises a ``ConnectorError``."""
+        taken = call.taken.setdefault(name, [])
+        before = Counter(map(_identity, taken))
         raised: list[BaseException] = []
-        for index, item in enumerate(call.items):
-            if self._losses and any(is_lost(call.id_of(item)) for is_lost in self._losses):
+        for item in items:
+            message_id = item if name == "ack" else item[0]  # a `fail_batch` may call `ack_batch`
+            if before and before[_identity(message_id)]:
+                before[_identity(message_id)] -= 1
+                continue
+            if self._losses and any(is_lost(message_id) for is_lost in self._losses):
                 continue
             try:
                 hook(item)
             except ConnectorError:
-                call.items = call.items[index:]
                 if raised:
                     self._report(_together(raised))
                 raise
             except BaseException as error:  # noqa: BLE001  # user code
                 pass_on_exit(error)
                 raised.append(error)
+            taken.append(message_id)
         if raised:
             raise _together(raised)
 
@@ -235,8 +251,11 @@ class Hooks:
             self._report(error)
 
 
-def _is_ours(hook: object, default: object) -> bool:
-    return getattr(hook, "__func__", None) is default
+def _identity(message_id: object) -> object:
+    """The same for a message id each time a call is made; ids of users need not be hashable."""
+    if isinstance(message_id, int | str | bytes | np.generic):  # an array makes each id anew
+        return message_id
+    return (id(message_id),)
 
 
 def pass_on_exit(raised: BaseException) -> None:

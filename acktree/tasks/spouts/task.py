@@ -312,6 +312,7 @@ class SpoutTask:
         if not (self.is_open or self._open_again(now_ms)):
             return False
         self._retries.look_at_clock(now_ms)
+        self._pending.look_at_clock(now_ms)
         self._clock_ms = now_ms
         before = self._collector.row_count
         self._keep_up(now_ms)
@@ -541,6 +542,7 @@ class SpoutTask:
             self._take_acked(verdict_batch, now_ms)
             self._take_failed(verdict_batch, now_ms)
         self._take_rows(verdict_batch, now_ms)
+        self._keyed.settle(verdict_batch)
         self._refuse_configuration(verdict_batch)
 
     # One segment at a time: a hook may say that the others are lost.

@@ -22,6 +22,7 @@ from acktree.texts import MOST_REASON, bounded, error_text, printable, short_rep
 FIRST_PAUSE_MS: Final = 100
 """After the first ``ConnectorError`` that may pass; twice as long after each further one."""
 LONGEST_PAUSE_MS: Final = 30_000
+_ANY_MOMENT: Final = (1 << 63) - 1
 
 
 class Pulse:
@@ -124,7 +125,8 @@ class OpenNow(OpenMessages):
         return None if self.oldest_ms is None else max(0, self.now_ms - self.oldest_ms) / 1000
 
     def older_than(self, secs: float) -> Sequence[object]:
-        return list(one_by_one(self.emitted_by(self.now_ms - round(secs * 1000))))
+        moment_ms = self.now_ms - round(secs * 1000) if secs > 0 else _ANY_MOMENT
+        return list(one_by_one(self.emitted_by(moment_ms)))
 
     def lowest_of_oldest(self) -> int | None:
         """The lowest id among the oldest messages; None when none is open. For ids that are numbers."""

@@ -165,6 +165,16 @@ def test_no_run_is_given_a_sequence_that_an_earlier_one_had_reserved(tmp_path: P
     held.close()
 
 
+def test_a_driver_that_has_released_its_checkpoint_reserves_nothing(tmp_path: Path) -> None:
+    held = begun(tmp_path)
+    end = held.reserve(0)
+    held.close()
+    before = (tmp_path / "acktree.json").read_bytes()
+    with pytest.raises(CheckpointError, match="another driver may have its checkpoint"):
+        held.reserve(end)
+    assert (tmp_path / "acktree.json").read_bytes() == before
+
+
 def test_many_spout_threads_reserve_at_the_same_time(tmp_path: Path) -> None:
     held = begun(tmp_path)
     with ThreadPoolExecutor(8) as pool:

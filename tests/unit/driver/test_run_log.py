@@ -15,6 +15,7 @@ from acktree.driver.logs import run_log
 from acktree.driver.logs.error_log import ErrorLog
 from acktree.driver.logs.line_budget import LineBudget
 from acktree.driver.logs.run_log import Account, RunLog
+from acktree.tasks.spouts.keys.labels import Labelled
 from tests.in_module import replace
 
 FAILURE = Failure(
@@ -56,6 +57,20 @@ def test_failures_have_their_message_and_attempt_and_the_rest_is_counted(log):
     assert [f"message='m{n}'" in log.messages[n] for n in range(3)] == [True] * 3
     assert "spout=rows messages=4 FAILED" in log.messages[3]
     assert log.messages[4].endswith("emitted=9 acked=0 failed=9 timed_out=0 open=0; not logged: 2 failures")
+
+
+class Detached:
+    def __repr__(self):
+        raise RuntimeError("the instance is detached")
+
+
+def test_an_id_whose_repr_raises_is_logged_by_its_type_and_one_with_a_key_as_it_was_given(log):
+    run = RunLog("orders-topology")
+    ids = [Detached(), Labelled("m1", "order-17", b""), Labelled("m2", "", bytes(16)), "m" * 10**6]
+    run.failed("orders", 4, ((message_id, 1) for message_id in ids), FAILURE, None)
+    shown = [each.partition(" message=")[2].partition(" attempt=")[0] for each in log.messages]
+    assert shown[:3] == ["<Detached, whose repr raises RuntimeError>", "'m1' label='order-17'", "'m2'"]
+    assert all(len(each) < 10_000 for each in log.messages)
 
 
 def test_twenty_components_that_fail_fit_one_screen_a_minute(log):

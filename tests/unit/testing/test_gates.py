@@ -438,3 +438,65 @@ def test_a_message_of_a_spout_that_is_sent_again_is_the_origin_of_what_it_leads_
         cluster.advance(secs=60)
         _, letter = running.dead_letters
         assert letter.origins == (Origin("rows", f"Redriven(letter_id={first.id})", "order-a"),)
+
+
+class Redelivers(Spout):
+    """Emits a message, and loses it while it is open: its queue delivers it again."""
+
+    outputs = ["n"]
+
+    def __init__(self, key):
+        self.key = key
+
+    def open(self, config, context, collector):
+        self.collector, self.context, self.deliveries = collector, context, 0
+
+    def next_tuple(self):
+        if self.deliveries < 2 and self.context.now_ms() >= 1000 * self.deliveries:
+            if self.deliveries:
+                self.collector.lost()
+            self.deliveries += 1
+            self.collector.emit([1], message_id=self.deliveries, key=self.key)
+
+
+class Waits(Bolt):
+    """Acks what it has with each tick."""
+
+    outputs = ["n"]
+    remembers = ["held"]
+    tick_secs = 5
+
+    def prepare(self, config, context, collector):
+        self.collector, self.held = collector, []
+
+    def execute(self, tup):
+        self.held.append(tup)
+
+    def tick(self, tup):
+        for each in self.held:
+            self.collector.emit(each.values, anchors=each)
+            self.collector.ack(each)
+        self.held = []
+
+
+@pytest.mark.parametrize("key", [None, "order-1"])
+def test_a_message_that_is_lost_while_it_is_open_and_comes_again_passes_its_gate_once(key):
+    builder = TopologyBuilder("lost")
+    builder.set_spout("rows", Redelivers(key))
+    builder.set_bolt("waits", Waits()).global_grouping("rows")
+    builder.set_bolt("passes", Numbered(), exactly_once=True).global_grouping("waits")
+    with LocalCluster() as cluster:
+        running = cluster.submit(builder.create_topology())
+        cluster.advance(secs=60)
+        assert running.tuples("waits") == [[1]] * (1 if key else 2)
+        assert running.tuples("passes") == [[1]]
+        assert running.stats()["rows"].open == 0
+        assert running._gates.waiting("__gate/passes/waits/default", 0) == 0
+        assert not len(running._keys.uncounted)
+
+
+class Numbered(BasicBolt):
+    outputs = ["n"]
+
+    def execute(self, tup, collector):
+        collector.emit([tup["n"]])

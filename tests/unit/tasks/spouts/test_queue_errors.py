@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from acktree.errors import ConnectorError, SpoutError
+from acktree.errors import ConnectorError, MisuseError, SpoutError, Unavailable
+from acktree.tasks.failures import failure_of
 from acktree.tasks.spouts.upkeep import LONGEST_PAUSE_MS
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from tests.unit.tasks.spouts.queue_source import GONE, REFUSED, Beating, tries
@@ -158,3 +162,147 @@ def test_while_saturated_or_deactivated_a_pause_is_nothing_to_wait_for():
     assert harness.task.upkeep_due_ms() == 100
     harness.task.deactivate()
     assert harness.task.upkeep_due_ms() is None
+
+
+def test_what_a_call_that_is_made_again_loses_gets_no_verdict_later_either():
+    class Reconnects(Source):
+        tries = 0
+
+        def ack(self, message_id):
+            self.tries += 1
+            if self.tries == 2:
+                self.collector.lost()
+            if self.tries <= 2:
+                raise GONE
+            super().ack(message_id)
+
+    harness = Harness(Reconnects(emits(("x", "a"), ("y", "b"), ("z", "c"))))
+    harness.run()
+    harness.verdict(acked=[0])
+    harness.verdict(acked=[2], failed=[1])  # these wait behind the first
+    harness.now_ms = 100
+    harness.run()
+    harness.now_ms = 60_000
+    harness.run()
+    assert harness.spout.delivered() == []
+    assert harness.task.is_idle
+
+
+IDS = [
+    ["a", "b", "c", "d"],
+    [1_000, 1_001, 1_002, 1_003],
+    np.arange(1_000, 1_004),
+    [[0], [1], [2], [3]],
+    ["a", "a", "b", "b"],
+]
+
+
+@pytest.mark.parametrize("message_ids", IDS, ids=["texts", "numbers", "array", "lists", "twice"])
+def test_a_spout_that_calls_the_ack_batch_of_its_base_class_gets_each_ack_once(message_ids):
+    class Calls(Source):
+        is_away = True
+
+        def ack_batch(self, message_ids):
+            super().ack_batch(message_ids)
+
+        def ack(self, message_id):
+            if self.is_away and len(self.delivered()) == 2:
+                raise GONE
+            super().ack(message_id)
+
+    def emit(spout):
+        spout.collector.emit_batch(pa.record_batch({"value": [b"x"] * 4}), message_ids=message_ids)
+
+    harness = Harness(Calls(emit))
+    harness.run()
+    harness.verdict(acked=[0, 1, 2, 3])
+    assert len(harness.spout.delivered()) == 2
+    harness.now_ms, harness.spout.is_away = 100, False
+    harness.run()
+    assert [each for _, each in harness.spout.delivered()] == list(message_ids)
+    assert harness.task.is_idle
+
+
+def test_a_spout_that_acks_what_was_given_up_gets_each_of_it_once():
+    class Forgets(Source):
+        is_away = True
+
+        def fail_batch(self, failures):
+            self.ack_batch([message_id for message_id, _ in failures])
+
+        def ack(self, message_id):
+            if self.is_away and message_id == "b":
+                raise GONE
+            super().ack(message_id)
+
+    harness = Harness(Forgets(emits(("x", "a"), ("y", "b"), ("z", "c"))))
+    harness.run()
+    harness.verdict(failed=[0, 1, 2])
+    harness.now_ms, harness.spout.is_away = 100, False
+    harness.run()
+    assert harness.spout.delivered() == [("ack", "a"), ("ack", "b"), ("ack", "c")]
+
+
+def test_what_one_ack_of_several_loses_is_not_acked():
+    class Loses(Source):
+        def ack_batch(self, message_ids):
+            super().ack_batch(message_ids)
+
+        def ack(self, message_id):
+            self.collector.lost(["b"])
+            super().ack(message_id)
+
+    harness = Harness(Loses(emits(("x", "a"), ("y", "b"), ("z", "c"))))
+    harness.run()
+    harness.verdict(acked=[0, 1, 2])
+    assert harness.spout.delivered() == [("ack", "a"), ("ack", "c")]
+
+
+def test_a_fail_that_loses_all_others_of_its_chunk_stops_nothing():
+    class Loses(Source):
+        def fail(self, message_id, failure):
+            super().fail(message_id, failure)
+            self.collector.lost()
+
+    harness = Harness(Loses(emits(("x", "a"), ("y", "b"))))
+    harness.run()
+    harness.verdict(failed=[0], failure=failure_of(Unavailable("rates"), "b0"))  # it waits
+    harness.verdict(failed=[1])
+    assert [call[:2] for call in harness.spout.delivered()] == [("fail", "b")]
+    assert harness.task.is_idle
+    assert harness.inbox.released == [0]
+
+
+def test_an_outage_of_keep_alive_ends_with_keep_alive_and_the_next_one_is_told():
+    class Away(Beating):
+        is_away = True
+
+        def keep_alive(self, open_messages):
+            super().keep_alive(open_messages)
+            if self.is_away:
+                raise GONE
+
+    harness = Harness(Away())
+    harness.task.deactivate()
+    for is_away, outages in ((True, 1), (False, 1), (True, 2)):
+        harness.spout.is_away = is_away
+        harness.now_ms += 4000
+        harness.run()
+        assert len(harness.task.outages) == is_away
+        assert len(harness.reports) == outages
+
+
+@pytest.mark.parametrize("secs", [0, -5, math.inf, math.nan, "3", True])
+def test_an_interval_that_open_sets_is_looked_at(secs):
+    class Sets(Beating):
+        def open(self, config, context, collector):
+            self.keep_alive_secs = secs
+
+    with pytest.raises(MisuseError, match="keep_alive_secs"):
+        Harness(Sets())
+
+
+@pytest.mark.parametrize("secs", [-1, math.inf, math.nan])
+def test_a_pause_without_a_length_is_refused(secs):
+    with pytest.raises(ValueError, match="pause_secs"):
+        SpoutError("slow down", "api", "wait", pause_secs=secs)

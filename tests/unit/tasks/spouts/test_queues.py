@@ -13,7 +13,7 @@ from acktree.errors import MisuseError
 from acktree.tasks.chunk import Chunk
 from acktree.tasks.spouts.retries import RedrivenLetter
 from acktree.tasks.spouts.verdict_batch import Redrive, VerdictBatch
-from tests.unit.tasks.spouts.queue_source import GONE, Beating, nothing
+from tests.unit.tasks.spouts.queue_source import GONE, Beating, ids, nothing
 from tests.unit.tasks.spouts.spout_harness import BROKEN, Harness, Source, emits, raises
 
 # ---- lost ------------------------------------------------------------------------------------------------
@@ -281,6 +281,38 @@ def test_a_clock_that_is_set_back_makes_nobody_miss_a_keep_alive():
     harness.task.step(5000)
     harness.task.step(9000)
     assert len(spout.seen) == 3
+
+
+def test_a_clock_that_is_set_back_makes_no_open_message_younger():
+    spout = Beating(emits(("x", "a")), nothing, raises(GONE))
+    harness = Harness(spout, retry=Retry(max_attempts=2, backoff_secs=(3600, 3600)))
+    harness.now_ms = 3_600_000
+    harness.run()
+    spout.plan = [emits(("y", "b"))]
+    harness.verdict(failed=[0])
+    assert harness.task.open_count == 2
+    for set_back_ms in (600_000, 1_000, 20_000):
+        harness.now_ms += 15_000 - set_back_ms
+        harness.run()
+        assert spout.seen[-1][2] == ["a", "b"], "older_than(0)"
+    assert ids(spout.seen[-1][3].older_than(14)) == ["a", "b"]
+
+
+def test_messages_of_an_earlier_run_whose_clock_was_ahead_are_kept_alive():
+    class Kept(Beating):
+        redelivers = False
+
+    spout = Kept()
+    before, harness = Harness(Kept(emits(("x", "a")))), Harness(spout, is_open=False, first_sequence=100)
+    before.now_ms = 10_000_000
+    before.run()
+    harness.inbox.chunks = before.inbox.chunks
+    harness.task.recovery.reopen(0, harness.chunk(0))
+    for harness.now_ms in (9_700_000, 9_705_000, 9_710_000):
+        if not harness.task.is_open:
+            harness.task.open(harness.now_ms)
+        harness.run()
+    assert spout.seen[-1][1:3] == (10, ["a"])
 
 
 def test_keep_alive_may_say_what_is_lost():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 
 import numpy as np
 import pyarrow as pa
@@ -11,9 +12,10 @@ import pytest
 from acktree import IterableSpout, Retry
 from acktree.core import durable
 from acktree.core.data.values import decode_rows
+from acktree.errors import MisuseError
 from acktree.tasks.spouts.retries import RedrivenLetter
 from acktree.tasks.spouts.verdict_batch import Redrive, VerdictBatch
-from tests.unit.tasks.spouts.spout_harness import BROKEN, Harness
+from tests.unit.tasks.spouts.spout_harness import BROKEN, Harness, Source, emits
 
 
 class Positioned(IterableSpout):
@@ -200,3 +202,15 @@ def test_what_cannot_be_compared_stops_no_spout():
         __hash__ = None
 
     assert overwritten(lambda spout: setattr(spout, "position", Unequal()), 7) == []
+
+
+def test_a_remembered_value_that_pickle_refuses_is_named():
+    class Locks(Source):
+        remembers = ("position", "guard")
+        redelivers = False
+        position = guard = None
+
+    harness = Harness(Locks(emits(("x", "a"))))
+    harness.spout.guard = threading.Lock()
+    with pytest.raises(MisuseError, match=r"guard, which the spout remembers, cannot be saved: .*pickle"):
+        harness.run()
