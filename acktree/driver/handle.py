@@ -204,10 +204,14 @@ class SubmittedTopology(RunningTopology):
     def await_idle(self, timeout_secs: float) -> bool:
         """Wait until no message is open, and all that was emitted has run through a committed micro-batch.
 
+        Each spout that may emit is asked once more: what it has when this is called is waited for. With 0
+        seconds none is.
+
         Returns:
             True when idle, False when the time passed first. Raises what stopped it, if that happens.
         """
-        return self._await(self._is_idle, timeout_secs)
+        rounds = self._run.ask_spouts() if timeout_secs > 0 else {}
+        return self._await(lambda: self._run.ended.is_set() or self._run.is_idle_since(rounds), timeout_secs)
 
     @ending_at_caller
     def kill(self, wait_secs: float | None = None) -> None:
@@ -272,6 +276,3 @@ class SubmittedTopology(RunningTopology):
                     return False
                 self._run.ended.wait(secs_left)
         return True
-
-    def _is_idle(self) -> bool:
-        return self._run.ended.is_set() or self._run.is_idle

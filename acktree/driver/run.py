@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -190,11 +190,19 @@ class Run:
             self.watched,
         )
 
+    def ask_spouts(self) -> Mapping[int, int]:
+        """Let every spout be asked at once; for :meth:`is_idle_since`."""
+        return {task: thread.ask_again() for task, thread in self.threads.by_task.items()}
+
     @property
     def is_idle(self) -> bool:
         """Whether no message is open and every emitted message was in a committed micro-batch."""
+        return self.is_idle_since({})
+
+    def is_idle_since(self, rounds: Mapping[int, int]) -> bool:
+        """The same, and no spout has had a message since it was asked."""
         return (
-            all(thread.is_at_rest for thread in self.threads.by_task.values())
+            all(thread.rests_since(rounds.get(task, 1)) for task, thread in self.threads.by_task.items())
             and self.inbox.has_run_all
             and self.checkpoint.is_committed(self.results.progress.batch_id)
             and not self.rows_open()

@@ -75,7 +75,7 @@ class RunningTopology(Protocol):
         """Stop asking the spouts for messages; what is open goes on, and verdicts arrive."""
 
     def await_idle(self, timeout_secs: float) -> bool:
-        """Wait until no message is open, and all that was emitted has run through a micro-batch.
+        """Wait until no message is open, and all that spouts had to emit has run through a micro-batch.
 
         Returns:
             True when idle, False when the time passed first. Raises what stopped it, if that happens.

@@ -22,6 +22,7 @@ from tests.spark.on_spark import SparkRunner
 from tests.spark.realtime_driver import await_verdicts
 from tests.spark.test_hostile import check_columns_by_every_grouping
 from tests.spark.test_poison import check_a_message_that_stops_its_worker
+from tests.spark.test_running import check_that_await_idle_waits_for_what_is_fed
 from tests.unit.spark.realtime.test_on_epochs import CONFIG
 
 if TYPE_CHECKING:
@@ -53,6 +54,10 @@ def run(session: SparkSession, tmp_path: Path):
 
 
 globals().update({name: vars(rules)[name] for name in RULES})
+
+
+def test_what_is_fed_before_await_idle_is_waited_for_each_time(session: SparkSession, tmp_path: Path) -> None:
+    check_that_await_idle_waits_for_what_is_fed(session, tmp_path, CONFIG)
 
 
 class Noting(BasicBolt):

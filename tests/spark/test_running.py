@@ -330,6 +330,25 @@ def test_a_sink_that_flushes_writes_once_a_micro_batch_and_fails_what_it_could_n
     assert (totals.acked, totals.failed) == (3, 1)
 
 
+def test_what_is_fed_before_await_idle_is_waited_for_each_time(spark: SparkSession, tmp_path: Path) -> None:
+    check_that_await_idle_waits_for_what_is_fed(spark, tmp_path, Config())
+
+
+def check_that_await_idle_waits_for_what_is_fed(session: SparkSession, folder: Path, config: Config) -> None:
+    feeder, checkpoint = FeederSpout(["n"]), folder / "checkpoint"
+    with submit(counted(feeder, folder), checkpoint=checkpoint, config=config, spark=session) as running:
+        for number in range(4):
+            feeder.feed([number], message_id=number)
+            assert running.await_idle(120)
+            assert feeder.acked == [*range(number + 1)]
+        running.deactivate()
+        feeder.feed([4], message_id=4)
+        assert running.await_idle(120)
+        running.activate()
+        assert running.await_idle(120)
+        assert feeder.acked == [*range(5)]
+
+
 def test_a_submitted_topology_answers_every_call_of_a_running_one(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -95,7 +95,8 @@ class SpoutThread:
         self._wake = Event()
         self._is_wanted = True
         self._is_stopping = False
-        self._rests = False
+        self._round = 0  # how often the spout was to be asked
+        self._rests_in = 0  # the round after which nothing was left to do; 0 while one is under way
         self._verdicts_through = -1
         self._flush_secs = 0.0  # what the last hand-over took
         self._starting = Lock()
@@ -205,11 +206,20 @@ class SpoutThread:
             except (RuntimeError, ValueError, IndexError):
                 time.sleep(0)  # the thread changed a table while it was read: read again
 
+    def ask_again(self) -> int:
+        """Let the spout be asked at once, if it may emit. Returns the number of a round that begins later."""
+        self._wake.set()
+        return self._round + 1
+
+    def rests_since(self, began: int) -> bool:
+        """Whether nothing is left to do after this round or a later one; true for a broken task."""
+        # In this order: the thread sets `_rests_in` to 0 before it takes verdicts from the queue.
+        return self.broken is not None or (not self.task.has_verdicts and self._rests_in >= began)
+
     @property
     def is_at_rest(self) -> bool:
         """Whether no message is open or buffered and no verdict is queued; true for a broken task."""
-        # In this order: the thread sets `_rests` to False before it takes verdicts from the queue.
-        return self.broken is not None or (not self.task.has_verdicts and self._rests)
+        return self.rests_since(1)
 
     @property
     def has_ended(self) -> bool:
@@ -257,7 +267,8 @@ class SpoutThread:
         task = self.task
         idle_calls, buffered_since, was_at_rest = 0, 0.0, False
         while not self._is_stopping:
-            self._rests = False
+            self._rests_in = 0
+            self._round += 1
             if self._is_wanted != task.is_active:
                 (task.activate if self._is_wanted else task.deactivate)()
             # Read before the step: verdicts that arrive during the step are taken in the next one.
@@ -276,7 +287,7 @@ class SpoutThread:
                 idle_calls, was_at_rest = 0, False
                 continue
             if task.is_idle:
-                self._rests = True
+                self._rests_in = self._round
                 if not was_at_rest:
                     was_at_rest = True
                     self._on_change()
