@@ -35,7 +35,7 @@ _SAID_AFTER_SECS: Final = 1.0
 """The wait for the spouts is said after this time: a usual call returns earlier."""
 _BLOCKED_SECS: Final = 10.0
 _BLOCKED_WAIT_SECS: Final = 5.0
-"""Once a ``next_tuple`` has not returned for so long, its spout is waited for at most so long."""
+"""Once a call of a spout has not returned for so long, the spout is waited for at most so long."""
 _HURRIED_SPOUT_SECS: Final = 2.0
 """Longest wait for the spouts after a second signal."""
 
@@ -170,7 +170,7 @@ class Supervisor:
         self.run.log.progress(self.run.account(), self.run.results.progress.batch_id, batch_secs)
 
     def _look_at_blocked(self) -> None:
-        """Hand over for spouts whose ``next_tuple`` does not return, and report these."""
+        """Hand over for spouts whose ``next_tuple`` does not return, and report these and blocked hooks."""
         for thread in self.run.threads.by_task.values():
             thread.flush_beside()
             call, component, task = thread.blocked, thread.task.component.id, thread.task.task
@@ -284,8 +284,8 @@ class Supervisor:
         component, task, call = thread.task.component.id, thread.task.task, thread.blocked
         why = f"a call of the spout did not return within {waited_secs:g} s"
         if call is not None:
-            since = datetime.fromtimestamp(call.since_ms / 1000, UTC)
-            why = f"next_tuple of the spout has not returned since {since:%Y-%m-%d %H:%M:%S} UTC"
+            since, name = datetime.fromtimestamp(call.since_ms / 1000, UTC), call.reason.partition(" ")[0]
+            why = f"{name} of the spout has not returned since {since:%Y-%m-%d %H:%M:%S} UTC"
         log.error(
             "topology=%s spout=%s task=%s %s; its thread is left running without close(), and nothing it "
             "emits from now on is accepted",
@@ -328,9 +328,10 @@ class Supervisor:
 
 
 def _joined(thread: SpoutThread, deadline: float, blocked_deadline: float) -> bool:
-    """Wait for a spout's thread; to the second deadline where its next_tuple has not returned for long."""
+    """Wait for a spout's thread; to the second deadline where a call of it has not returned for long."""
     while not thread.join(min(_LOOK_SECS, _left(deadline))):
-        is_blocked = (thread.blocked_secs or 0.0) >= _BLOCKED_SECS
+        call = thread.blocked_call
+        is_blocked = call is not None and call[1] >= _BLOCKED_SECS
         if not _left(blocked_deadline if is_blocked else deadline):
             return False
     return True

@@ -186,7 +186,7 @@ class RunLog:
             )  # fmt: skip
 
     def blocked(self, spout: str, task: int, call: Outage, now_ms: int) -> bool:
-        """Warn of a ``next_tuple`` that does not return: at most once a minute for each task. True if so."""
+        """Warn of a spout's method that does not return: at most once a minute for each task. True if so."""
         now = time.monotonic()
         if now - self._warned.get(task, -EVERY_SECS) < EVERY_SECS:
             return False

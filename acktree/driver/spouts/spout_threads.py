@@ -40,6 +40,8 @@ _LONGEST_LINGER_SECS: Final = 0.5
 """... however long the hand-over before took."""
 BLOCKED_SECS: Final = 2.0
 """A call of ``next_tuple`` that lasts longer is worth a warning: verdicts of its task wait behind it."""
+BLOCKED_HOOK_SECS: Final = 10.0
+"""The same of another hook, which may have to connect anew."""
 _BESIDE_SECS: Final = 0.5
 """After this time in one ``next_tuple`` what was emitted before is handed over by another thread. A call that
 lasts for longer than messages linger, and returns, hands over itself."""
@@ -145,18 +147,34 @@ class SpoutThread:
         return not self._thread.is_alive()
 
     @property
-    def blocked_secs(self) -> float | None:
-        """For how long ``next_tuple`` has not returned, if for longer than :data:`BLOCKED_SECS`."""
-        asked = self.task.asked_at  # the thread may change it meanwhile
-        secs = 0.0 if asked is None else time.monotonic() - asked
-        return secs if secs > BLOCKED_SECS else None
+    def blocked_call(self) -> tuple[str, float] | None:
+        """Which method of the spout has not returned for long, and for how many seconds.
+
+        ``next_tuple`` for more than :data:`BLOCKED_SECS`, a hook for more than :data:`BLOCKED_HOOK_SECS`.
+        """
+        asked, call = self.task.asked_at, self.task.calling.now  # the thread may change them meanwhile
+        most_secs = BLOCKED_HOOK_SECS
+        if asked is not None:
+            call, most_secs = ("next_tuple", asked), BLOCKED_SECS
+        if call is None:
+            return None
+        secs = time.monotonic() - call[1]
+        return (call[0], secs) if secs > most_secs else None
 
     @property
     def blocked(self) -> Outage | None:
         """The same as an outage of what the spout calls; None while it returns."""
-        secs, task = self.blocked_secs, self.task
-        if secs is None:
+        call, task = self.blocked_call, self.task
+        if call is None:
             return None
+        name, secs = call
+        if name != "next_tuple":
+            return Outage(
+                f"{name} of task {task.task} has not returned: all other calls of this task wait for it",
+                "give what it calls a time limit",
+                now_ms() - round(secs * 1000),
+                0,
+            )
         waits = "acks and fails of this task wait for it"
         if task.buffered_count and not task.flushes_beside:
             waits += f", and {task.buffered_count:,} emitted messages, as the spout remembers a position"

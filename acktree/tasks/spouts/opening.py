@@ -69,7 +69,8 @@ class Opening:
         context = replace(self._context_of(services), open_message_ids=open_ids)
         self._task_hooks.begin(context, services)
         try:
-            self._spout.open(config, context, collector)
+            with self._hooks.calling.of("open"):
+                self._spout.open(config, context, collector)
         except ConnectorError as error:
             self._task_hooks.end()  # `open` is called again, and adds its hooks again
             if not error.can_retry:

@@ -17,9 +17,11 @@ Rules of this file
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -50,6 +52,10 @@ class _VerdictCall:
     is_ack: bool
     taken: dict[str, list[object]] = field(default_factory=dict)
 
+    @property
+    def name(self) -> str:
+        return "ack" if self.is_ack else "fail"
+
     def id_of(self, item: Any) -> object:  # noqa: ANN401  # as in items
         return item if self.is_ack else item[0]
 
@@ -64,12 +70,36 @@ class _Call:
     hook: Callable[..., None]
     arguments: tuple[object, ...]
 
+    @property
+    def name(self) -> str:
+        return getattr(self.hook, "__name__", "a hook").removeprefix("_ask_")
+
+
+class Calling:
+    """The hook that is being called. The spout's thread sets it; any thread may read it.
+
+    Attributes:
+        now: Its name, and since when, as ``time.monotonic()`` counts; None while none is called.
+    """
+
+    now: tuple[str, float] | None = None
+
+    @contextmanager
+    def of(self, name: str) -> Iterator[None]:
+        """Set it for the length of the block."""
+        self.now = name, monotonic()
+        try:
+            yield
+        finally:
+            self.now = None
+
 
 class Hooks:
     """The hooks of one spout task.
 
     Attributes:
         now_ms: The clock; the caller sets it before each call.
+        calling: The hook that is being called.
     """
 
     def __init__(
@@ -85,7 +115,7 @@ class Hooks:
             recovered: Called when calls work again: what was away, and the time now.
         """
         self._recovered = recovered
-        self.now_ms = 0
+        self.now_ms, self.calling = 0, Calling()
         self._spout, self._report = spout, report
         self._pauses = Pauses()
         self._waiting: deque[_VerdictCall | _Call] = deque()
@@ -121,7 +151,8 @@ class Hooks:
     def keep_alive(self, *arguments: object) -> None:
         """Call ``keep_alive``: also while other calls wait, and not again before it is due."""
         try:
-            self._spout.keep_alive(*arguments)  # type: ignore[arg-type]  # the one that it takes
+            with self.calling.of("keep_alive"):
+                self._spout.keep_alive(*arguments)  # type: ignore[arg-type]  # the one that it takes
         except ConnectorError as error:
             if not error.can_retry:
                 raise
@@ -183,10 +214,11 @@ class Hooks:
         """Make a call. False if what it raised may pass: it waits, in front of all others."""
         self._losses = []
         try:
-            if isinstance(call, _Call):
-                call.hook(*call.arguments)
-            else:
-                self._deliver_now(call)
+            with self.calling.of(call.name):
+                if isinstance(call, _Call):
+                    call.hook(*call.arguments)
+                else:
+                    self._deliver_now(call)
         except ConnectorError as error:
             if not error.can_retry:
                 raise

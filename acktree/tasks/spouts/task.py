@@ -116,6 +116,7 @@ class SpoutTask:
             chunks, retries, keys, latest, spout_host.letters_among, dispatch=self.dispatch
         )
         hooks = self._hooks = Hooks(spout, reporter.error, reporter.note_recovered)
+        self.calling = hooks.calling
         task_hooks = self._task_hooks = SpoutHooks(plan, task, reporter.error)
         self._clock_ms = self._pause_ms = self._asked_again_ms = 0
         self._limit = plan.config.max_spout_pending

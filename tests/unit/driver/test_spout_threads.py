@@ -128,12 +128,13 @@ def test_a_next_tuple_that_does_not_return_is_known_while_it_blocks(rig, monkeyp
 
     run = rig(spout)
     spout.on_next = ask
-    assert run.thread.blocked_secs is None
+    assert run.thread.blocked_call is None
     run.thread.start()
     assert asked.wait(120)
-    until(lambda: (run.thread.blocked_secs or 0) > 0.05)
+    until(lambda: run.thread.blocked_call is not None)
+    assert run.thread.blocked_call[0] == "next_tuple"
     go_on.set()
-    until(lambda: run.thread.blocked_secs is None)
+    until(lambda: run.thread.blocked_call is None)
 
 
 class Blocks(Scripted):
