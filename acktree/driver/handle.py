@@ -42,7 +42,7 @@ class SubmittedTopology(RunningTopology):
         """A handle over a run and the supervisor that ends it."""
         self._run, self._supervisor = run, supervisor
         self._block = ExitStack()
-        self._in_block = False
+        self._in_block = self._has_raised = False
 
     def __repr__(self) -> str:
         how = ("warm" if self.is_warm else "warming up") if self.is_running else "over"
@@ -242,7 +242,10 @@ class SubmittedTopology(RunningTopology):
             raise
 
     def __enter__(self) -> Self:
-        """Until the block is left, Ctrl-C and SIGTERM stop it politely and a second one at once."""
+        """Until the block is left, Ctrl-C and SIGTERM stop it politely and a second one at once.
+
+        An error that has stopped the topology is raised when the block is left, if no call has raised it.
+        """
         self._block.enter_context(signals.signals_raise())
         self._in_block = True
         return self
@@ -256,15 +259,21 @@ class SubmittedTopology(RunningTopology):
                 stop_on_signal(self, raised)
             else:
                 self.kill(wait_secs=0)
+                if raised is None and not self._has_raised:
+                    self._raise_what_stopped()
 
     def _await(self, done: Callable[[], bool], timeout_secs: float | None) -> bool:
         """Whether it was done in time. Raises what stopped the run."""
         with stop_on_signals(self, stops=not self._in_block):
             if not self._wait(done, timeout_secs):
                 return False
-        if self._supervisor.stopped_by is not None:
-            raise self._supervisor.stopped_by
+        self._raise_what_stopped()
         return True
+
+    def _raise_what_stopped(self) -> None:
+        if self._supervisor.stopped_by is not None:
+            self._has_raised = True
+            raise self._supervisor.stopped_by
 
     def _wait(self, done: Callable[[], bool], timeout_secs: float | None) -> bool:
         """Whether it was done in time. StoppedBySignal when a signal came first, in the main thread."""
