@@ -3,8 +3,8 @@
 Rules of this file
 ------------------
 1. At most ``most`` items wait; while there is no room, nothing is received.
-2. An exception of ``receive`` is raised by :meth:`Receiver.get` on the spout's thread, after the items that
-   came before it. Nothing is received until then.
+2. An exception of ``receive``, of any class, is raised by :meth:`Receiver.get` on the spout's thread, after
+   the items that came before it. Nothing is received until then. Only ``close`` ends the thread.
 3. ``receive`` and coroutines run on the receiver's thread. The methods that a spout calls return at once,
    except :meth:`Receiver.call` and :meth:`Receiver.close`.
 
@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import inspect
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from threading import Condition, Thread
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
@@ -49,8 +50,8 @@ class Receiver(Generic[T]):
             self.receiver.close()
 
     Args:
-        receive: Returns the items that came, perhaps none; called again and again. A coroutine function runs
-            on the thread's event loop, as do the coroutines given to :meth:`call`.
+        receive: Returns the items that came, perhaps none, or None; called again and again. A coroutine
+            function runs on the thread's event loop, as do the coroutines given to :meth:`call`.
         most: How many items may wait: ``receive`` is not called while there are as many. A single call may
             return more.
         wake: Called when items have come: ``collector.wake``.
@@ -58,14 +59,14 @@ class Receiver(Generic[T]):
 
     def __init__(
         self,
-        receive: Callable[[], Sequence[T]] | Callable[[], Awaitable[Sequence[T]]],
+        receive: Callable[[], Sequence[T] | None] | Callable[[], Awaitable[Sequence[T] | None]],
         *,
         most: int = 1000,
         wake: Callable[[], None] = lambda: None,
     ) -> None:
         self._receive, self._most, self._wake = receive, most, wake
         self._items: deque[T] = deque()
-        self._error: Exception | None = None
+        self._error: BaseException | None = None
         self._is_closed = False
         self._changed = Condition()
         self._loop = _new_loop() if inspect.iscoroutinefunction(receive) else None
@@ -137,7 +138,7 @@ class Receiver(Generic[T]):
     def _run(self) -> None:
         if self._loop is None:
             while self._has_room():
-                self._take(self._receive)  # type: ignore[arg-type]  # no coroutine function
+                self._take()
             return
         import asyncio  # noqa: PLC0415  # see above
 
@@ -147,32 +148,38 @@ class Receiver(Generic[T]):
     async def _run_on_loop(self) -> None:
         import asyncio  # noqa: PLC0415  # see above
 
-        assert self._loop is not None, "it runs on it"
         while await self._has_room_later():
-            self._receiving = asyncio.ensure_future(self._receive())  # type: ignore[arg-type]
-            try:
-                items = await self._receiving
-            except asyncio.CancelledError:
-                return
-            except Exception as error:  # noqa: BLE001  # raised by get()
-                self._put([], error)
-            else:
-                self._put(items, None)
+            self._receiving = asyncio.ensure_future(self._take_later())
+            with suppress(asyncio.CancelledError):  # closed before it began
+                await self._receiving
 
-    def _take(self, receive: Callable[[], Sequence[T]]) -> None:
+    def _take(self) -> None:
         try:
-            items = receive()
-        except Exception as error:  # noqa: BLE001  # raised by get()
-            self._put([], error)
-        else:
-            self._put(items, None)
+            self._put(self._receive())  # type: ignore[arg-type]  # no coroutine function
+        except BaseException as error:  # noqa: BLE001  # raised by get()
+            self._put_error(error)
 
-    def _put(self, items: Sequence[T], error: Exception | None) -> None:
+    async def _take_later(self) -> None:
+        """The same on the event loop. A SystemExit that left this coroutine would end the loop."""
+        import asyncio  # noqa: PLC0415  # see above
+
+        try:
+            self._put(await self._receive())  # type: ignore[misc]  # a coroutine function
+        except BaseException as error:  # noqa: BLE001  # raised by get()
+            if not (self._is_closed and isinstance(error, asyncio.CancelledError)):
+                self._put_error(error)
+
+    def _put(self, given: Sequence[T] | None) -> None:
+        items = _items_of(given)
         with self._changed:
             self._items.extend(items)
-            self._error = error
-        if items or error is not None:
+        if items:
             self._wake()
+
+    def _put_error(self, error: BaseException) -> None:
+        with self._changed:
+            self._error = error
+        self._wake()
 
     def _has_room(self) -> bool:
         """Wait until there is room. False when it is closed."""
@@ -200,6 +207,19 @@ class Receiver(Generic[T]):
         if self._room is not None and self._loop is not None and self._may_go_on():
             self._loop.call_soon_threadsafe(self._room.set)
             self._room = None
+
+
+def _items_of(given: object) -> list[Any]:
+    """What ``receive`` returned, as a list. Raises TypeError where it cannot be one."""
+    if given is None:
+        return []
+    if not isinstance(given, Iterable):
+        if inspect.iscoroutine(given):
+            given.close()  # else Python warns that nobody awaits it
+        what = f"receive returned {type(given).__name__!r}, and not the items that came"
+        fix = "return a list, or None where nothing came; make a function that awaits with `async def`"
+        raise TypeError(f"{what}: {fix}")
+    return list(given)
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

@@ -38,7 +38,7 @@ class Source:
             item = self.given.get(timeout=0.05)
         except queue.Empty:
             return []
-        if isinstance(item, Exception):
+        if isinstance(item, BaseException):
             raise item
         return item
 
@@ -80,6 +80,44 @@ def test_an_error_is_raised_once_after_the_items_before_it_and_then_receiving_co
     source.comes()
     assert receiver.get() == 2
     assert receiver.get() is None
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("kind", [asyncio.CancelledError, SystemExit, KeyboardInterrupt])
+def test_an_exception_that_is_no_error_is_raised_too_and_does_not_end_the_receiving(made, kind, is_async):
+    source = Source()
+    receiver = made(source.receive_later if is_async else source.receive, wake=source.wake)
+    source.given.put(kind("as the test says"))
+    source.comes()
+    with pytest.raises(kind, match="as the test says"):
+        receiver.get()
+    source.given.put([1])
+    source.comes()
+    assert receiver.get() == 1
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_none_is_no_items(made, is_async):
+    source = Source()
+    receiver = made(source.receive_later if is_async else source.receive, wake=source.wake)
+    source.given.put(None)
+    source.given.put([1])
+    source.comes()
+    assert receiver.get() == 1
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_what_cannot_be_items_is_an_error_that_says_what_to_return(made, is_async):
+    source = Source()
+    receiver = made(source.receive_later if is_async else source.receive, wake=source.wake)
+    for wrong, name in ((7, "int"), (asyncio.sleep(0), "coroutine")):
+        source.given.put(wrong)
+        source.comes()
+        with pytest.raises(TypeError, match=f"receive returned '{name}'.*return a list.*async def"):
+            receiver.get()
+    source.given.put([1])
+    source.comes()
+    assert receiver.get() == 1
 
 
 @pytest.mark.parametrize("is_async", [False, True])
