@@ -286,7 +286,6 @@ class SqsSpout(Spout):
     def _is_known(self, message: Message) -> bool:
         """Whether it is a second delivery of a message that is open, or that is done and was not deleted."""
         if message.message_id in self._done:
-            del self._done[message.message_id]
             self._delete([(message.message_id, message.handle)])
             return True
         if message.message_id in self._handles:
@@ -312,6 +311,8 @@ class SqsSpout(Spout):
                         "it is tried again", can_retry=True,
                     )  # fmt: skip
                 late.append(page[int(failed["Id"])][0])
+        for each, _ in messages:  # not before: a request that SQS throttles has deleted nothing
+            self._done.pop(each, None)
         self._done.update(dict.fromkeys(late))
         while len(self._done) > _MOST_DONE:  # another consumer has received them
             del self._done[next(iter(self._done))]

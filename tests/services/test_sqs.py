@@ -281,6 +281,53 @@ def test_a_message_acked_with_an_old_handle_is_deleted_at_its_next_delivery(queu
         assert len(harness.arrived) == 1
 
 
+def test_an_acked_message_is_not_emitted_again_after_its_delete_was_throttled() -> None:
+    deleted, emitted, waiting, throttled = [], [], [], []
+
+    class Client:
+        def delete_message_batch(self, QueueUrl, Entries):  # noqa: N803  # boto3's
+            if throttled:
+                error = {"Code": "RequestThrottled", "Message": throttled.pop()}
+                raise connector.botocore.exceptions.ClientError({"Error": error}, "DeleteMessageBatch")
+            deleted.extend(entry["ReceiptHandle"] for entry in Entries)
+            return {}
+
+        def get_queue_attributes(self, **_):
+            return {}
+
+    class Receiver:
+        def get(self):
+            return waiting.pop(0) if waiting else None
+
+        def waiting(self):
+            return waiting
+
+    class Collector:
+        report_error = pytest.fail
+
+        def emit(self, values, message_id, **_):
+            emitted.append(message_id)
+
+    def deliver(handle: str, attempt: int) -> None:
+        waiting.append(connector.Message("m", handle, attempt, "body", {}, time.monotonic()))
+
+    spout = SqsSpout("http://127.0.0.1:1/1/q")
+    spout._client, spout._receivers, spout._collector = Client(), [Receiver()], Collector()
+    deliver("h1", 1)
+    spout.next_tuple()
+    deliver("h2", 2)
+    spout.ack_batch(emitted)
+    throttled.append("slow down")
+    with pytest.raises(ConnectorError, match="throttles"):
+        spout.next_tuple()
+    deliver("h3", 3)
+    spout.next_tuple()
+    assert (emitted, deleted) == ([("m", "h1")], ["h1", "h3"])
+    deliver("h4", 4)  # as after a redrive: it was deleted, and is a message again
+    spout.next_tuple()
+    assert len(emitted) == 2
+
+
 def run_sink(sink: SqsSink, rows: list[dict]) -> FeederSpout:
     feeder = FeederSpout(["body", "attributes"])
     builder = TopologyBuilder("sink")
