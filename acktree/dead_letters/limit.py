@@ -5,6 +5,7 @@ Rules of this file
 1. The recorder asks it before letters are stored, and it admits all of them or none. Letters that are not
    admitted are never stored, so one large micro-batch cannot exceed the limit.
 2. This file reads no clock: times are arguments. A time earlier than the last one is treated as the last one.
+   One that is earlier by more than a window begins the window anew: the clock was ahead, and is set right.
 3. Counts older than the window are dropped, slice by slice: it holds at most 65 slices.
 """
 
@@ -74,7 +75,12 @@ class LetterLimit:
 
     def _slice_of(self, at_ms: int) -> list[int]:
         """Drop the slices that are older than the window, and return the slice of this time."""
-        self._now = max(self._now, at_ms * SLICES // self.window_ms)
+        at = at_ms * SLICES // self.window_ms
+        if at < self._now - SLICES:
+            self._slices.clear()
+            self.dead_count = self.acked_count = 0
+            self._now = at
+        self._now = max(self._now, at)
         while self._slices and self._slices[0][0] < self._now - SLICES:
             _, dead, acked = self._slices.popleft()
             self.dead_count -= dead

@@ -17,11 +17,18 @@ events = st.lists(
     st.tuples(
         st.sampled_from(["acked", "dead", "dead, not stored"]),
         st.integers(0, 30),
-        st.integers(-SLICE_MS * 3, WINDOW_MS // 3) | st.integers(0, WINDOW_MS * 2),
+        st.integers(-SLICE_MS * 3, WINDOW_MS // 3)
+        | st.integers(0, WINDOW_MS * 2)
+        | st.integers(-WINDOW_MS * 3, -WINDOW_MS + SLICE_MS),
     ),
     max_size=40,
 )
 ratios = st.sampled_from([Fraction(0), Fraction(1, 4), Fraction(1, 2), Fraction(1)])
+
+
+def begins_anew(now_ms, latest_ms):
+    """Whether the clock has gone back by more than a window."""
+    return now_ms // SLICE_MS < latest_ms // SLICE_MS - SLICES
 
 
 class Naive:
@@ -35,6 +42,8 @@ class Naive:
         return sum(n for kind, n, at_ms in self.events if kind == what and at_ms // SLICE_MS >= first)
 
     def note(self, what, n, at_ms):
+        if begins_anew(at_ms, self.now_ms):
+            self.now_ms, self.events = 0, []
         self.now_ms = max(self.now_ms, at_ms)
         self.events.append((what, n, self.now_ms))
 
@@ -45,14 +54,19 @@ class Naive:
 
 
 def play(limit, events, beside=None):
-    """Give a limit all events; returns (what, n, latest time given) of those counted or admitted."""
-    now_ms, latest_ms, happened = 0, 0, []
+    """Give a limit all events; returns (what, n, latest time given) of those counted or admitted.
+
+    A window that begins anew has times of its own in what is returned: no other window reaches into it.
+    """
+    now_ms, latest_ms, apart_ms, happened = 0, 0, 0, []
     for what, n, step_ms in events:
         now_ms = max(0, now_ms + step_ms)
+        if begins_anew(now_ms, latest_ms):
+            latest_ms, apart_ms = 0, apart_ms + 1_000 * WINDOW_MS
         latest_ms = max(latest_ms, now_ms)
         if what == "acked":
             limit.acked(n, now_ms)
-            happened.append((what, n, latest_ms))
+            happened.append((what, n, apart_ms + latest_ms))
             if beside:
                 beside.note(what, n, now_ms)
             continue
@@ -62,7 +76,7 @@ def play(limit, events, beside=None):
         if admitted is None:
             continue
         if what == "dead":
-            happened.append((what, n, latest_ms))
+            happened.append((what, n, apart_ms + latest_ms))
             if beside:
                 beside.note(what, n, now_ms)
         else:
@@ -144,11 +158,18 @@ def test_letters_that_were_not_stored_do_not_count_and_old_slices_are_dropped():
     assert limit.dead_count == 10
 
 
-def test_a_clock_that_is_set_back_does_not_move():
+def test_a_clock_that_is_set_back_by_a_window_does_not_move():
     limit = LetterLimit(10, 0, WINDOW_MS)
     limit.admit(10, 2 * WINDOW_MS)
-    assert limit.admit(1, 0) is None
+    assert limit.admit(1, WINDOW_MS) is None
     assert limit.admit(1, 4 * WINDOW_MS) is not None
+
+
+def test_after_a_clock_was_ahead_letters_that_are_far_apart_are_not_too_many():
+    limit = LetterLimit(10, 0, WINDOW_MS)
+    limit.acked(1, 1000 * WINDOW_MS)
+    assert all(limit.admit(1, n * 2 * WINDOW_MS) is not None for n in range(24))
+    assert (limit.dead_count, limit.acked_count) == (1, 0)
 
 
 def test_it_stays_small():
