@@ -258,10 +258,12 @@ class RedisStreamSpout(Spout):
             fresh = [(entry_id, fields) for entry_id, fields in fresh if fields]
         if not fresh:
             return
-        pending = self._client.xpending_range(
-            self.stream, self.group, fresh[0][0], fresh[-1][0], count=_PAGE, consumername=self.consumer
-        )
-        times = {each["message_id"]: int(each["times_delivered"]) for each in pending}
+        # One by one: a range from the first to the last may hold any number of entries that are open here.
+        with self._client.pipeline(transaction=False) as questions:
+            for entry_id, _ in fresh:
+                questions.xpending_range(self.stream, self.group, entry_id, entry_id, count=1)
+            answers = questions.execute()
+        times = {each["message_id"]: int(each["times_delivered"]) for each in chain.from_iterable(answers)}
         self._ahead.extend((entry_id.decode(), fields, times.get(entry_id, 1)) for entry_id, fields in fresh)
 
     def _here(self) -> set[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import count
 
 import pytest
@@ -118,6 +119,27 @@ def test_pending_entries_of_an_earlier_run_are_read_again_except_open_ones(strea
         spouts[1].next_tuple()
     spouts[1].close()
     assert [(body, attempt) for body, _, attempt in with_open] == [(b"1", 2), (b"2", 2)]
+
+
+def test_claimed_entries_have_their_attempts_however_many_are_open_between_them(stream: Stream) -> None:
+    stream.clear()
+    open_count = connector._PAGE + 5
+    stream.client.eval(
+        "for n = 1, ARGV[1] do redis.call('XADD', KEYS[1], '1-' .. n, 'body', n) end", 1, STREAM, open_count
+    )
+    dead = partial(stream.client.xreadgroup, GROUP, "dead", {STREAM: ">"}, count=1)
+    dead()
+    spout = RedisStreamSpout(stream.url(), STREAM, GROUP, consumer="c", claim_idle_secs=0.5)
+    with SpoutHarness(spout) as harness:
+        harness.spout._claim_after = float("inf")
+        harness.until(lambda: len(harness.arrived) == open_count - 1, 10, "the others come")
+        stream.client.xadd(STREAM, {"body": "last"}, id="2-1")
+        dead()
+        for _ in range(4):
+            stream.client.xclaim(STREAM, GROUP, "dead", 0, ["1-1", "2-1"])
+        harness.spout._claim_after = 0.0
+        harness.until(lambda: len(harness.arrived) == open_count + 1, 10, "those of the dead consumer come")
+    assert [(each.values[0], each.attempt) for each in harness.arrived[-2:]] == [("1-1", 6), ("2-1", 6)]
 
 
 def test_the_sink_acks_what_was_added(stream: Stream) -> None:
