@@ -313,11 +313,14 @@ class RabbitMQSpout(Spout):
 
 
 class _Tags:
-    """The answered (acked or nacked) delivery tags of a channel: all up to a frontier, and some above."""
+    """The answered (acked or nacked) delivery tags of a channel, as ranges: no more than there are open ones.
+
+    The first range begins at 1. It is empty until tag 1 is answered.
+    """
 
     def __init__(self) -> None:
-        self._frontier = 0
-        self._above: set[int] = set()
+        self._last = {1: 0}  # first tag of a range -> its last one
+        self._first = {0: 1}  # and the other way round
 
     def answer(self, tags: Sequence[int], *, alone: bool = False) -> tuple[int, list[int]]:
         """Note tags as answered, each once.
@@ -329,16 +332,12 @@ class _Tags:
             The tag up to which one frame can ack all (0: none), and the tags that need a frame each. The
             first is one of ``tags``: the server refuses a tag that is acked already.
         """
-        self._above.update(tags)
-        fresh = set() if alone else set(tags)
-        top = 0
-        while self._frontier + 1 in self._above:
-            self._frontier += 1
-            self._above.remove(self._frontier)
-            if self._frontier in fresh:
-                top = self._frontier
-                fresh.remove(top)
-        return top, sorted(fresh)
+        for tag in tags:
+            first, last = self._first.pop(tag - 1, tag), self._last.pop(tag + 1, tag)
+            self._last[first], self._first[last] = last, first
+        frontier, fresh = self._last[1], () if alone else tags
+        top = max((tag for tag in fresh if tag <= frontier), default=0)
+        return top, sorted(tag for tag in fresh if tag > frontier)
 
 
 def _kind_of(connection: Any, queue: str) -> str:  # noqa: ANN401  # pika has no types

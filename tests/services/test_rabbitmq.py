@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import socket
 import struct
 import threading
@@ -13,6 +14,9 @@ from decimal import Decimal
 import pytest
 
 pika = pytest.importorskip("pika")
+
+from hypothesis import given  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
 
 from acktree import ConfigError, ConnectorError, Retry, TopologyBuilder  # noqa: E402
 from acktree.connectors import rabbitmq as connector  # noqa: E402
@@ -137,6 +141,35 @@ def test_a_url_that_is_none_is_refused_and_not_shown() -> None:
 def test_a_message_that_is_given_up_is_acknowledged_or_rejected() -> None:
     with pytest.raises(ConfigError, match="given_up"):
         RabbitMQSpout("amqp://guest:guest@127.0.0.1/", QUEUE, given_up="drop")
+
+
+@given(st.data())
+def test_each_tag_is_answered_once_however_they_come(data) -> None:
+    most = 30
+    unanswered, tags = set(range(1, most + 1)), connector._Tags()  # the server's, and ours
+    order = data.draw(st.permutations(range(1, most + 1)) | st.just(range(1, most + 1)))
+    while order:
+        size, alone = data.draw(st.tuples(st.integers(1, 8), st.booleans()))
+        batch, order = order[:size], order[size:]
+        top, each = tags.answer(batch, alone=alone)
+        if alone:
+            assert (top, each) == (0, [])
+            each = batch
+        if top:
+            assert top in unanswered
+            unanswered -= set(range(1, top + 1))
+        assert unanswered.issuperset(each)
+        unanswered.difference_update(each)
+        assert unanswered == set(order)
+
+
+def test_while_one_message_is_open_no_tag_of_a_later_one_is_kept() -> None:
+    tags = connector._Tags()
+    for first in range(2, 2002, 100):
+        assert tags.answer(range(first, first + 100)) == (0, [*range(first, first + 100)])
+    assert len(pickle.dumps(tags)) < 500  # bytes
+    assert tags.answer([1]) == (1, [])
+    assert tags.answer([2002]) == (2002, [])
 
 
 def test_the_sink_acks_what_was_confirmed_and_a_message_that_no_queue_takes_fails_alone(rabbitmq) -> None:
