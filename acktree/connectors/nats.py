@@ -6,8 +6,11 @@ Rules of this file
 ------------------
 1. An ack is a message to the delivery's reply subject, and is valid on any connection. So messages that are
    open when the driver dies continue from the checkpoint (``redelivers = False``).
-2. A message is identified by its sequence in the stream. A second delivery of an open message is not emitted.
-3. Every call of nats-py runs on the event loop of the receiving thread; the spout's thread decides when to
+2. A message is identified by its sequence in the stream and the time when it was stored: a stream that is
+   made anew counts from 1 again. A second delivery of an open message is not emitted.
+3. A message of a stream that was deleted gets no answer: it would be the answer to the message that has its
+   sequence now.
+4. Every call of nats-py runs on the event loop of the receiving thread; the spout's thread decides when to
    reconnect.
 
 Source: NATS's pages on JetStream consumers and their acks.
@@ -52,6 +55,7 @@ from acktree.connectors.nats_client import (
     refusal_of,
     see_stream,
     store,
+    stored_ns,
 )
 
 __all__ = ["JetStreamSink", "JetStreamSpout"]
@@ -130,7 +134,8 @@ class JetStreamSpout(Spout):
         if nak_delay_secs:
             self._nak += b' {"delay": %d}' % round(nak_delay_secs * 1e9)
         self._replies: dict[int, str] = {}  # open sequence -> reply subject of the latest delivery
-        self._answered: set[int] = set()  # sequences of which a second delivery waits in the receiver
+        self._answered: set[tuple[int, int]] = set()  # those of which a second delivery waits in the receiver
+        self._made_ns = 0  # what was stored before was in a stream that was deleted
 
     def check(self, config: Config, context: TaskContext) -> None:  # noqa: ARG002
         """See whether the consumer is there and can be read. Nothing is received, and nothing is changed.
@@ -168,7 +173,7 @@ class JetStreamSpout(Spout):
                 while self._session.removed:
                     self._collector.report_error(self._removed(*self._session.removed.popleft()))
         if message is not None:
-            sequence, reply, attempt, *values = message
+            sequence, reply, attempt, *values, _ = message
             if message.headers is None:
                 self._collector.report_error(self._unreadable(sequence))
             # A message that cannot be emitted is delivered again after its ack_wait.
@@ -178,14 +183,15 @@ class JetStreamSpout(Spout):
                 {"message_id": (message.headers or {}).get(_MESSAGE_ID), "sequence": sequence},
             )
             self._collector.emit(values, (sequence, reply), attempt=attempt, label=names.label, key=names.key)
-            self._replies[sequence] = reply
+            if self._is_present(message):
+                self._replies[sequence] = reply
 
     def keep_alive(self, open_messages: OpenMessages) -> None:
         """Extend the ``ack_wait`` of open and of waiting messages; report those that JetStream gave up."""
-        replies = [self._replies.get(each, reply) for each, reply in _ids(open_messages.older_than(0))]
-        replies += [message.reply for message in self._receiver.waiting()]
         with self._as_connector_errors():
-            self._send([(reply, _IN_PROGRESS) for reply in replies])
+            self._refresh()
+            replies = [self._reply_of(each) for each in _ids(open_messages.older_than(0))] + self._waiting()
+            self._send([(reply, _IN_PROGRESS) for reply in replies if reply])
         while self._session.given_up:
             self._collector.report_error(self._given_up(self._session.given_up.popleft()))
 
@@ -205,8 +211,7 @@ class JetStreamSpout(Spout):
     def close(self) -> None:
         """Give back waiting messages, and disconnect. Open messages continue in the next run."""
         with suppress(*LOST):
-            replies = [message.reply for message in self._receiver.waiting()]
-            self._receiver.call(self._session.leave(replies), _CALL_SECS)
+            self._receiver.call(self._session.leave(self._waiting()), _CALL_SECS)
         self._receiver.close()
 
     def _next(self) -> Message | None:
@@ -218,29 +223,72 @@ class JetStreamSpout(Spout):
                 raise
             return None
 
+    def _waiting(self) -> list[str]:
+        """The reply subjects of waiting messages."""
+        return [message.reply for message in self._receiver.waiting() if self._is_present(message)]
+
+    def _is_present(self, message: Message) -> bool:
+        """Whether it is of the stream that there is now.
+
+        What came after the stream was looked at is, also if the clock of the server that stored it is behind
+        that of the server that made the stream.
+        """
+        return max(message.made_ns, stored_ns(message.reply)) >= self._made_ns
+
     def _is_known(self, message: Message) -> bool:
         """Whether it is a second delivery of a message that is open, or was answered meanwhile."""
-        if message.sequence in self._answered:
-            self._answered.remove(message.sequence)
+        self._forget_before(self._session.made_ns)
+        identity = _identity(message.sequence, message.reply)
+        if identity in self._answered:
+            self._answered.remove(identity)
             return True
-        if message.sequence in self._replies:
+        latest = self._replies.get(message.sequence)
+        if latest is None:
+            return False
+        if _identity(message.sequence, latest) == identity:
             self._replies[message.sequence] = message.reply
             return True
+        self._forget_before(min(stored_ns(latest), stored_ns(message.reply)) + 1)
         return False
+
+    def _forget_before(self, made_ns: int) -> None:
+        """Note that what was stored before is not in the stream: it was deleted, and made anew since."""
+        if made_ns > self._made_ns:
+            self._made_ns = made_ns
+            self._replies = {n: reply for n, reply in self._replies.items() if stored_ns(reply) >= made_ns}
+
+    def _reply_of(self, message_id: _Id) -> str | None:
+        """Where the answer to an open message goes; None for one of a stream that was deleted."""
+        sequence, reply = message_id
+        latest = self._replies.get(sequence)
+        if latest is not None and stored_ns(latest) == stored_ns(reply):
+            return latest
+        return reply if stored_ns(reply) >= self._made_ns else None
 
     def _answer(self, answers: Sequence[tuple[_Id, bytes]]) -> None:
         """Answer open messages, and forget them when the server has the answers."""
         with self._as_connector_errors():
-            self._send([(self._replies.get(each, reply), payload) for (each, reply), payload in answers])
-        done = {sequence for (sequence, _), payload in answers if not payload.startswith(NAK)}
-        self._answered |= done.intersection(message.sequence for message in self._receiver.waiting())
-        for (sequence, _), _payload in answers:
-            self._replies.pop(sequence, None)
+            self._refresh()
+            found = [(each, self._reply_of((each, reply)), payload) for (each, reply), payload in answers]
+            sent = [(each, reply, payload) for each, reply, payload in found if reply is not None]
+            self._send([(reply, payload) for _, reply, payload in sent])
+        done = {_identity(each, reply) for each, reply, payload in sent if not payload.startswith(NAK)}
+        waiting = (_identity(message.sequence, message.reply) for message in self._receiver.waiting())
+        self._answered |= done.intersection(waiting)
+        for sequence, reply, _ in sent:
+            if self._replies.get(sequence) == reply:
+                del self._replies[sequence]
 
     def _send(self, answers: Sequence[tuple[str, bytes]]) -> None:
-        self._connect_if_gone()
         if answers:
             self._receiver.call(self._session.answer(answers), _CALL_SECS)
+
+    def _refresh(self) -> None:
+        """Connect where there is no connection, and see whether the stream was made anew."""
+        self._connect_if_gone()
+        if self._session.must_see():
+            self._receiver.call(self._session.see(), _CALL_SECS)
+        self._forget_before(self._session.made_ns)
 
     def _connect_if_gone(self) -> None:
         if not self._session.is_connected:
@@ -272,6 +320,11 @@ class JetStreamSpout(Spout):
 def _ids(message_ids: Sequence[Any]) -> Sequence[_Id]:
     """Message ids, typed as this spout makes them."""
     return message_ids
+
+
+def _identity(sequence: int, reply: str) -> tuple[int, int]:
+    """What is the same in all deliveries of a message, and differs where a stream was made anew."""
+    return sequence, stored_ns(reply)
 
 
 class _Row(NamedTuple):

@@ -7,6 +7,7 @@ Rules of this file
 3. JetStream does not say when a consumer is deleted: the consumer is looked up whenever no message comes.
 4. What a publisher wrote into the headers cannot end the connection.
 5. JetStream does not say what its limits removed: the stream's first message is compared with the consumer.
+6. JetStream does not say when a stream is deleted and made anew: the time when it was made is looked up.
 
 Source: NATS's pages on JetStream consumers; ADR-13 for pull requests.
 """
@@ -21,6 +22,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from datetime import datetime
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -52,6 +54,7 @@ __all__ = [
     "refusal_of",
     "see_stream",
     "store",
+    "stored_ns",
 ]
 
 CONNECT_SECS: Final = 5.0
@@ -132,6 +135,8 @@ _TOO_LARGE: Final = 10054
 _FORBIDDEN: Final = re.compile(r"permissions violation for publish to \"(.*)\"", re.IGNORECASE)
 _HEADER_BYTES: Final = len(": \r\n")
 _HEADERS_BYTES: Final = len("NATS/1.0\r\n\r\n")
+_SHORT_REPLY: Final = 9
+"""The number of parts of a reply subject that names no domain."""
 
 
 class Message(NamedTuple):
@@ -142,6 +147,7 @@ class Message(NamedTuple):
         reply: The subject that an answer to it is published to.
         attempt: The number of this delivery, from 1.
         headers: None where they cannot be read.
+        made_ns: ``made_ns`` of the session when it came.
     """
 
     sequence: int
@@ -150,6 +156,13 @@ class Message(NamedTuple):
     subject: str
     data: bytes
     headers: dict[str, str] | None
+    made_ns: int
+
+
+def stored_ns(reply: str) -> int:
+    """When the stream stored a message, by the reply subject of any of its deliveries."""
+    parts = reply.split(".")
+    return int(parts[7 if len(parts) == _SHORT_REPLY else 9])
 
 
 class Session:
@@ -162,6 +175,8 @@ class Session:
         waiting_count: How many messages were not delivered yet, by the latest answer.
         given_up: Sequences of messages that the consumer gave up by itself.
         removed: The first and last sequence of messages that were removed before their delivery; each once.
+        made_ns: When the stream was made: what was stored before was in another one of its name. 0 where that
+            is not known: for a mirror, which has the times of its origin, and where this user may not ask.
     """
 
     def __init__(self, url: str, stream: str, consumer: str, ack_pending: int | None, most: int) -> None:
@@ -177,8 +192,9 @@ class Session:
         self.waiting_count: int | None = None
         self.given_up: deque[int] = deque()
         self.removed: deque[tuple[int, int]] = deque()
+        self.made_ns = 0
         self._seen_first = 0
-        self._look_after = 0.0
+        self._look_after = self._see_after = 0.0
         self._may_look = True
 
     async def connect(self) -> None:
@@ -233,6 +249,18 @@ class Session:
             self.is_connected = False
             raise
 
+    def must_see(self) -> bool:
+        """Whether the last look at the stream is some time ago."""
+        return self._may_look and time.monotonic() >= self._see_after
+
+    async def see(self) -> None:
+        """Look when the stream was made. Raises where the connection is gone."""
+        try:
+            await self._first_sequence()
+        except LOST:
+            self.is_connected = False
+            raise
+
     async def leave(self, replies: Sequence[str]) -> None:
         """Give back messages that were not emitted, and disconnect."""
         if self.is_connected:
@@ -264,11 +292,14 @@ class Session:
                 continue
             # The server has ended the request, or its message that says so was lost.
             self._asked = 0
+            is_refused = message is not None and (message.headers or {}).get("Status") != _EXPIRED
+            if is_refused:  # the consumer may be gone, and its stream be made anew
+                self._see_after = 0.0
             if not found:
                 await self._look()
                 if time.monotonic() >= self._look_after:
                     await self._see_removed()
-                if message is not None and (message.headers or {}).get("Status") != _EXPIRED:
+                if is_refused:
                     await asyncio.sleep(_PULL_PAUSE_SECS)  # else the next one is refused as quickly
             break
         return found
@@ -285,6 +316,7 @@ class Session:
         return Message(
             metadata.sequence.stream, message.reply, attempt=metadata.num_delivered, subject=message.subject,
             data=message.data, headers=None if message.headers is _UNREADABLE else headers,
+            made_ns=self.made_ns,
         )  # fmt: skip
 
     async def _see_removed(self) -> None:
@@ -294,17 +326,31 @@ class Session:
         removed counts as acknowledged at once: JetStream has no trace of it.
         """
         self._look_after = time.monotonic() + _LOOK_SECS
-        if not self._may_look or self._client is None:
-            return
-        try:
-            stream = await self._client.jetstream(timeout=_STREAM_SECS).stream_info(self._stream)
-        except (TimeoutError, nats.js.errors.APIError):  # this user may not ask
+        first = await self._first_sequence()
+        if first is None:
             return
         info = await self._look()  # after the stream: what is delivered meanwhile counts as delivered
-        first = stream.state.first_seq
         begin, self._seen_first = max(info.delivered.stream_seq + 1, self._seen_first), first
         if begin < first and not _is_filtered(info.config):
             self.removed.append((begin, first - 1))
+
+    async def _first_sequence(self) -> int | None:
+        """Note when the stream was made. Returns its first sequence; None where this user may not ask."""
+        if not self._may_look or self._client is None:
+            return None
+        self._see_after = time.monotonic() + _LOOK_SECS
+        try:
+            stream = await self._client.jetstream(timeout=_STREAM_SECS).stream_info(self._stream)
+        except TimeoutError:  # this user may not ask
+            return None
+        except nats.js.errors.APIError:  # among others, there is none now: the next one is another stream
+            self._see_after = 0.0
+            return None
+        made = None if stream.config.mirror else getattr(stream, "created", None)  # newer versions have it
+        made_ns = int(made.timestamp() * 1e6) * 1000 if isinstance(made, datetime) else 0
+        if made_ns != self.made_ns:
+            self.made_ns, self._seen_first = made_ns, 0
+        return int(stream.state.first_seq)
 
     async def _look(self) -> Any:  # noqa: ANN401  # nats-py's
         """Look the consumer up; raises where it is gone."""

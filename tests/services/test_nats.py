@@ -9,12 +9,13 @@ import time
 from collections import deque
 from contextlib import suppress
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
 nats = pytest.importorskip("nats")
 
-from nats.js.api import AckPolicy, ConsumerConfig  # noqa: E402
+from nats.js.api import AckPolicy, ConsumerConfig, RetentionPolicy, StreamSource  # noqa: E402
 
 from acktree import Config, ConfigError, ConnectorError, TopologyBuilder  # noqa: E402
 from acktree.connectors import nats_client as connector  # noqa: E402
@@ -274,6 +275,126 @@ def test_what_an_earlier_run_left_open_is_kept_and_not_emitted_again(stream: Str
     assert {body for body, _, _ in emitted} == {b"1"}
     second.ack_batch([Context.open_message_ids[0], emitted[-1][1]])
     second.close()
+    assert stream.count() == 0
+
+
+class Bare:
+    """A spout without a harness: its open messages are what the test says."""
+
+    max_spout_pending = None
+    report_error = staticmethod(pytest.fail)
+
+    def __init__(self, spout: JetStreamSpout, open_message_ids=()):
+        self.open_message_ids, self.emitted = tuple(open_message_ids), []
+        self.spout = spout
+        spout.open(None, self, self)
+
+    def emit(self, values, message_id=None, attempt=1, label=None, key=None):
+        self.emitted.append((values[1], message_id, attempt))
+
+    def wake(self):
+        pass
+
+    def until(self, count, secs=10.0):
+        """Until that many are emitted. A consumer that is not there yet is no failure."""
+        deadline = time.monotonic() + secs
+        while len(self.emitted) < count:
+            assert time.monotonic() < deadline, self.emitted
+            with suppress(ConnectorError):
+                self.spout.next_tuple()
+            time.sleep(0.01)
+
+    @property
+    def bodies(self):
+        return [body for body, _, _ in self.emitted]
+
+    @property
+    def ids(self):
+        return [message_id for _, message_id, _ in self.emitted]
+
+
+@pytest.mark.parametrize(
+    "login", ["reader:right@", "poor:right@"], ids=["all rights", "not the stream's info"]
+)
+@pytest.mark.parametrize("when", ["while it runs", "between two runs"])
+def test_a_stream_that_is_made_anew_is_read_as_a_whole_and_no_ack_of_an_old_message_is_one_of_a_new(
+    stream: Stream, when: str, login: str
+) -> None:
+    is_running = when == "while it runs"
+    stream.clear(ack_wait=60)
+    stream.put([b"old 1", b"old 2", b"old 3"])
+    run = Bare(stream.make_spout(stream.url(login)))
+    run.until(3)
+    old = run.ids
+    if not is_running:
+        run.spout.close()
+    stream.clear(ack_wait=60)
+    stream.put([b"new 1", b"new 2", b"new 3", b"new 4"])
+    if not is_running:
+        run = Bare(stream.make_spout(stream.url(login)), old)
+    run.until(4 + 3 * is_running)
+    assert run.bodies[-4:] == [b"new 1", b"new 2", b"new 3", b"new 4"]
+    failed, *others = run.ids[-4:]
+    run.spout.fail_batch([(failed, SimpleNamespace(final=False))])
+    run.spout.ack_batch(old)
+    run.until(5 + 3 * is_running)
+    assert run.bodies[-1] == b"new 1"
+    assert stream.info().num_ack_pending == 4
+    run.spout.ack_batch([*others, run.ids[-1]])
+    run.spout.close()
+    assert stream.count() == 0
+
+
+def test_an_ack_of_an_old_stream_removes_no_message_of_a_work_queue_that_was_not_delivered(
+    stream: Stream,
+) -> None:
+    stream.clear()
+    stream.put([b"old"])
+    run = Bare(stream.make_spout())
+    run.until(1)
+    run.spout.close()
+    stream.drop_queue()
+    stream.do(stream.js.add_stream(name=STREAM, subjects=[SUBJECT], retention=RetentionPolicy.WORK_QUEUE))
+    stream.put([b"new"])
+    settings = ConsumerConfig(durable_name=CONSUMER, ack_policy=AckPolicy.EXPLICIT)
+    stream.do(stream.js.add_consumer(STREAM, settings))
+    again = Bare(stream.make_spout(max_ack_pending=None), run.ids)
+    again.spout.ack_batch(run.ids)
+    again.until(1)
+    again.spout.close()
+    assert again.bodies == [b"new"]
+
+
+def test_a_message_of_a_mirror_which_has_the_time_of_its_origin_is_acknowledged(stream: Stream) -> None:
+    stream.clear()
+    stream.put([b"0", b"1"])
+    settings = ConsumerConfig(durable_name=CONSUMER, ack_policy=AckPolicy.EXPLICIT)
+    stream.do(stream.js.add_stream(name="COPY", mirror=StreamSource(name=STREAM)))
+    try:
+        stream.do(stream.js.add_consumer("COPY", settings))
+        run = Bare(stream.make_spout(stream="COPY"))
+        run.until(2)
+        run.spout.ack_batch(run.ids[:1])
+        run.spout.close()
+        again = Bare(stream.make_spout(stream="COPY"), run.ids[1:])
+        again.spout.ack_batch(run.ids[1:])
+        again.spout.close()
+        info = stream.do(stream.js.consumer_info("COPY", CONSUMER))
+    finally:
+        stream.do(stream.js.delete_stream("COPY"))
+    assert (info.num_pending, info.num_ack_pending) == (0, 0)
+
+
+def test_a_message_whose_server_is_behind_the_one_that_made_the_stream_is_acknowledged(
+    stream: Stream,
+) -> None:
+    stream.clear()
+    run = Bare(stream.make_spout())
+    run.spout._session.made_ns = time.time_ns() + 10**9
+    stream.put([b"0"])
+    run.until(1)
+    run.spout.ack_batch(run.ids)
+    run.spout.close()
     assert stream.count() == 0
 
 
