@@ -6,6 +6,10 @@ import os
 import resource
 import sys
 from pathlib import Path
+from typing import Final
+
+STOPPED: Final = "T"
+TRACED: Final = "t"
 
 _OF_WORKERS = "SPARK_REUSE_WORKER"
 """Spark sets this environment variable for its Python workers."""
@@ -48,20 +52,21 @@ def is_alive(pid: int, *, of_others: bool) -> bool:
     return not _has_ended(Path("/proc", str(pid)))
 
 
-def stopped_since(pid: int) -> str:
-    """When a process that a signal has stopped was started; empty if it is not stopped, or runs no more.
+def state_and_start(pid: int) -> tuple[str, str]:
+    """The state of a process, and when it was started; both empty if there is none.
 
-    One that a debugger holds is not. Without ``/proc`` (macOS) every process counts as stopped.
+    It is :data:`STOPPED` where a signal has stopped it, and :data:`TRACED` where a debugger holds it. Without
+    ``/proc`` (macOS) every process counts as stopped.
 
     Source: proc_pid_stat(5), fields 3 and 22. A number that the system gives again has another start.
     """
     if not Path("/proc/self/stat").exists():
-        return str(pid)
+        return STOPPED, str(pid)
     try:
         fields = Path("/proc", str(pid), "stat").read_text(errors="replace").rpartition(") ")[2].split()
     except OSError:
-        return ""
-    return fields[19] if fields[0] == "T" else ""
+        return "", ""
+    return fields[0], fields[19]
 
 
 def _has_ended(process: Path) -> bool:

@@ -17,7 +17,7 @@ import time
 from contextlib import suppress
 from typing import Final
 
-from acktree.system.processes import stopped_since
+from acktree.system.processes import STOPPED, TRACED, state_and_start
 
 STOPPED_SECS: Final = 30.0
 """How long a child may be stopped."""
@@ -54,13 +54,19 @@ class StoppedChildren:
         with suppress(ChildProcessError):  # there is no child
             while change := os.waitid(*which, os.WSTOPPED | os.WCONTINUED | os.WNOHANG):
                 if change.si_code == os.CLD_STOPPED:
-                    self._seen[change.si_pid] = time.monotonic(), stopped_since(change.si_pid)
+                    _, started = state_and_start(change.si_pid)
+                    self._seen[change.si_pid] = time.monotonic(), started
                 else:
                     self._seen.pop(change.si_pid, None)
 
     def _is_killed(self, child: int) -> bool:
         _, started = self._seen.pop(child)
-        if not started or stopped_since(child) != started:  # it has ended, or a debugger holds it
+        state, start = state_and_start(child)
+        if start != started:  # it has ended
+            return False
+        if state == TRACED:  # the debugger may go and leave it stopped, of which the kernel tells nothing
+            self._seen[child] = time.monotonic(), started
+        if state != STOPPED:
             return False
         try:
             os.waitid(os.P_PID, child, os.WSTOPPED | os.WNOHANG | os.WNOWAIT)

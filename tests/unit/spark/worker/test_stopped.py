@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from acktree.spark.worker import stopped
 from acktree.spark.worker.stopped import StoppedChildren
-from acktree.system.processes import stopped_since
+from acktree.system.processes import STOPPED, TRACED, state_and_start
 
 SECS = 30.0
+PTRACE_SEIZE = 0x4206
 
 
 class Clock:
@@ -149,22 +154,91 @@ def test_a_process_without_children_has_none_that_are_stopped():
 def test_a_number_that_another_process_has_now_is_not_killed(clock, fork, monkeypatch):
     child, children = fork(), StoppedChildren()
     send(child, signal.SIGSTOP)
-    monkeypatch.setattr(stopped, "stopped_since", lambda pid: "1")
+    monkeypatch.setattr(stopped, "state_and_start", lambda pid: (STOPPED, "1"))
     children.kill_overdue()
-    monkeypatch.setattr(stopped, "stopped_since", lambda pid: "2")
+    monkeypatch.setattr(stopped, "state_and_start", lambda pid: (STOPPED, "2"))
     clock.secs += 2 * SECS
     assert not children.kill_overdue()
     assert is_there(child)
 
 
-def test_a_process_that_runs_or_has_ended_is_not_stopped(fork):
+def test_a_process_has_one_start_whatever_its_state_and_none_when_it_has_ended(fork):
     child = fork()
-    assert stopped_since(child) == ""
+    running, started = state_and_start(child)
+    assert running != STOPPED
+    assert started.isdigit()
     send(child, signal.SIGSTOP)
-    assert stopped_since(child).isdigit()
+    assert state_and_start(child) == (STOPPED, started)
     os.kill(child, signal.SIGKILL)
     end_of(child)
-    assert stopped_since(child) == ""
+    assert state_and_start(child) == ("", "")
+
+
+@contextmanager
+def held(child: int) -> Iterator[None]:
+    """Hold a stopped process as a debugger does, which lets it go at the end and leaves it stopped."""
+    answers, telling = os.pipe()
+    if not (debugger := os.fork()):
+        try:
+            os.write(telling, bytes([ctypes.CDLL(None).ptrace(PTRACE_SEIZE, child, None, None) == 0]))
+            signal.pause()
+        finally:
+            os._exit(1)
+    os.close(telling)
+    try:
+        may_trace = os.read(answers, 1) == b"\1"
+        if not may_trace:
+            pytest.skip("this process may trace no other")
+        await_state(child, TRACED)
+        yield
+    finally:
+        os.close(answers)
+        os.kill(debugger, signal.SIGKILL)
+        os.waitpid(debugger, 0)
+    await_state(child, STOPPED)
+
+
+def await_state(child: int, state: str) -> None:
+    until = time.monotonic() + 60
+    while state_of(child) != state:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def state_of(child: int) -> str:
+    return Path("/proc", str(child), "stat").read_text().rpartition(") ")[2][0]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs ptrace and /proc")
+@pytest.mark.parametrize("comes", ["before the stop is seen", "after the stop is seen"])
+def test_one_that_a_debugger_holds_is_killed_only_when_that_has_gone_and_left_it_stopped(clock, fork, comes):
+    child, children = fork(), StoppedChildren()
+    send(child, signal.SIGSTOP)
+    if comes == "after the stop is seen":
+        children.kill_overdue()
+    with held(child):
+        for _ in range(3):
+            assert not children.kill_overdue()
+            clock.secs += SECS + 1
+        assert not children.kill_overdue()
+        assert is_there(child)
+    clock.secs += SECS + 1
+    assert children.kill_overdue()
+    assert end_of(child) == -signal.SIGKILL
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs ptrace and /proc")
+def test_one_that_continues_when_the_debugger_has_gone_goes_on(clock, fork):
+    child, children = fork(), StoppedChildren()
+    send(child, signal.SIGSTOP)
+    children.kill_overdue()
+    with held(child):
+        clock.secs += SECS + 1
+        assert not children.kill_overdue()
+    send(child, signal.SIGCONT)
+    clock.secs += SECS + 1
+    assert not children.kill_overdue()
+    assert is_there(child)
 
 
 def test_the_exit_of_a_child_is_left_to_who_waits_for_it(clock, fork):
