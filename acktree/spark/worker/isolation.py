@@ -35,6 +35,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Final
 
@@ -50,6 +51,7 @@ from acktree.spark.worker.stopped import ChildWatch, stopped_in_words
 from acktree.system.forks import close_in_children, end_with
 from acktree.system.private_files import write_private
 from acktree.tasks.bolts.rows.monitor import ExecutionMonitor
+from acktree.texts import error_text
 
 UNGUARDED: Final = "ACKTREE_UNGUARDED"
 """Environment variable of workers that switches marks and watchdog off, to measure what they cost."""
@@ -234,8 +236,11 @@ class Isolation:
             watch = ChildWatch(child, own_end.fileno())
             try:
                 result = _serve_state(own_end, store)
-                _, status = os.waitpid(child, 0)
+            except BaseException:  # of the store: nobody answers the child any more
+                os.kill(child, signal.SIGKILL)
+                raise
             finally:
+                _, status = os.waitpid(child, 0)
                 watch.end()
         if result is not None and os.waitstatus_to_exitcode(status) == 0:
             raised, rows, writes = result
@@ -270,7 +275,7 @@ class Isolation:
                 forget_inherited()
                 rows = [_plain(row) for row in self._here(level, overlay, suspects, in_child=True)]
             except Exception as error:  # noqa: BLE001  # the parent raises it
-                raised = error
+                raised = _sendable(error)
             writes = [] if overlay is None else list(overlay.writes.items())
             if overlay is not None:
                 overlay.channel.refuse_if_lost()
@@ -326,6 +331,14 @@ def _serve_state(child: Connection, store: StateStore | None) -> _Result | None:
         blob = store.get(received)
         with suppress(OSError):  # the child may have died while it waited
             child.send(blob)
+
+
+def _sendable(error: Exception) -> Exception:
+    """The error, or its type and text where it does not pickle and unpickle."""
+    with suppress(Exception):  # user code runs in here: __reduce__, and an __init__ with other arguments
+        if isinstance(ForkingPickler.loads(ForkingPickler.dumps(error)), Exception):
+            return error
+    return RuntimeError(error_text(error))
 
 
 def _plain(row: WireRow) -> WireRow:

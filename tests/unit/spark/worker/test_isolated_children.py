@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -146,3 +147,68 @@ def test_a_timer_of_the_interpreter_that_user_code_has_set_does_not_stop_the_chi
     finally:
         faulthandler.cancel_dump_traceback_later()
     assert "SIGKILL" in found[103]
+
+
+class TwoArgumentsError(Exception):
+    """Pickles, and does not unpickle."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(f"{code}: {text}")
+
+
+class LockError(Exception):
+    """Does not pickle."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.lock = threading.Lock()
+
+
+class OtherError(Exception):
+    """Unpickles as something else."""
+
+    def __reduce__(self) -> tuple[type, tuple[str]]:
+        return str, ("none",)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "text"),
+    [
+        (ValueError("no such table"), ValueError, "no such table"),
+        (
+            TwoArgumentsError(7, "the quota is used up"),
+            RuntimeError,
+            "TwoArgumentsError: 7: the quota is used up",
+        ),
+        (LockError("the quota is used up"), RuntimeError, "LockError: the quota is used up"),
+        (OtherError("the quota is used up"), RuntimeError, "OtherError: the quota is used up"),
+    ],
+)
+def test_what_a_child_raises_is_told_also_where_it_does_not_pickle(tmp_path: Path, error, kind, text) -> None:
+    def raises() -> None:
+        raise error
+
+    with pytest.raises(kind) as raised:
+        list(isolation(tmp_path, 1).run(Level({103: raises})))
+    assert str(raised.value) == text
+
+
+def test_the_child_is_ended_and_waited_for_where_what_it_remembers_cannot_be_read(tmp_path: Path) -> None:
+    children: list[str] = []
+
+    class Failing(MemoryStore):
+        def get(self, name: str) -> bytes:
+            children.append(name)
+            raise ValueError("the store has failed")
+
+    def asks(_: ExecutionMonitor, store: StateStore | None) -> Iterator[WireRow]:
+        assert store is not None
+        with suppress(EOFError):
+            store.get(str(os.getpid()))
+        time.sleep(60)
+        yield row_of(FIRST, "done")
+
+    with pytest.raises(ValueError, match="the store has failed"):
+        list(isolation(tmp_path, 1).run(asks, Failing()))
+    with pytest.raises(ChildProcessError):
+        os.waitpid(int(children[0]), os.WNOHANG)
