@@ -126,7 +126,17 @@ class SinkTask(ArrowBoltTask):
     def call_cleanup(self) -> None:
         """Close the sink, if it is open."""
         if self._is_open:
-            self.bolt.close()
+            with self._calling("close"):
+                self.bolt.close()
+
+    @contextmanager
+    def _calling(self, hook: str) -> Iterator[None]:
+        """Mark that a hook of the sink is called: it is named if it does not return, or ends its process."""
+        self.outputs.monitor.enter(self.component, hook)
+        try:
+            yield
+        finally:
+            self.outputs.monitor.end()
 
     def _parts(self, frame: Frame) -> Iterator[_Part]:
         """The frame as the sink takes it; each row alone that has values which no sink can be given."""
@@ -203,7 +213,8 @@ class SinkTask(ArrowBoltTask):
                 if tried.failure is not None and tried.must_wait:
                     wait(tried.failure)
                 try:
-                    written: Mapping[int, str] = self.bolt.write(batch, mark)
+                    with self._calling("write"):
+                        written: Mapping[int, str] = self.bolt.write(batch, mark)
                 except Exception as error:  # noqa: BLE001  # a sink of a user
                     self._leave()
                     tried.note(error)
@@ -248,13 +259,15 @@ class SinkTask(ArrowBoltTask):
 
     def _last_mark(self) -> bytes | None:
         if not self._is_open:
-            self.bolt.open(self.plan.config, self.context)
+            with self._calling("open"):
+                self.bolt.open(self.plan.config, self.context)
             self._is_open = True
-        mark: bytes | None = self.bolt.last_mark()
+        with self._calling("last_mark"):
+            mark: bytes | None = self.bolt.last_mark()
         return mark
 
     def _leave(self) -> None:
-        with suppress(Exception):
+        with suppress(Exception), self._calling("close"):
             self.bolt.close()
         self._is_open = False
 

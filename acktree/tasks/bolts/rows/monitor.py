@@ -125,7 +125,10 @@ class ExecutionMonitor:
         """Called when it has an answer, or gives up."""
 
     def enter(self, component: Component, hook: str) -> None:
-        """Called before a hook that works on no tuple: ``prepare``, ``tick``, ``flush`` or ``cleanup``."""
+        """Called before a hook that works on no one tuple: ``prepare``, ``tick``, ``flush`` or ``cleanup``.
+
+        Those of a sink are ``open``, ``last_mark``, ``write`` and ``close``.
+        """
 
     def left_out(self, names: Names) -> Sequence[LeftOut]:  # noqa: ARG002  # no worker died here
         """The rows that must not be executed, ascending."""

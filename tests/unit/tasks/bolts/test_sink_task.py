@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -238,6 +239,48 @@ def test_rows_that_an_earlier_attempt_may_have_written_are_waited_for_as_long_as
     assert server.rows == [(1,), (2,)]
     assert monitor.is_over
     assert monitor.tries == 50
+
+
+@dataclass
+class Marking(ExecutionMonitor):
+    """A monitor that knows which hook is called."""
+
+    hook: str = ""
+
+    def __post_init__(self):
+        super().__init__()
+
+    def enter(self, component, hook):
+        assert component.id == "sink"
+        self.hook = hook
+
+    def end(self):
+        self.hook = ""
+
+
+def test_each_call_of_a_sink_is_marked_and_no_pause_is(server, monkeypatch):
+    """What is marked is told if it does not return, and is named if it ends its process."""
+    task, called = task_of(monitor := Marking()), []
+    monkeypatch.setattr(server, "call", lambda name: called.append((name, monitor.hook)))
+    monkeypatch.setattr(task, "_refuse_other", lambda last, mark: called.append(("engine", monitor.hook)))
+    task._settle(pa.record_batch({"n": [1]}), b"m")
+    task._leave()
+    assert called == [
+        ("open", "open"), ("ask", "last_mark"), ("engine", ""), ("write", "write"), ("commit", "write"),
+        ("close", "close"),
+    ]  # fmt: skip
+    assert not monitor.hook
+
+
+@pytest.mark.parametrize("wrong", ["open", "ask", "write", "close"])
+def test_a_call_of_a_sink_that_raises_is_over(server, wrong):
+    server.wrong = [f"{wrong} for good"]
+    task = task_of(monitor := Marking())
+    with suppress(ConnectorError):
+        task._settle(pa.record_batch({"n": [1]}), b"m")
+    task._leave()
+    assert not server.wrong
+    assert not monitor.hook
 
 
 def test_a_sink_that_cannot_work_as_it_is_stops_the_topology_and_makes_no_letter(server):
