@@ -1,7 +1,8 @@
 """Finds the error of acktree that has stopped a query in what Spark tells of it.
 
 A level runs in a Python worker, and the sink in a call from the JVM. Spark passes on what they raise as text,
-between traces and its own plan. The traceback in it ends with the three lines of the error.
+between traces and its own plan. Of exceptions that are chained the last one has ended the worker. It begins
+the first line after its traceback that is not indented: the text of another error may quote one of acktree.
 """
 
 from __future__ import annotations
@@ -19,13 +20,19 @@ from acktree.errors import (
     Unavailable,
 )
 
-_ERROR: Final = re.compile(
-    r"^acktree(?:\.\w+)*\.(?P<kind>\w+): (?P<what>.*(?:\n(?!  where: |Traceback |acktree\.).*)*)"
-    r"\n  where: (?P<where>.*(?:\n(?!  fix:   |Traceback |acktree\.).*)*)"
-    r"\n  fix:   (?P<fix>.*)$",
+_TRACEBACK: Final = "Traceback (most recent call last):\n"
+_FOLLOWED: Final = re.compile(
+    r"^(?:The above exception was the direct cause of the following exception"
+    r"|During handling of the above exception, another exception occurred):$",
     re.MULTILINE,
 )
-_HANDLING: Final = "During handling of the above exception, another exception occurred"
+_RAISED: Final = re.compile(r"^\S", re.MULTILINE)
+"""The lines of a traceback are indented, and are followed by the exception's type and text."""
+_OF_SPARK: Final = ("pyspark.", "py4j.")
+"""What the names of exceptions begin with that tell of one in a worker; its own traceback follows."""
+_OURS: Final = re.compile(r"acktree(?:\.\w+)*\.(?P<kind>\w+): ")
+_AFTER: Final = re.compile(r"\n(?: SQLSTATE: |=== Streaming Query ===|\tat |\t\.\.\. \d)")
+"""What Spark writes after a traceback."""
 _LASTING: Final = (CheckpointError, ConfigError)
 
 
@@ -37,14 +44,26 @@ def explained(error: BaseException) -> BaseException:
     """
     if isinstance(error, AcktreeError):
         return error
-    # A traceback begins with the causes.
-    found = [*_ERROR.finditer(str(error))]
-    if not found or _HANDLING in str(error)[found[-1].end() :]:  # another one ended the worker
+    raised = _raised_in(str(error))
+    begin = _OURS.match(raised)
+    what, _, rest = raised[begin.end() if begin else 0 :].rpartition("\n  where: ")
+    where, is_whole, fix = rest.partition("\n  fix:   ")
+    if not begin or not is_whole:  # another one ended the worker
         return error
-    ours = _kind(found[-1]["kind"])(found[-1]["what"], found[-1]["where"], found[-1]["fix"])
+    ours = _kind(begin["kind"])(what, where, fix.rstrip())
     if errors.full_tracebacks or isinstance(ours, ProtocolError):
         ours.__cause__ = error
     return ours
+
+
+def _raised_in(text: str) -> str:
+    """The type and the text of the exception that ended the worker; empty if the text tells of none."""
+    *_, last = _FOLLOWED.split(text)
+    for traceback in last.split(_TRACEBACK)[1:]:
+        begin = _RAISED.search(traceback)
+        if begin and not traceback.startswith(_OF_SPARK, begin.start()):
+            return _AFTER.split(traceback[begin.start() :], maxsplit=1)[0]
+    return ""
 
 
 def is_lasting(error: BaseException) -> bool:

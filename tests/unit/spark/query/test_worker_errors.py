@@ -39,15 +39,24 @@ Logical Plan:
 OLD = ("the sink has other rows: this checkpoint is an older copy", "sink 'orders', task 3", "bring it back")
 
 
-def failed_over(raised: BaseException) -> StreamingQueryException:
-    return StreamingQueryException(OF_SPARK.format(raised="".join(traceback.format_exception(raised))))
+def failed_over(error: BaseException) -> StreamingQueryException:
+    text = "".join(traceback.format_exception(raised(error)))
+    return StreamingQueryException(OF_SPARK.format(raised=text))
+
+
+def raised(error: BaseException) -> BaseException:
+    """With a traceback, as what a worker has raised."""
+    try:
+        raise error
+    except type(error) as caught:
+        return caught
 
 
 def caused(error: BaseException, cause: BaseException) -> BaseException:
     try:
         raise error from cause
-    except type(error) as raised:
-        return raised
+    except type(error) as caught:
+        return caught
 
 
 def parts(error: BaseException) -> tuple[object, ...]:
@@ -73,11 +82,23 @@ def test_the_trace_of_a_bug_is_left_whole_and_so_is_each_where_that_is_wished(mo
 
 
 @pytest.mark.parametrize(
-    ("raised", "expected"),
+    ("error", "expected"),
     [
         (caused(CheckpointError(*OLD), ConnectorError("a", "b", "c")), (CheckpointError, *OLD)),
         (caused(CheckpointError(*OLD), ValueError("acktree.errors.X: is no error")), (CheckpointError, *OLD)),
         (ConfigError("two\nlines", "of\nboth", "mend"), (ConfigError, "two\nlines", "of\nboth", "mend")),
+        (
+            ConfigError("cannot import\nacktree.foo", "here", "run these:\n  shop unlock\n  shop open"),
+            (ConfigError, "cannot import\nacktree.foo", "here", "run these:\n  shop unlock\n  shop open"),
+        ),
+        (
+            ConfigError("the bolt said:\nTraceback of it", "here", "mend"),
+            (ConfigError, "the bolt said:\nTraceback of it", "here", "mend"),
+        ),
+        (
+            AcktreeError(f"no row: {ConfigError(*OLD)}", "here", "mend"),
+            (AcktreeError, f"no row: {ConfigError(*OLD)}", "here", "mend"),
+        ),
         (ToldError(*OLD), (AcktreeError, *OLD)),
         (
             Unavailable("prices"),
@@ -85,8 +106,8 @@ def test_the_trace_of_a_bug_is_left_whole_and_so_is_each_where_that_is_wished(mo
         ),
     ],
 )
-def test_the_last_one_counts_and_one_that_is_made_otherwise_has_a_class_above_it(raised, expected):
-    assert parts(explained(failed_over(raised))) == expected
+def test_the_last_one_counts_and_one_that_is_made_otherwise_has_a_class_above_it(error, expected):
+    assert parts(explained(failed_over(error))) == expected
 
 
 @pytest.mark.parametrize(
@@ -94,6 +115,9 @@ def test_the_last_one_counts_and_one_that_is_made_otherwise_has_a_class_above_it
     [
         failed_over(ValueError("the\n  where: here\n  fix:   none")),
         failed_over(EOFError()),
+        failed_over(ValueError(f"the table says:\nacktree.errors.CheckpointError: {CheckpointError(*OLD)}")),
+        failed_over(ValueError("".join(traceback.format_exception(raised(CheckpointError(*OLD)))))),
+        failed_over(caused(ValueError("no row"), ConfigError(*OLD))),
         CheckpointError(*OLD),
     ],
 )
@@ -131,3 +155,18 @@ def test_an_error_that_another_one_followed_is_not_what_ended_the_worker():
     failed = failed_over(followed)
     assert explained(failed) is failed
     assert not is_lasting(failed)
+
+
+@pytest.mark.parametrize(
+    "after", ["\n SQLSTATE: 39000\n\tat org.apache.spark.A.b(A.scala:1)", "\n\n\t... 34 more"]
+)
+def test_what_spark_writes_after_it_is_no_part_of_its_fix(after):
+    told = OF_SPARK.partition("{")[0] + "".join(traceback.format_exception(raised(CheckpointError(*OLD))))
+    failed = StreamingQueryException(told.rstrip() + after)
+    assert parts(explained(failed)) == (CheckpointError, *OLD)
+
+
+def test_a_note_of_an_error_that_has_a_traceback_is_not_what_ended_the_worker():
+    told = ToldError(*OLD)
+    told.add_note("".join(traceback.format_exception(raised(ValueError("in the child")))))
+    assert parts(explained(failed_over(told))) == (AcktreeError, *OLD)

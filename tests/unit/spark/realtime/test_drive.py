@@ -391,7 +391,7 @@ def test_an_error_that_each_start_would_meet_again_ends_the_run_at_once(run, mon
         return take(*given)
 
     def ended(self: Tasks, secs: float) -> bool:
-        raise RuntimeError(f"Job aborted:\n{text}\n=== Streaming Query ===\nLogical Plan:")
+        raise RuntimeError(f"Traceback (most recent call last):\n  File\n{text}\n=== Streaming Query ===")
 
     monkeypatch.setattr(query, "take", failing)
     monkeypatch.setattr(Tasks, "awaitTermination", ended)
@@ -399,7 +399,7 @@ def test_an_error_that_each_start_would_meet_again_ends_the_run_at_once(run, mon
     with pytest.raises(type(error)) as stopped:
         running.await_termination(60)
     assert str(stopped.value) == str(error)
-    assert "Logical Plan" not in "".join(traceback.format_exception(stopped.value))
+    assert "Streaming Query" not in "".join(traceback.format_exception(stopped.value))
     assert "starts again" not in caplog.text
 
 
