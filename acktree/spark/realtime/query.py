@@ -84,6 +84,7 @@ class ResidentQuery:
         self._connections = connected(plan.partitions, self._note_report)
         self._query: StreamingQuery | None = None
         self._checkpoint: Path | None = None
+        self._is_interrupted = False
         self.moments: Mapping[Place, Moments] = {}
 
     def start(self) -> None:
@@ -181,6 +182,7 @@ class ResidentQuery:
 
     def interrupt(self) -> None:
         """End :meth:`send` and :meth:`take` in another thread: they raise ConnectionLostError."""
+        self._is_interrupted = True
         self._connections.give_up()
 
     def stop(self) -> None:
@@ -234,8 +236,10 @@ class ResidentQuery:
         return self._epochs.whole() is not None
 
     def _failure(self) -> ConnectionLostError:
-        """Why the query failed, as far as Spark tells."""
+        """Why the query failed, as far as Spark tells: of one that was interrupted it tells nothing."""
         error = ConnectionLostError(f"the resident query failed: {self._connections.lost}")
+        if self._is_interrupted:
+            return error
         assert self._query is not None, "start() was called"
         try:
             self._query.awaitTermination(_FAILURE_SECS)

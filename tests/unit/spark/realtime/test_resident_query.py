@@ -13,11 +13,12 @@ pytest.importorskip("pyspark")
 
 from acktree.checkpoint.logs.memory_log import MemoryOfBatch
 from acktree.core.data.frames import WireRow
+from acktree.spark.realtime.connections import ConnectionLostError
 from acktree.spark.realtime.level import ResidentLevel
 from acktree.spark.worker.isolation import UNGUARDED
 from acktree.tasks.broadcast import Broadcast
 from tests.spark.realtime_driver import Cluster
-from tests.unit.spark.realtime.resident import ThreadedQuery
+from tests.unit.spark.realtime.resident import Tasks, ThreadedQuery
 
 
 @pytest.fixture
@@ -59,6 +60,16 @@ def test_after_a_death_the_epochs_under_way_run_again_from_the_last_commit(both)
     both[1].query._query.die()
     feed(both, 20, together=False)
     assert are_equal(both)
+
+
+def test_a_query_that_is_interrupted_is_not_asked_why_it_failed(both, monkeypatch):
+    """It runs on until it is stopped: Spark would be waited for in vain."""
+    query, asked = both[1].query, []
+    monkeypatch.setattr(Tasks, "awaitTermination", lambda self, secs: asked.append(secs))
+    query.interrupt()
+    with pytest.raises(ConnectionLostError):
+        query.take()
+    assert not asked
 
 
 def test_a_task_without_rows_in_its_first_epoch_reads_the_commit_before_that_epoch(both):
