@@ -231,7 +231,8 @@ class Watchdog:
         elif now - told >= secs and not (self._telling and self._telling.is_alive()):
             self._hook_seen = hook, since, now
             self._telling = threading.Thread(target=_tell, args=(*hook[:2], now - since), daemon=True)
-            self._telling.start()
+            with suppress(RuntimeError):  # no thread can be started now: it is told after the next such time
+                self._telling.start()
 
     def _interrupt(self, _: int, frame: FrameType | None) -> None:
         """The signal's handler, in the main thread: raises if user code is running, and only then."""

@@ -10,11 +10,13 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from acktree.core.tracking.verdicts import FailureCause
 from acktree.errors import ExecuteTimeoutError
+from acktree.spark.worker import watchdog
 from acktree.spark.worker.isolation import Isolation
 from acktree.spark.worker.marks import MarkingMonitor, Suspects
 from acktree.spark.worker.staying import StayingMonitor
@@ -167,6 +169,31 @@ def test_a_hook_that_does_not_return_is_told_again_and_again_and_not_interrupted
     assert secs == sorted(secs)
     assert secs[0] >= 0.2
     assert secs[1] >= 0.4
+
+
+def test_a_thread_that_cannot_be_started_to_tell_of_a_hook_ends_no_watchdog(
+    tmp_path, caplog, monkeypatch
+) -> None:
+    """It would set the timer no more, which then ends the process of a healthy hook."""
+    refused: list[float] = []
+
+    class Thread(threading.Thread):
+        def start(self) -> None:
+            if self.name != "acktree-watchdog" and not refused:
+                refused.append(time.monotonic())
+                raise RuntimeError("can't start new thread")
+            super().start()
+
+    monkeypatch.setattr(watchdog, "threading", SimpleNamespace(**{**vars(threading), "Thread": Thread}))
+    with (tmp_path / "hung").open("wb") as hung:
+        dog = Watchdog(lambda: None, hung.fileno(), 0.2, hook=lambda: ("joins", "prepare", 1))
+        with dog.on_watch():
+            while not refused:
+                time.sleep(0.01)
+            while not caplog.records and dog._thread.is_alive():
+                time.sleep(0.01)
+            assert dog._thread.is_alive()
+    assert "joins prepare() has not returned" in caplog.text
 
 
 def test_a_level_in_a_hook_says_so_and_one_that_has_left_it_does_not(tmp_path) -> None:
