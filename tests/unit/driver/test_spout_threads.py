@@ -15,6 +15,9 @@ from acktree import Config, EndOfStream, Spout, TopologyBuilder, bolt
 from acktree.checkpoint.inbox import FileInbox
 from acktree.checkpoint.inbox_files import Taken
 from acktree.core.data.values import decode_rows
+from acktree.core.stats.counters import Counters
+from acktree.core.stats.histograms import Histogram
+from acktree.core.stats.numbers import Lag
 from acktree.driver import supervisor
 from acktree.driver.spouts import spout_threads as spouts
 from acktree.driver.spouts.spout_threads import SpoutThread, Threads
@@ -655,3 +658,34 @@ def test_a_refused_open_breaks_the_thread_with_its_own_words(rig) -> None:
     made.thread.start()
     until(lambda: made.thread.broken is not None)
     assert made.thread.broken is REFUSED
+
+
+class Passing:
+    """A gate's task: a tuple passes after one number is read, and before the next."""
+
+    counters, complete_ms = Counters(), Histogram()
+
+    def __init__(self) -> None:
+        self.open, self.waiting = 0, 1
+
+    @property
+    def open_count(self) -> int:
+        found, self.open, self.waiting = self.open, 1, 0
+        return found
+
+    @property
+    def lag_now(self) -> Lag:
+        found, self.open, self.waiting = self.waiting, 1, 0
+        return Lag(found)
+
+    def oldest_ms(self) -> None:
+        return None
+
+
+def test_a_tuple_that_passes_a_gate_while_its_numbers_are_read_is_in_one_of_them(rig) -> None:
+    run = rig(Scripted())
+    run.thread.task = Passing()
+    numbers = run.thread.numbers()
+    run.thread.task = run.task
+    assert numbers.lag is not None
+    assert numbers.open_count + numbers.lag.total >= 1
