@@ -83,10 +83,12 @@ def _bad_end(target: Found) -> Check | None:
     if target.is_running or status not in BADLY_ENDED:
         return None
     why = last.stopped_by if last is not None and status == "FAILED" else None
-    what, _, fix = (why or "").rpartition("\n  fix:   ")
-    if not what or "\n" in fix:  # no error of acktree: those end with what mends them
-        what, fix = why or "", f"submit it again on {target.checkpoint}"
-    return Check("status", is_ok=False, found=f"{status}: {what}" if what else status, fix=fix)
+    found, fix = why or "", f"submit it again on {target.checkpoint}"
+    what, _, rest = found.rpartition("\n  where: ")
+    where, _, ours = rest.partition("\n  fix:   ")
+    if what and ours:  # an error of acktree: those end with what mends them
+        found, fix = f"{what}\n  where: {where}", ours
+    return Check("status", is_ok=False, found=f"{status}: {found}" if found else status, fix=fix)
 
 
 def _checks_of(door: DoorClient) -> Iterator[Check]:

@@ -300,6 +300,10 @@ def test_without_a_name_what_an_error_or_a_killed_driver_has_ended_is_not_health
         topology.supervisor.stopped_by = AcktreeError("the disk is full", "here", "make room")
     with started(tmp_path / "raised", "raised") as topology:
         topology.supervisor.stopped_by = ValueError("a bug\n  fix:   no\nend")
+    with started(tmp_path / "quoted", "quoted") as topology:
+        topology.supervisor.stopped_by = ValueError("a bug\n  fix:   delete it")
+    with started(tmp_path / "lines", "lines") as topology:
+        topology.supervisor.stopped_by = AcktreeError("it is shut", "here", "run these:\n  unlock\n  open")
     with started(tmp_path / "runs", "runs") as topology:
         topology.fill()
         again = f"submit it again on {tmp_path}"
@@ -308,13 +312,16 @@ def test_without_a_name_what_an_error_or_a_killed_driver_has_ended_is_not_health
         assert wrong["numbers"] == [("DIED", f"{again}/killed")]
         assert wrong["failed"] == [("FAILED: the disk is full\n  where: here", "make room")]
         assert wrong["raised"] == [("FAILED: a bug\n  fix:   no\nend", f"{again}/raised")]
+        assert wrong["quoted"] == [("FAILED: a bug\n  fix:   delete it", f"{again}/quoted")]
+        assert wrong["lines"] == [("FAILED: it is shut\n  where: here", "run these:\n  unlock\n  open")]
         listed = {each["topology"]: each["status"] for each in said(capsys, "list")["topologies"]}
-        assert listed == {"numbers": "DIED", "failed": "FAILED", "raised": "FAILED", "runs": "ACTIVE"}
+        ended = dict.fromkeys(("failed", "raised", "quoted", "lines"), "FAILED")
+        assert listed == {"numbers": "DIED", "runs": "ACTIVE", **ended}
         assert main(["health", "runs"]) == 0
         capsys.readouterr()
         assert main(["health", "failed"]) == 3
         assert "an error has stopped it: the disk is full" in capsys.readouterr().err
-        shutil.rmtree(tmp_path / "killed")
-        shutil.rmtree(tmp_path / "raised")
+        for gone in ("killed", "raised", "quoted", "lines"):
+            shutil.rmtree(tmp_path / gone)
         with started(tmp_path / "failed", "failed"):
             assert healths(capsys, 0) == {"failed": [], "runs": []}
