@@ -17,11 +17,11 @@ from acktree.dead_letters.store import DeadLetters
 from acktree.driver import signals
 from acktree.driver.logs.progress_line import progress_shown
 from acktree.driver.run import Run
-from acktree.driver.running import RunningTopology
+from acktree.driver.running import RunningTopology, rebalance_refusal
 from acktree.driver.shutdown import stop_on_signal, stop_on_signals
 from acktree.driver.spouts.spout_threads import now_ms
 from acktree.driver.supervisor import Supervisor
-from acktree.errors import MisuseError, ending_at_caller
+from acktree.errors import ending_at_caller, naming_keywords
 from acktree.system.stopped_by import StoppedBySignal
 from acktree.topology.describe import Description
 from acktree.traces.events import Event
@@ -140,13 +140,9 @@ class SubmittedTopology(RunningTopology):
         """Stop asking the spouts for messages; what is open goes on, and verdicts arrive."""
         self._run.set_active(active=False)
 
-    @ending_at_caller
+    @naming_keywords
     def rebalance(
-        self,
-        *,
-        component: str | None = None,
-        parallelism: int | None = None,
-        partitions: int | None = None,
+        self, component: str | None = None, parallelism: int | None = None, partitions: int | None = None
     ) -> NoReturn:
         """Refused while running: what bolts remember is moved on a checkpoint that is not running.
 
@@ -157,14 +153,9 @@ class SubmittedTopology(RunningTopology):
 
         Raises:
             MisuseError: Always, with the command that does it.
+            ConfigError: An argument has an unknown name.
         """
-        wanted = {"component": component, "parallelism": parallelism, "partitions": partitions}
-        options = "".join(f" --{name} {value}" for name, value in wanted.items() if value is not None)
-        raise MisuseError(
-            "a running topology cannot be rebalanced: what its tasks remember would have to move under them",
-            f"topology {self.name!r}",
-            f"kill it, run `python -m acktree rebalance {self.checkpoint}{options}`, then submit it again",
-        )
+        raise rebalance_refusal(self.name, self.checkpoint, component, parallelism, partitions)
 
     def _repr_html_(self) -> str:
         """For notebooks: the numbers, and how it is."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self, runtime_checkable
+from typing import NoReturn, Protocol, Self, runtime_checkable
 
 from acktree.core.stats.numbers import ReportedError
 from acktree.core.stats.statistics import Stats
 from acktree.dead_letters.store import DeadLetters
+from acktree.errors import MisuseError
 from acktree.topology.describe import Description
 from acktree.traces.events import Event
 from acktree.traces.traces import Traces
@@ -19,10 +22,9 @@ class RunningTopology(Protocol):
     """A topology that was submitted: watch it, pause it, stop it.
 
     ``submit`` and ``LocalCluster.submit`` return one. What only a topology on Spark has is in
-    :class:`SubmittedTopology`: ``checkpoint``, and ``rebalance``, which names the command that moves what
-    tasks remember; a ``LocalCluster`` has no checkpoint. It is a context manager, which kills the topology
-    without waiting for open messages. Times are the machine's on Spark, and the cluster's clock in a
-    ``LocalCluster``.
+    :class:`SubmittedTopology`: ``checkpoint``; a ``LocalCluster`` has none. It is a context manager, which
+    kills the topology without waiting for open messages. Times are the machine's on Spark, and the cluster's
+    clock in a ``LocalCluster``.
     """
 
     @property
@@ -74,6 +76,20 @@ class RunningTopology(Protocol):
     def deactivate(self) -> None:
         """Stop asking the spouts for messages; what is open goes on, and verdicts arrive."""
 
+    def rebalance(
+        self, component: str | None = None, parallelism: int | None = None, partitions: int | None = None
+    ) -> NoReturn:
+        """Refused while running: what bolts remember is moved on a checkpoint that is not running.
+
+        Args:
+            component: A stateful bolt that shall have another parallelism.
+            parallelism: Its number of tasks from then on.
+            partitions: Partitions of every level from then on.
+
+        Raises:
+            MisuseError: Always, with the command that does it.
+        """
+
     def await_idle(self, timeout_secs: float) -> bool:
         """Wait until no message is open, and all that spouts had to emit has run through a micro-batch.
 
@@ -107,3 +123,38 @@ class RunningTopology(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
     ) -> None: ...
+
+
+def rebalance_refusal(
+    name: str, checkpoint: Path | str | None, component: object, parallelism: object, partitions: object
+) -> MisuseError:
+    """What ``rebalance`` of a running topology raises.
+
+    Args:
+        name: The topology's name.
+        checkpoint: None in a ``LocalCluster``.
+        component: As a caller without a type checker may give it, as the other two: the command has
+            placeholders for what it does not take.
+        parallelism: See ``rebalance``.
+        partitions: See ``rebalance``.
+    """
+    options = ""
+    if component is not None or parallelism is not None:  # the command takes both or neither
+        bolt = shlex.quote(component) if component and isinstance(component, str) else "COMPONENT"
+        options = f" --component {bolt} --parallelism {_count(parallelism)}"
+    if partitions is not None:
+        options += f" --partitions {_count(partitions)}"
+    place = "CHECKPOINT" if checkpoint is None else shlex.quote(str(checkpoint))
+    fix = f"kill it, run `python -m acktree rebalance {place}{options}`, then submit it again"
+    if checkpoint is None:
+        fix = f"submit one with the other parallelism to a LocalCluster of its own; on Spark {fix}"
+    return MisuseError(
+        "a running topology cannot be rebalanced: what its tasks remember would have to move under them",
+        f"topology {name!r}",
+        fix,
+    )
+
+
+def _count(number: object) -> str:
+    is_count = isinstance(number, int) and not isinstance(number, bool) and number > 0
+    return str(number) if is_count else "N"

@@ -218,7 +218,8 @@ MEMBERS = """
     LoggingMetricsConsumer: cleanup handle_data_points prepare
     LocalCluster: advance close run submit tuples
     LocalTopology: activate await_idle await_termination beat close deactivate dead_letters debug describe
-            due_ms emitted_count errors events has_ended is_running kill name now_ms round stats traces tuples
+            due_ms emitted_count errors events has_ended is_running kill name now_ms rebalance round stats
+            traces tuples
     MeterMetric: kind mark taken
     MetricsConsumer: cleanup handle_data_points prepare
     Numbers: acked complete_ms dead_lettered emitted errors execute_ms executed failed process_ms retried
@@ -232,7 +233,7 @@ MEMBERS = """
     ReportedError: at_ms component reason task_id traceback
     Retry: backoff_secs decide final jitter max_age_secs max_attempts pause_ms
     RunningTopology: activate await_idle await_termination deactivate dead_letters debug describe errors
-            events is_running kill name stats traces
+            events is_running kill name rebalance stats traces
     Sink: close last_mark latest_by open write
     Spout: ack ack_batch activate close deactivate fail fail_batch keep_alive keep_alive_secs lag
             next_tuple open outputs own_dead_letters redelivers remembers

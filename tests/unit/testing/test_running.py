@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from acktree import Bolt, Config, RunningTopology, TopologyBuilder
+from types import SimpleNamespace
+
+import pytest
+
+from acktree import Bolt, Config, ConfigError, MisuseError, RunningTopology, TopologyBuilder
 from acktree.driver.handle import SubmittedTopology
 from acktree.testing import FeederSpout, LocalCluster
 from tests.scenarios.running_calls import make_all_calls, watched
@@ -75,3 +79,43 @@ def test_kill_waits_for_open_messages_as_long_as_it_says_and_closes_the_spouts()
         cluster.advance(100)  # a topology that was killed does not go on
         assert (feeder.acked, feeder.failed) == ([], [])
     assert Closing.closed == 1
+
+
+def running_by(kind: str, cluster: LocalCluster):
+    if kind == "local":
+        return cluster.submit(forgetful(FeederSpout(["line"])))
+    run = SimpleNamespace(name="forgetful", checkpoint=SimpleNamespace(place="/my checkpoints/a"))
+    return SubmittedTopology(run, None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "checkpoint"), [("local", "CHECKPOINT"), ("spark", "'/my checkpoints/a'")], ids=str
+)
+@pytest.mark.parametrize(
+    ("given", "options"),
+    [
+        ({}, ""),
+        ({"partitions": 3}, " --partitions 3"),
+        ({"component": "count", "parallelism": 4}, " --component count --parallelism 4"),
+        ({"component": "count it"}, " --component 'count it' --parallelism N"),
+        (
+            {"parallelism": {"count": 4}, "partitions": 0},
+            " --component COMPONENT --parallelism N --partitions N",
+        ),
+    ],
+    ids=str,
+)
+def test_rebalance_is_refused_with_the_command_that_does_it(kind, checkpoint, given, options):
+    with LocalCluster() as cluster, pytest.raises(MisuseError, match="cannot be rebalanced") as refused:
+        running_by(kind, cluster).rebalance(**given)
+    assert f"`python -m acktree rebalance {checkpoint}{options}`" in refused.value.fix
+
+
+@pytest.mark.parametrize("kind", ["local", "spark"])
+def test_rebalance_with_arguments_of_storm_is_an_error_of_acktree(kind):
+    with LocalCluster() as cluster:
+        running = running_by(kind, cluster)
+        with pytest.raises(ConfigError, match="rebalance has no argument 'wait_secs'"):
+            running.rebalance(wait_secs=0)
+        with pytest.raises(MisuseError, match="cannot be rebalanced"):
+            running.rebalance({"count": 4})
