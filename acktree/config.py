@@ -32,7 +32,7 @@ from acktree.metrics_consumer import MetricsConsumer
 from acktree.named_objects import named_objects, names_of_classes
 from acktree.storm_settings import refuse_unknown
 
-__all__ = ["MOST_PARTITIONS", "Config", "dotted_key"]
+__all__ = ["MOST_PARTITIONS", "Config", "dotted_key", "given_config"]
 
 MOST_PARTITIONS: Final = 1 << 16
 """The most partitions of a topology: the plan and each micro-batch have a part for each."""
@@ -438,3 +438,25 @@ def dotted_key(name: str) -> str:
 
 
 Config.__doc__ = _WithMeanings(Config.__doc__ or "")  # type: ignore[assignment]  # read as a text
+
+
+def given_config(config: object, call: str) -> Config:
+    """The settings that a call is given; the defaults for None.
+
+    Args:
+        config: What a caller without a type checker may have passed.
+        call: The name of the call.
+
+    Raises:
+        ConfigError: It is no Config.
+    """
+    if config is None:
+        return Config()
+    if not isinstance(config, Config):
+        raise ConfigError(
+            # Its values are not shown: rule 4.
+            f"{call}() needs a Config as config, and is given a {type(config).__name__}",
+            f"{call}(config=...)",
+            "give Config(...), or Config.from_mapping({...}) for settings by Storm's keys",
+        )
+    return config

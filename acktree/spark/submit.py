@@ -22,7 +22,7 @@ from acktree.checkpoint.folder import Checkpoint
 from acktree.checkpoint.location import location_of, refuse_letters_without_database
 from acktree.checkpoint.logs.commit_log import CommitLog
 from acktree.checkpoint.mirror import Mirror
-from acktree.config import Config
+from acktree.config import Config, given_config
 from acktree.driver.assembly import assembled_run, ended_run
 from acktree.driver.handle import SubmittedTopology
 from acktree.driver.importing import refuse_submit_by_import
@@ -117,8 +117,8 @@ def submit(
     """
     refuse_other_than_topology(topology, "submit")
     refuse_submit_by_import(topology.name, is_worker=TaskContext.get() is not None)
-    print_by_default((config or Config()).log_format)
-    config = config or Config()
+    config = given_config(config, "submit")
+    print_by_default(config.log_format)
     refuse_missing_exporter(config, "submit")
     refuse_unusable(topology, config)
     where = location_of(checkpoint)

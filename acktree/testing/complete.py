@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, Final, Self
 
 from acktree.bolt import AnyBolt
-from acktree.config import Config
+from acktree.config import Config, given_config
 from acktree.core.data.context import TaskContext
 from acktree.core.stats.statistics import Stats
 from acktree.core.tracking.verdicts import Failure, Verdict
@@ -19,7 +19,7 @@ from acktree.sink import Sink
 from acktree.spout import EndOfStream, Spout, SpoutOutputCollector
 from acktree.testing.local_cluster import LocalCluster
 from acktree.testing.local_topology import LocalTopology
-from acktree.topology.model import Topology
+from acktree.topology.model import Topology, refuse_other_than_topology
 from acktree.topology.validate import with_bolt
 
 Fixed = Sequence[Sequence[Any]] | Mapping[str, Sequence[Sequence[Any]]]
@@ -101,8 +101,11 @@ def complete_topology(
     Raises:
         MisuseError: A name that is no spout or no bolt, or a spout left out; a tuple that does not fit its
             stream.
-        TopologyError: What replaces a bolt is none, or has other outputs.
+        TopologyError: What replaces a bolt is none, or has other outputs. Or ``topology`` is none.
+        ConfigError: ``config`` is none: a dict, for example.
     """
+    refuse_other_than_topology(topology, "complete_topology")
+    config = given_config(config, "complete_topology")
     wanted = {spout.id for spout in topology.spouts if spout.gated is None}
     if wanted != spouts.keys():
         raise MisuseError(
@@ -124,7 +127,6 @@ def complete_topology(
     }
     others = {name: with_bolt(topology.components[name], bolt) for name, bolt in bolts.items()}
     components = {**topology.components, **fixed, **others}
-    config = config or Config()
     with LocalCluster() as cluster:
         running = cluster.submit(replace(topology, components=components), config=config)
         cluster.advance()

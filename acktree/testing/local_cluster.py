@@ -21,7 +21,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, Self
 
-from acktree.config import Config
+from acktree.config import Config, given_config
 from acktree.errors import MisuseError, ending_at_caller, naming_keywords
 from acktree.logs.loggers import logger
 from acktree.testing.local_topology import LocalTopology
@@ -73,12 +73,12 @@ class LocalCluster:
             ConnectorError: It raised this one, which says that it cannot pass.
             MisuseError: A DataFrameSpout.
             TopologyError: ``topology`` is none: a builder, for example.
+            ConfigError: ``config`` is none: a dict, for example.
         """
         refuse_other_than_topology(topology, "submit")
-        _say_what_is_not_interrupted(topology, config or Config())
-        running = LocalTopology(
-            topology, config or Config(), lambda: self.now_ms, self._advance_until, event_logger
-        )
+        config = given_config(config, "submit")
+        _say_what_is_not_interrupted(topology, config)
+        running = LocalTopology(topology, config, lambda: self.now_ms, self._advance_until, event_logger)
         self._running.append(running)
         return running
 

@@ -13,11 +13,12 @@ from acktree import (
     Retry,
     TopologyBuilder,
     bolt,
+    submit,
 )
 from acktree.connectors.files import FolderSpout
 from acktree.connectors.parquet_files import ParquetSink
 from acktree.spark.session.java import refuse_missing_java
-from acktree.testing import FeederSpout, LocalCluster
+from acktree.testing import FeederSpout, LocalCluster, complete_topology
 
 
 def builder():
@@ -44,6 +45,18 @@ MISTAKES = {
     "IterableSpout has no argument 'output'|outputs": lambda: IterableSpout([1], output=["n"]),
     "submit has no argument 'confg'|config": (
         lambda: LocalCluster().submit(builder().create_topology(), confg=None)
+    ),
+    "submit() needs a Config as config, and is given a str|Config.from_mapping(": (
+        lambda: submit(builder().create_topology(), checkpoint="c", config="a")
+    ),
+    "submit() needs a Config as config, and is given a dict|give Config(": (
+        lambda: LocalCluster().submit(builder().create_topology(), config={})
+    ),
+    "complete_topology() needs a Config as config, and is given a dict|give Config(": (
+        lambda: complete_topology(builder().create_topology(), {"numbers": []}, {})
+    ),
+    "complete_topology() needs a Topology, and is given a str|create_topology()": (
+        lambda: complete_topology("t", {})
     ),
     "submit() needs a Topology, and is given a TopologyBuilder|builder.create_topology()": (
         lambda: LocalCluster().submit(builder())
