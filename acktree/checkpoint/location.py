@@ -28,11 +28,12 @@ def location_of(checkpoint: str | Path) -> Path | str:
     """The folder that a path or a ``file:`` URL names; any other URL unchanged.
 
     Raises:
-        ConfigError: It is empty, or cannot name a folder. Or the URL has a password or a query, names no
-            folder in its file system, or is a ``file:`` URL of another machine.
+        ConfigError: It is no path, is empty, or cannot name a folder. Or the URL has a password or a query,
+            names no folder in its file system, or is a ``file:`` URL of another machine.
     """
-    text = os.fspath(checkpoint)
-    if not text or "\0" in text:
+    given: object = checkpoint
+    text = os.fspath(given) if isinstance(given, str | os.PathLike) else None
+    if not isinstance(text, str) or not text or "\0" in text:
         raise ConfigError(
             "a checkpoint is a folder, and this names none",
             f"submit(checkpoint={checkpoint!r})",

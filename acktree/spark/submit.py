@@ -109,15 +109,16 @@ def submit(
             or the topology changed in a way that it cannot follow: see ``docs/running.md``.
         TopologyError: ``topology`` is none: a builder, for example.
         MisuseError: The module that calls this is imported, by ``acktree run`` or by a Python worker.
-        ConfigError: ``checkpoint`` is a URL of no file system that Hadoop knows, or dead letters would have
-            no place beside it; ``dead_letters_url`` cannot be read, or what it or ``otlp_endpoint`` needs is
-            not installed.
+        ConfigError: ``checkpoint``, ``spark`` or ``config`` is of another type; ``checkpoint`` is a URL of no
+            file system that Hadoop knows, or dead letters would have no place beside it;
+            ``dead_letters_url`` cannot be read, or what it or ``otlp_endpoint`` needs is not installed.
         ConnectorError: The store of dead letters cannot be opened, or the ``check`` of a spout or bolt says
             that it cannot work. What is only away for now is logged.
     """
     refuse_other_than_topology(topology, "submit")
     refuse_submit_by_import(topology.name, is_worker=TaskContext.get() is not None)
     config = given_config(config, "submit")
+    _refuse_other_than_session(spark)
     print_by_default(config.log_format)
     refuse_missing_exporter(config, "submit")
     refuse_unusable(topology, config)
@@ -131,6 +132,20 @@ def submit(
         return _submit_in(where, topology, spark, config, event_logger)
 
     return start_interruptibly(start, topology.name, where)
+
+
+def _refuse_other_than_session(spark: object) -> None:
+    """Check what ``submit`` is given as ``spark``."""
+    if spark is None:
+        return
+    from pyspark.sql import SparkSession  # noqa: PLC0415  # who gives none may not need it yet
+
+    if not isinstance(spark, SparkSession):
+        raise ConfigError(
+            f"spark is {spark!r:.60}, and must be a SparkSession",
+            "submit(spark=...)",
+            "give what SparkSession.builder.getOrCreate() returns, or leave it out for a local session",
+        )
 
 
 def _temp_folder() -> Path | None:

@@ -46,6 +46,12 @@ MISTAKES = {
     "submit has no argument 'confg'|config": (
         lambda: LocalCluster().submit(builder().create_topology(), confg=None)
     ),
+    "spark is 'local', and must be a SparkSession|leave it out": (
+        lambda: submit(builder().create_topology(), checkpoint="c", spark="local")
+    ),
+    "a checkpoint is a folder, and this names none|name a folder": (
+        lambda: submit(builder().create_topology(), checkpoint=None)
+    ),
     "submit() needs a Config as config, and is given a str|Config.from_mapping(": (
         lambda: submit(builder().create_topology(), checkpoint="c", config="a")
     ),

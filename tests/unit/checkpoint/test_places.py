@@ -44,6 +44,14 @@ def test_text_that_names_no_folder_is_refused(url: str) -> None:
         location_of(url)
 
 
+@pytest.mark.parametrize("given", [None, 5, b"folder", ["folder"]])
+def test_what_is_no_path_is_refused_with_a_path_as_the_fix(given: Any) -> None:
+    with pytest.raises(ConfigError, match="a checkpoint is a folder, and this names none") as refused:
+        location_of(given)
+    assert f"checkpoint={given!r}" in refused.value.where
+    assert "'checkpoints/orders'" in refused.value.fix
+
+
 def test_a_parent_is_the_one_behind_the_link_and_other_links_stay(tmp_path: Path) -> None:
     (tmp_path / "far" / "real").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "far" / "real")
