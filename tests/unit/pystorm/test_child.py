@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import io
 import json
 import os
 import subprocess
@@ -9,6 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from acktree.pystorm import Bolt, Spout
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = """
@@ -163,3 +167,19 @@ def test_a_tickless_bolt_goes_on_after_a_batch_that_raised(child):
 def test_a_heartbeat_is_answered_with_a_sync(child):
     child.send({"id": "1", "comp": None, "stream": "__heartbeat", "task": -1, "tuple": []})
     assert child.read_until("sync") == [{"command": "sync"}]
+
+
+@pytest.mark.parametrize("kind", [Bolt, Spout])
+def test_a_component_that_is_collected_leaves_its_streams_open(kind):
+    """They may be the stdin and stdout of a program that makes components for a topology or a test."""
+    given, taken = (io.TextIOWrapper(io.BytesIO(), encoding="latin-1") for _ in range(2))
+    component = kind(given, taken)
+    component.log("naïve")
+    del component
+    gc.collect()
+    assert not given.buffer.closed
+    taken.write("printed")
+    taken.flush()
+    text = taken.buffer.getvalue().decode()
+    assert json.loads(text.partition("\nend\n")[0])["msg"] == "naïve"
+    assert text.endswith("printed")
