@@ -14,7 +14,8 @@
 Rules of this file
 ------------------
 1. Errors are divided by who must act, not by where they were detected.
-2. Every error has three parts; the third is an action that its reader can take.
+2. Every error has three parts; the third is an action that its reader can take. Code of users may leave out
+   the last two.
 3. An error is pickled from a worker to the driver: all its data is in ``args`` or ``__dict__``.
 4. This file imports no module of acktree: every other module may import it.
 """
@@ -69,8 +70,8 @@ class AcktreeError(Exception):
 
     Args:
         what: One statement of what is wrong, with the names and values concerned.
-        where: The call, component, stream, tuple or file to look at.
-        fix: What to change or to run.
+        where: The call, component, stream, tuple or file to look at. Empty: the text has no such line.
+        fix: What to change or to run. The same.
 
     >>> print(AcktreeError("bolt 'count' has no input", "set_bolt('count', ...)", "chain a grouping to it"))
     bolt 'count' has no input
@@ -78,7 +79,7 @@ class AcktreeError(Exception):
       fix:   chain a grouping to it
     """
 
-    def __init__(self, what: str, where: str, fix: str) -> None:
+    def __init__(self, what: str, where: str = "", fix: str = "") -> None:
         super().__init__(what, where, fix)  # all in args, so it survives the pickle from worker to driver
 
     @property
@@ -97,7 +98,9 @@ class AcktreeError(Exception):
         return str(self.args[2])
 
     def __str__(self) -> str:
-        return f"{self.what}\n  where: {self.where}\n  fix:   {self.fix}"
+        where = f"\n  where: {self.where}" if self.where else ""
+        fix = f"\n  fix:   {self.fix}" if self.fix else ""
+        return f"{self.what}{where}{fix}"
 
 
 class TopologyError(AcktreeError):
@@ -174,7 +177,7 @@ class ConnectorError(AcktreeError):
 
     nothing_written = False
 
-    def __init__(self, what: str, where: str, fix: str, *, can_retry: bool = False) -> None:
+    def __init__(self, what: str, where: str = "", fix: str = "", *, can_retry: bool = False) -> None:
         super().__init__(what, where, fix)
         self.can_retry = can_retry  # kept by pickle through __dict__: only args go through __init__ again
 

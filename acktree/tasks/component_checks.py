@@ -104,7 +104,7 @@ def _raised(component: Component, config: Config, context: TaskContext) -> Acktr
     try:
         copy.deepcopy(component.user_object).check(config, context)
     except (ConfigError, ConnectorError) as error:
-        where = f"{where}: {error.where}"
+        where = f"{where}: {error.where}" if error.where else where
         if isinstance(error, ConfigError):
             return ConfigError(error.what, where, error.fix)
         return ConnectorError(error.what, where, error.fix, can_retry=error.can_retry)

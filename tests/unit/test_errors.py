@@ -5,7 +5,14 @@ import pickle
 import pytest
 
 from acktree import errors
-from acktree.errors import AcktreeError, ConnectorError, DeadLetterLimitError, nearest
+from acktree.errors import (
+    AcktreeError,
+    ConfigError,
+    ConnectorError,
+    DeadLetterLimitError,
+    MisuseError,
+    nearest,
+)
 
 ALL = [getattr(errors, name) for name in errors.__all__ if name.endswith("Error")]
 
@@ -14,6 +21,16 @@ def test_an_error_reads_as_what_where_and_fix_on_three_lines() -> None:
     error = AcktreeError("it broke", "set_bolt('a', ...)", "correct it")
     assert str(error).splitlines() == ["it broke", "  where: set_bolt('a', ...)", "  fix:   correct it"]
     assert (error.what, error.where, error.fix) == ("it broke", "set_bolt('a', ...)", "correct it")
+
+
+@pytest.mark.parametrize("kind", [AcktreeError, ConfigError, ConnectorError, MisuseError])
+def test_users_may_leave_out_where_and_fix_which_the_text_then_leaves_out_too(
+    kind: type[AcktreeError],
+) -> None:
+    again = pickle.loads(pickle.dumps(kind("no password")))
+    assert (str(again), again.what, again.where, again.fix) == ("no password", "no password", "", "")
+    assert str(kind("no password", "orders")) == "no password\n  where: orders"
+    assert str(kind("no password", fix="set PASSWORD")) == "no password\n  fix:   set PASSWORD"
 
 
 @pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)

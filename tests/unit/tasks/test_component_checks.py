@@ -89,6 +89,25 @@ def test_what_cannot_work_is_refused_with_its_place(error, what):
     assert refused.value.where.startswith("bolt 'b1'")
 
 
+class SaysLittle(BasicBolt):
+    """Its error has one part only."""
+
+    def execute(self, tup, collector):
+        pass
+
+    def check(self, config, context):
+        raise ConfigError("no password")
+
+
+def test_an_error_that_says_only_what_gets_its_place():
+    builder = TopologyBuilder("t")
+    builder.set_spout("source", FeederSpout(["n"]))
+    builder.set_bolt("b", SaysLittle()).shuffle_grouping("source")
+    with pytest.raises(ConfigError) as refused:
+        refuse_unusable(builder.create_topology(), Config())
+    assert str(refused.value) == "no password\n  where: bolt 'b'"
+
+
 def test_of_several_the_others_are_notes():
     with pytest.raises(ConnectorError) as refused:
         refuse_unusable(topology_of(MISSING, ConfigError("no column", "table", "add it")), Config())
