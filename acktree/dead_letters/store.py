@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
+from numbers import Integral
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
@@ -26,7 +27,7 @@ from acktree.dead_letters.export import export_to
 from acktree.dead_letters.letter import DeadLetter
 from acktree.dead_letters.sqlite import IN_MEMORY, SqliteTable
 from acktree.dead_letters.summary import LetterGroup, grouped
-from acktree.dead_letters.table import Filters, Table, Which, letter_of_row, parts_of, row_of
+from acktree.dead_letters.table import Filters, Table, Which, letter_of_row, listed_ids, parts_of, row_of
 from acktree.errors import (
     AcktreeError,
     ConfigError,
@@ -218,12 +219,15 @@ class DeadLetters:
         """The letters with these ids, in this order.
 
         Raises:
-            MisuseError: One of them is not in the store.
+            MisuseError: One of them is not in the store, or ``ids`` is no list.
         """
-        asked = list(ids)
+        asked = listed_ids(ids)
         by_id = {letter.id: letter for letter in self.find(ids=asked)}
         for number in asked:
-            if number not in by_id or isinstance(number, bool | float):  # True and 1.0 equal letter 1
+            given: object = number
+            # 1.0 and True equal letter 1.
+            is_id = isinstance(given, Integral) and not isinstance(given, bool)
+            if not is_id or number not in by_id:
                 raise MisuseError(
                     f"there is no dead letter {number!r}",
                     f"dead letters in {self.place}",
@@ -257,7 +261,8 @@ class DeadLetters:
                 "`acktree dead-letters redrive CHECKPOINT ID ...`",
             )
         with self._redriving:  # two threads that redrive the same letter send it once
-            letters = [letter for letter in self.get(dict.fromkeys(ids)) if not self._is_open(letter)]
+            asked = {letter.id: letter for letter in self.get(ids)}
+            letters = [letter for letter in asked.values() if not self._is_open(letter)]
             self._redrive(letters, send)
         return len(letters)
 

@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any, Final, Literal, Protocol, TypedDict
+from numbers import Integral
+from typing import Any, Final, Literal, Protocol, TypedDict, TypeVar
 
 from acktree.core.tracking.origins import Origin
 from acktree.core.tracking.verdicts import FailureCause, FailureKind
@@ -21,6 +22,8 @@ COLUMNS: Final = tuple(field.name for field in fields(DeadLetter))
 
 MOST_IDS: Final = 500
 """The most ids in one statement: databases limit the number of values."""
+
+_Id = TypeVar("_Id")
 
 Row = tuple[Any, ...]
 """A letter as columns: a ``DeadLetter``'s attributes in their order, ``fields`` and ``origins`` as JSON."""
@@ -204,7 +207,24 @@ def letter_of_row(row: Row) -> DeadLetter:
 
 def _possible(ids: Iterable[object]) -> tuple[int, ...]:
     """The valid ids, ascending, each once: databases refuse the others."""
-    return tuple(sorted({number for number in ids if isinstance(number, int) and 0 < number < 2**63}))
+    numbers = {int(number) for number in listed_ids(ids) if isinstance(number, Integral)}
+    return tuple(sorted(number for number in numbers if 0 < number < 2**63))
+
+
+def listed_ids(ids: Iterable[_Id]) -> list[_Id]:
+    """What a caller gives as ids, as a list.
+
+    Raises:
+        MisuseError: It is one value, not several.
+    """
+    given: object = ids
+    if not isinstance(given, Iterable):
+        raise MisuseError(
+            f"ids is {given!r:.60}, and must be a list of the ids of dead letters",
+            f"ids={given!r:.60}",
+            "give a list, also of one id: [1]",
+        )
+    return list(ids)
 
 
 def matching(text: str) -> str:

@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from acktree.config import Config, given_config
-from acktree.errors import MisuseError, ending_at_caller, naming_keywords
+from acktree.errors import MisuseError, ending_at_caller, naming_keywords, nearest
 from acktree.logs.loggers import logger
 from acktree.testing.local_topology import LocalTopology
 from acktree.topology.model import Topology, refuse_other_than_topology
@@ -51,6 +51,7 @@ class LocalCluster:
         """An empty cluster; its clock starts at zero."""
         self.now_ms = 0
         self._running: list[LocalTopology] = []
+        self._was_closed = False
 
     def __repr__(self) -> str:
         return f"LocalCluster(now_ms={self.now_ms}, {len(self._running)} topologies)"
@@ -135,12 +136,20 @@ class LocalCluster:
 
     @ending_at_caller
     def tuples(self, component: str, stream: str = "default") -> list[list[Any]]:
-        """All that a component emitted on a stream, in the order it did, each tuple once."""
+        """All that a component emitted on a stream, in the order it did, each tuple once.
+
+        Raises:
+            MisuseError: No topology here has the component, or it is closed.
+        """
         found = [topology for topology in self._running if component in topology.plan.topology.components]
         if not found:
-            raise MisuseError(
-                f"no topology here has a component {component!r}", "LocalCluster.tuples()", "submit it first"
-            )
+            known = {name for topology in self._running for name in topology.plan.topology.components}
+            fix = "submit the topology first"
+            if known:
+                fix = nearest(component, known)
+            elif self._was_closed:
+                fix = "ask before the `with` block ends, or close() is called: nothing is kept then"
+            raise MisuseError(f"no topology here has a component {component!r}", "LocalCluster.tuples()", fix)
         return [values for topology in found for values in topology.tuples(component, stream)]
 
     def close(self) -> None:
@@ -148,6 +157,7 @@ class LocalCluster:
         for topology in self._running:
             topology.close()
         self._running.clear()
+        self._was_closed = True
 
     def __enter__(self) -> Self:
         return self

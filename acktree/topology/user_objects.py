@@ -190,7 +190,8 @@ def checked_concurrency(
     """How many tuples of a task are executed at once: as coroutines, or on threads."""
     most: object = getattr(user_object, "max_concurrency", None)
     threads: object = getattr(user_object, "threads", None)
-    class_name = type(user_object).__name__
+    is_function = isinstance(user_object, FunctionBolt)
+    written = "@bolt({}=10)" if is_function else f"{type(user_object).__name__}.{{}} = 10"
     if not isinstance(user_object, _WAITING):
         if isinstance(user_object, ArrowBolt) and (most, threads) != (None, None):
             name = "threads" if most is None else "max_concurrency"
@@ -202,7 +203,7 @@ def checked_concurrency(
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
             raise declared.mistake(
                 f"{name} of {declared.owner} is {limit!r:.60}",
-                f"give a whole number: {class_name}.{name} = 10",
+                f"give a whole number: {written.format(name)}",
             )
     if is_async and threads is not None:
         what = f"{declared.owner} has threads = {threads}, and its execute is async"

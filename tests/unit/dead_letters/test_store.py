@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from itertools import count
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -309,6 +310,27 @@ def test_the_error_for_an_unknown_letter_names_its_id(store, number):
         store.get([1, number])
     assert repr(number) in str(refused.value)
     assert store.place in str(refused.value)
+
+
+def test_an_id_may_be_any_kind_of_whole_number(place):
+    sent = []
+    with DeadLetters(place, sent.extend, create=True) as store:
+        store.put([letter(1), letter(2)])
+        assert [each.id for each in store.get([np.int64(2), np.uint8(1)])] == [2, 1]
+        assert store.count(ids=np.arange(1, 3)) == 2
+        assert store.redrive([np.int64(1), 1]) == 1
+        with pytest.raises(MisuseError, match="no dead letter"):
+            store.get([1, np.float32(1)])
+
+
+@pytest.mark.parametrize("call", ["get", "redrive", "count", "purge"])
+def test_one_id_that_is_in_no_list_is_refused_with_a_list_as_the_fix(place, call):
+    with DeadLetters(place, print, create=True) as store:
+        store.put([letter(1)])
+        with pytest.raises(MisuseError, match="ids is 1, and must be a list") as refused:
+            getattr(store, call)(ids=1)
+        assert "[1]" in refused.value.fix
+        assert store.count() == 1
 
 
 # ---- changing ----------------------------------------------------------------------------------------------

@@ -159,6 +159,20 @@ def test_several_topologies_share_one_clock_and_are_asked_for_by_component():
             cluster.tuples("c")
 
 
+def test_the_fix_for_a_component_that_is_not_there_fits_the_cause():
+    with LocalCluster() as cluster:
+        with pytest.raises(MisuseError) as empty:
+            cluster.tuples("b0")
+        cluster.submit(in_a_row(FeederSpout(["value"]), Calls(print)))
+        with pytest.raises(MisuseError) as misspelt:
+            cluster.tuples("sorce")
+    with pytest.raises(MisuseError) as closed:
+        cluster.tuples("b0")
+    assert empty.value.fix == "submit the topology first"
+    assert misspelt.value.fix == "did you mean 'source'?"
+    assert "before the `with` block ends" in closed.value.fix
+
+
 # ---- spouts ----------------------------------------------------------------------------------------------
 
 

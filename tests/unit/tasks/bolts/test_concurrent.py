@@ -570,6 +570,20 @@ def test_a_wrong_number_is_refused_when_the_topology_is_created(attributes, word
         pass
 
 
+@pytest.mark.parametrize("name", ["threads", "max_concurrency"])
+def test_a_wrong_number_of_a_function_is_refused_with_what_to_write_in_its_decorator(name):
+    def plain(tup):
+        pass
+
+    async def waits(tup):
+        pass
+
+    made = bolt(**{name: 0})(plain if name == "threads" else waits)
+    with pytest.raises(TopologyError) as refused, bench(made):
+        pass
+    assert refused.value.fix == f"give a whole number: @bolt({name}=10)"
+
+
 def test_threads_of_an_async_execute_are_refused():
     @bolt(threads=5)
     async def both(tup):
