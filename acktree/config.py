@@ -329,8 +329,15 @@ class Config:
 
         Raises:
             ConfigError: As ``Config(...)``; also for a setting of Storm that acktree does not have, with the
-                reason.
+                reason, and for what is no mapping.
         """
+        whole: object = settings
+        if not isinstance(whole, Mapping):
+            raise ConfigError(
+                f"Config.from_mapping() needs a dict of settings, and is given a {type(whole).__name__}",
+                "Config.from_mapping(...)",
+                'give one with Storm\'s keys: {"topology.message.timeout.secs": 30}',
+            )
         known = {dotted_key(setting.name): setting.name for setting in fields(cls)}
         given: dict[str, Any] = {}
         for key, value in settings.items():

@@ -129,7 +129,7 @@ class SqlSink(BatchSink[dict[str, Any]], Sink):
     tuple's: databases drop zones, round numbers and turn types into others without a word.
 
     Raises:
-        ConfigError: The URL, mode or key cannot be used, or the database's driver is not installed.
+        ConfigError: The URL, table, mode or key cannot be used, or the database's driver is not installed.
     """
 
     page = None
@@ -145,6 +145,12 @@ class SqlSink(BatchSink[dict[str, Any]], Sink):
         patience_secs: float = 3.0,
     ) -> None:
         where = f"SqlSink(..., {table!r})"
+        texts: tuple[object, object] = url, table
+        if not all(isinstance(each, str) for each in texts):
+            what = f"the url is a {type(url).__name__} and the table a {type(table).__name__}"
+            raise ConfigError(
+                what, where, "give both as text: SqlSink('postgresql+psycopg://host/shop', 'orders')"
+            )
         self.table, self.mode = table, mode
         self.key = (key,) if isinstance(key, str) else tuple(key or ())
         self.latest_by = self.key if mode == "upsert" else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -48,6 +49,10 @@ class VerdictTable(Mapping[VerdictKey, Verdict]):
     def __len__(self) -> int:
         return len(self._verdicts)
 
+    def __repr__(self) -> str:
+        counts = Counter(verdict.value for verdict in self._verdicts.values())
+        return f"VerdictTable({', '.join(f'{count} {verdict}' for verdict, count in sorted(counts.items()))})"
+
     def of(self, spout: str) -> list[Verdict]:
         """The verdicts of one spout's tuples, in their order."""
         return [verdict for (name, _), verdict in self._verdicts.items() if name == spout]
@@ -76,7 +81,11 @@ class CompletedTopology:
         return f"CompletedTopology({self._ran.name!r:.50}, {len(self.failures)} failures)"
 
     def tuples(self, component: str, stream: str = "default") -> list[list[Any]]:
-        """All that a component emitted on a stream."""
+        """All that a component emitted on a stream.
+
+        Raises:
+            MisuseError: There is no such component, or it has no such stream.
+        """
         return self._ran.tuples(component, stream)
 
     def stats(self) -> Stats:
@@ -107,6 +116,13 @@ def complete_topology(
     refuse_other_than_topology(topology, "complete_topology")
     config = given_config(config, "complete_topology")
     wanted = {spout.id for spout in topology.spouts if spout.gated is None}
+    given: object = spouts
+    if not isinstance(given, Mapping):
+        raise MisuseError(
+            f"complete_topology() needs the tuples of each spout, and is given {given!r:.60}",
+            f"complete_topology({topology.name!r})",
+            f"give a dict, with a list of tuples for each of {sorted(wanted)}",
+        )
     if wanted != spouts.keys():
         raise MisuseError(
             f"fixed tuples for {sorted(spouts)}, but the spouts are {sorted(wanted)}",

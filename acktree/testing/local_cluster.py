@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from numbers import Real
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -91,10 +92,18 @@ class LocalCluster:
             secs: How far the clock moves in all. 0: only run what can run now.
 
         Raises:
+            MisuseError: ``secs`` is less than 0, or no number of seconds.
             SpoutError: Something moves for ever while the clock stands: a spout emits a message again in its
                 ``fail``, and it fails each time, or a spout always has another message. Found when one
                 message failed 100 times, or spouts emitted 1,000,000 messages.
         """
+        given: object = secs
+        if not isinstance(given, Real) or not math.isfinite(given) or given < 0:
+            raise MisuseError(
+                f"the clock cannot advance by {given!r:.60}",
+                f"LocalCluster.advance({given!r:.60})",
+                "give seconds, 0 or more: it never goes back",
+            )
         self._advance_until(lambda: False, self.now_ms + round(secs * 1000))
 
     @ending_at_caller
@@ -139,7 +148,7 @@ class LocalCluster:
         """All that a component emitted on a stream, in the order it did, each tuple once.
 
         Raises:
-            MisuseError: No topology here has the component, or it is closed.
+            MisuseError: No topology here has the component, or it is closed, or it has no such stream.
         """
         found = [topology for topology in self._running if component in topology.plan.topology.components]
         if not found:
@@ -187,7 +196,7 @@ class LocalCluster:
             for topology in self._running:
                 topology.beat()
         if end_ms is not None:
-            self.now_ms = end_ms
+            self.now_ms = max(self.now_ms, end_ms)
         return False
 
     def _run_rounds(self) -> None:

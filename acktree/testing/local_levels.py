@@ -7,12 +7,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from acktree.core.data.fields import DEFAULT_STREAM
 from acktree.core.data.frames import Kind, WireRow
 from acktree.core.data.slices import Slice, divided
 from acktree.core.data.values import decode_rows
 from acktree.core.packing import Buffer
 from acktree.core.state.store import MemoryStore
 from acktree.driver.ticks import Ticks
+from acktree.errors import MisuseError, nearest
 from acktree.tasks.bolts.level import run_level
 from acktree.tasks.bolts.observer import Emitted, Observer
 from acktree.tasks.broadcast import Broadcast, OperatorOrder
@@ -20,8 +22,9 @@ from acktree.tasks.chunk import Chunk
 from acktree.tasks.combiner import combined
 from acktree.tasks.observers.usual import usual_observers
 from acktree.tasks.plan import Plan
+from acktree.topology.model import Topology
 
-__all__ = ["LocalLevels"]
+__all__ = ["LocalLevels", "refuse_unknown_stream"]
 
 
 class LocalLevels:
@@ -82,6 +85,23 @@ class LocalLevels:
 
     def _observers(self, plan: Plan, clock_ms: int) -> list[Observer]:
         return [_Emitted(self._emitted), *usual_observers(plan, clock_ms)]
+
+
+def refuse_unknown_stream(topology: Topology, component: str, stream: str) -> None:
+    """Check what ``tuples`` is asked for: a test that a misspelt name is empty would pass for ever.
+
+    Raises:
+        MisuseError: There is no such component, or it has no such stream. A component without any has an
+            empty default stream.
+    """
+    call = f"tuples({component!r}, {stream!r})"
+    if component not in topology.components:
+        what = f"topology {topology.name!r} has no component {component!r}"
+        raise MisuseError(what, call, nearest(component, topology.components))
+    streams = topology.components[component].streams or [DEFAULT_STREAM]
+    if stream not in streams:
+        what = f"component {component!r} has no stream {stream!r}"
+        raise MisuseError(what, call, nearest(stream, streams))
 
 
 class _Emitted(Observer):

@@ -44,7 +44,7 @@ from acktree.tasks.spouts.task import SpoutTask
 from acktree.tasks.spouts.verdict_batch import Redrive
 from acktree.tasks.spouts.watched_ids import WatchedIds
 from acktree.testing.local_host import LocalHost, LocalInbox, Moment
-from acktree.testing.local_levels import LocalLevels
+from acktree.testing.local_levels import LocalLevels, refuse_unknown_stream
 from acktree.topology.describe import Description
 from acktree.topology.gates import GateSpout
 from acktree.topology.model import Component, Topology
@@ -274,7 +274,12 @@ class LocalTopology(RunningTopology):
         raise rebalance_refusal(self.name, None, component, parallelism, partitions)
 
     def tuples(self, component: str, stream: str = "default") -> list[list[Any]]:
-        """All that a component emitted on a stream."""
+        """All that a component emitted on a stream.
+
+        Raises:
+            MisuseError: There is no such component, or it has no such stream.
+        """
+        refuse_unknown_stream(self.plan.topology, component, stream)
         return self._levels.tuples(component, stream)
 
     def stats(self) -> Stats:

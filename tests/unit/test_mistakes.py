@@ -7,6 +7,7 @@ import pytest
 from acktree import (
     AcktreeError,
     BasicBolt,
+    Config,
     ConfigError,
     DeadLetters,
     IterableSpout,
@@ -17,6 +18,7 @@ from acktree import (
 )
 from acktree.connectors.files import FolderSpout
 from acktree.connectors.parquet_files import ParquetSink
+from acktree.connectors.sql import SqlSink
 from acktree.spark.session.java import refuse_missing_java
 from acktree.testing import FeederSpout, LocalCluster, complete_topology
 
@@ -51,6 +53,16 @@ MISTAKES = {
     ),
     "a checkpoint is a folder, and this names none|name a folder": (
         lambda: submit(builder().create_topology(), checkpoint=None)
+    ),
+    "Config.from_mapping() needs a dict of settings, and is given a list|topology.message.timeout.secs": (
+        lambda: Config.from_mapping(["topology.debug"])
+    ),
+    "complete_topology() needs the tuples of each spout, and is given None|each of ['numbers']": (
+        lambda: complete_topology(builder().create_topology(), None)
+    ),
+    "the url is a int and the table a str|give both as text": lambda: SqlSink(5, "t"),
+    "the url is a str and the table a NoneType|give both as text": (
+        lambda: SqlSink("sqlite://", None, key="a")
     ),
     "submit() needs a Config as config, and is given a str|Config.from_mapping(": (
         lambda: submit(builder().create_topology(), checkpoint="c", config="a")

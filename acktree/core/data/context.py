@@ -214,8 +214,16 @@ class TaskContext:
         return self._clock.txid
 
     def task_ids(self, component: str) -> tuple[int, ...]:
-        """The tasks of a component, ascending. KeyError for an unknown component."""
-        return self.tasks[component]
+        """The tasks of a component, ascending.
+
+        Raises:
+            KeyError: The topology has no such component.
+        """
+        try:
+            return self.tasks[component]
+        except KeyError:
+            what = f"topology {self.topology_name!r} has no component {component!r}"
+            raise KeyError(f"{what}: {nearest(component, self.tasks)}") from None
 
     def add_task_hook(self, hook: TaskHook) -> None:
         """Let a hook watch this task. Its ``prepare`` is called at once.

@@ -33,6 +33,7 @@ def test_every_fixed_tuple_has_its_verdict_and_its_failure():
     assert results.verdicts["source", 2] is Verdict.FAILED
     assert results.verdicts.count(Verdict.FAILED) == 2
     assert len(results.verdicts) == 4
+    assert repr(results.verdicts) == "VerdictTable(1 ACKED, 2 FAILED, 1 TIMED_OUT)"
     assert results.failures["source", 2].reason == "ValueError: raised"
     assert results.tuples("b0") == [["ack"], ["fail"], ["raise"], ["forget"]]
     assert results.stats()["b0"].total.executed == 4

@@ -17,7 +17,7 @@ from acktree import Config, EndOfStream, KeyValueState, Retry, Spout, TopologyBu
 from acktree.core.tracking.verdicts import FailureKind
 from acktree.dataframe_spout import DataFrameSpout
 from acktree.errors import MisuseError, SpoutError
-from acktree.testing import FeederSpout, LocalCluster, local_host
+from acktree.testing import FeederSpout, LocalCluster, complete_topology, local_host
 from tests.drawn import drawn
 from tests.unit.tasks.bolts.bolt_harness import Calls, CallsByHand, bench, in_a_row
 
@@ -127,6 +127,17 @@ def test_the_clock_moves_only_with_advance():
         assert running.cluster.now_ms == 2_500
 
 
+@pytest.mark.parametrize("secs", [-5, "5", math.nan, math.inf, None], ids=repr)
+def test_the_clock_never_goes_back_and_takes_only_seconds(secs):
+    with LocalCluster() as cluster:
+        running = cluster.submit(in_a_row(FeederSpout(["value"]), Calls(print)))
+        cluster.advance(np.float64(7))
+        with pytest.raises(MisuseError, match="the clock cannot advance by"):
+            cluster.advance(secs)
+        running.await_termination(-3)
+        assert cluster.now_ms == 7_000
+
+
 def test_the_clock_passes_through_every_deadline_on_its_way():
     retry = Retry(max_attempts=4, backoff_secs=(1, 100), jitter=False)
 
@@ -157,6 +168,31 @@ def test_several_topologies_share_one_clock_and_are_asked_for_by_component():
         assert cluster.tuples("source1") == [[2]]
         with pytest.raises(MisuseError, match="no topology here has a component 'c'"):
             cluster.tuples("c")
+
+
+@pytest.mark.parametrize(
+    ("component", "stream", "words", "fix"),
+    [
+        ("sorce", "default", "component 'sorce'", "did you mean 'source'?"),
+        ("source", "erors", "component 'source' has no stream 'erors'", "did you mean 'errors'?"),
+        ("source", "default", "component 'source' has no stream 'default'", "there is only 'errors'"),
+        ("b0", "errors", "component 'b0' has no stream 'errors'", "there is only 'default'"),
+    ],
+)
+def test_a_misspelt_name_is_no_empty_list_of_tuples(component, stream, words, fix):
+    builder = TopologyBuilder("t")
+    builder.set_spout("source", FeederSpout({"errors": ["value"]}))
+    builder.set_bolt("b0", bolt()(print)).shuffle_grouping("source", stream="errors")
+    topology = builder.create_topology()
+    with LocalCluster() as cluster:
+        running = cluster.submit(topology)
+        for shown in (running, complete_topology(topology, {"source": {"errors": [[1]]}})):
+            assert shown.tuples("b0") == []
+            with pytest.raises(MisuseError, match=words) as refused:
+                shown.tuples(component, stream)
+            assert refused.value.fix == fix
+        with pytest.raises(MisuseError):
+            cluster.tuples(component, stream)
 
 
 def test_the_fix_for_a_component_that_is_not_there_fits_the_cause():

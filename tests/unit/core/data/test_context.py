@@ -24,7 +24,7 @@ def context():
 def test_a_task_knows_the_tasks_of_every_component(context):
     assert context.task_ids("count") == (2, 3)
     assert context.task_ids("split") == (4,)
-    with pytest.raises(KeyError):
+    with pytest.raises(KeyError, match="'words' has no component 'nobody': there are 'count' and 'split'"):
         context.task_ids("nobody")
 
 
