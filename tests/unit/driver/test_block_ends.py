@@ -38,6 +38,10 @@ def test_one_that_a_call_has_raised_is_not_raised_again(run) -> None:
 
 
 def test_one_of_the_block_itself_goes_out_of_it(run) -> None:
-    with pytest.raises(KeyError, match="mine"), run.handle:
-        breaks(run)
-        raise KeyError("mine")
+    def ends() -> None:
+        with run.handle:
+            breaks(run)
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        ends()
