@@ -48,6 +48,7 @@ class Delivery:
         """
         self._chunks, self._retries, self._given_up = chunks, retries, given_up
         self._reporter, self._hooks, self._task_hooks = reporter, hooks, task_hooks
+        self._to_tell: list[tuple[object, Failure]] = []
 
     def acked(self, closed: Closed, now_ms: int) -> None:
         """Messages of one segment were acked."""
@@ -77,17 +78,20 @@ class Delivery:
         if not waits:
             self.note_failed(len(closed.message_ids), _named(closed), failure)
         roots = self._chunks.roots_of(closed.sequences).tolist()
-        # First: the hook may lose the last open messages of the chunk, which is then released.
         self._retries.decide(self._chunks.attempts_of(closed), roots, failure, now_ms)
         if self._retries.policy is None and not waits:
-            failures = [
+            self._to_tell += [
                 (id_of(message_id), replace(failure, attempt=int(attempt)))
                 for message_id, attempt in zip(closed.message_list(), closed.attempts, strict=True)
                 if not isinstance(message_id, Redriven)
             ]
-            if failures:
-                self._hooks.fail(failures)
         self._task_hooks.failed(closed, failure, now_ms)
+
+    def tell_failed(self) -> None:
+        """Tell the spout what failed since the last call: each message may have failed for its own reason."""
+        failures, self._to_tell = self._to_tell, []
+        if failures:
+            self._hooks.fail(failures)
 
     def superseded(self, attempts: Sequence[Attempt], newer: int, now_ms: int) -> None:
         """Ack messages that wait though they were not written: newer ones with their keys were.

@@ -546,7 +546,7 @@ class SpoutTask:
         self._keyed.settle(verdict_batch)
         self._refuse_configuration(verdict_batch)
 
-    # One segment at a time: a hook may say that the others are lost.
+    # One segment at a time: `ack` may say that the others are lost.
 
     def _take_acked(self, verdict_batch: VerdictBatch, now_ms: int) -> None:
         for closed in self._pending.closing(verdict_batch.acked):
@@ -556,6 +556,7 @@ class SpoutTask:
         for sequences, failure in verdict_batch.failed:
             for closed in self._pending.closing(sequences):
                 self._delivery.failed(closed, failure, now_ms)
+        self._delivery.tell_failed()
 
     def _take_of_gate(self, verdict_batch: VerdictBatch, now_ms: int) -> None:
         """What was ACKED supersedes what failed in the same micro-batch, but no dead letter."""

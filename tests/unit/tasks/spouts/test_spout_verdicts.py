@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acktree import Config, EndOfStream
+from acktree.tasks.failures import failure_of
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from tests.drawn import drawn
 from tests.unit.tasks.spouts.spout_harness import BROKEN, LATE, Harness, Source, emits, raises
@@ -140,3 +141,17 @@ def test_without_ackers_what_ack_emits_is_acked_too_also_after_the_end():
     harness.run(6)
     assert harness.spout.delivered() == [("ack", 1), ("ack", 2), ("ack", 3)]
     assert harness.task.is_idle
+
+
+def test_messages_that_failed_each_for_its_own_reason_are_told_in_one_call():
+    class InBulk(Source):
+        def fail_batch(self, failures):
+            self.note("fail", [(message_id, failure.reason) for message_id, failure in failures])
+
+    harness = Harness(InBulk(emits(("x", "a"), ("y", "b"), ("z", "c"))))
+    harness.run()
+    failed = [(np.array([n]), failure_of(ValueError(n), "b0")) for n in range(3)]
+    harness.task.dispatch(VerdictBatch(np.zeros(0, dtype=np.int64), failed))
+    harness.run()
+    reasons = [(message_id, f"ValueError: {n}") for n, message_id in enumerate("abc")]
+    assert harness.spout.delivered() == [("fail", reasons)]
