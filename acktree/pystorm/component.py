@@ -375,7 +375,7 @@ def _take_process(component: Component) -> None:
         if output.fileno() == sys.__stdout__.fileno():  # type: ignore[union-attr]  # a closed one raises
             moved = os.fdopen(os.dup(output.fileno()), "wb")
             os.dup2(sys.__stderr__.fileno(), output.fileno())  # type: ignore[union-attr]  # the same
-            serializer.printed = output  # else it is collected, and closes the stdout that it wraps
+            serializer.printed = output  # that of a user's serializer may close stdout when it is collected
             serializer.output_stream = serializer.wrapped(moved)
 
 

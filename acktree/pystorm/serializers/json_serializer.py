@@ -6,7 +6,7 @@ import io
 import json
 import logging
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Any, Final
 
 from acktree.multilang.framing import plain
@@ -16,6 +16,14 @@ from acktree.pystorm.serializers.serializer import Serializer
 log = logging.getLogger(__name__)
 
 _MANY_BLANK_LINES: Final = 1000
+
+
+class _Text(io.TextIOWrapper):
+    """A stream of text that leaves the stream of bytes open when it is collected: that may be the stdout."""
+
+    def __del__(self) -> None:
+        with suppress(OSError, ValueError):  # it was closed before
+            self.detach()
 
 
 class JSONSerializer(Serializer):
@@ -33,7 +41,7 @@ class JSONSerializer(Serializer):
 
     @staticmethod
     def _wrap_stream(stream: Any) -> io.TextIOWrapper:
-        return io.TextIOWrapper(getattr(stream, "buffer", stream), encoding="utf-8")
+        return _Text(getattr(stream, "buffer", stream), encoding="utf-8")
 
     def wrapped(self, stream: Any) -> io.TextIOWrapper:
         return self._wrap_stream(stream)

@@ -80,9 +80,22 @@ class Opening:
         finally:
             services.close()
         _check_keep_alive(self._spout.keep_alive_secs)
+        self._note_missing()
         self._note_overwritten()
         self._hooks.succeeded()
         return True
+
+    def _note_missing(self) -> None:
+        """Report remembered attributes that are not there: their names may be misspelt."""
+        for name in self._spout.remembers:
+            if name not in vars(self._spout) and not hasattr(type(self._spout), name):
+                self._reporter.error(
+                    MisuseError(
+                        f"the spout remembers {name!r} and has no such attribute: None is saved",
+                        f"class {type(self._spout).__name__}, remembers, after open()",
+                        "spell it as the attribute is, or set it in open(): without it a restart begins anew",
+                    )
+                )
 
     def _note_overwritten(self) -> None:
         """Tell the host which remembered attributes ``open`` has set to another value."""

@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from acktree.core.spouts.open_messages import OpenMessages
 from acktree.core.stats.numbers import Outage
 from acktree.core.tracking.verdicts import Failure
 from acktree.errors import ConnectorError
@@ -148,11 +149,17 @@ class Hooks:
         else:
             self._make(_Call(hook, arguments))
 
-    def keep_alive(self, *arguments: object) -> None:
-        """Call ``keep_alive``: also while other calls wait, and not again before it is due."""
+    def keep_alive(self, open_messages: OpenMessages, *, is_asked: bool) -> None:
+        """Call ``keep_alive``: also while other calls wait, and not again before it is due.
+
+        Args:
+            open_messages: What it is given.
+            is_asked: Whether ``next_tuple`` is called, too: then an outage ends with that. A ``keep_alive``
+                without open messages may have nothing to do.
+        """
         try:
             with self.calling.of("keep_alive"):
-                self._spout.keep_alive(*arguments)  # type: ignore[arg-type]  # the one that it takes
+                self._spout.keep_alive(open_messages)
         except ConnectorError as error:
             if not error.can_retry:
                 raise
@@ -163,7 +170,7 @@ class Hooks:
             pass_on_exit(error)
             self._report(error)
         else:
-            if self._only_beats and not self._waiting:
+            if self._only_beats and not self._waiting and not is_asked:
                 self.succeeded()
 
     def ack(self, message_ids: Sequence[object]) -> None:

@@ -93,8 +93,7 @@ class SpoutTask:
         object.__setattr__(spout, "__dict__", dict(vars(spout)))
         self.place = Place(plan.topology.name, component.id, task)
         self.has_ended = False
-        self.is_active = False
-        self.is_open = False
+        self.is_active = self.is_open = False
         self.asked_at: float | None = None
         """Since when ``next_tuple`` is being called, as ``time.monotonic`` counts; None: it is not."""
         self._gate = Lock()  # held while another thread hands over: next_tuple returns only to a whole task
@@ -348,7 +347,9 @@ class SpoutTask:
             oldest_ms = self.oldest_ms()
             if oldest_ms is None and self._collector.tracked_count:
                 oldest_ms = now_ms
-            self._hooks.keep_alive(OpenNow(self.open_count, oldest_ms, now_ms, self._open_ids))
+            is_asked = self.is_active and not (self.has_ended or self.component.is_dataframe)
+            now = OpenNow(self.open_count, oldest_ms, now_ms, self._open_ids)
+            self._hooks.keep_alive(now, is_asked=is_asked)
         if self._lag_pulse.is_due(_LAG_SECS, now_ms) and self._hooks.may_ask:
             self._lag_pulse.start(now_ms)
             self._hooks.call(self._ask_lag)
@@ -546,9 +547,8 @@ class SpoutTask:
         self._keyed.settle(verdict_batch)
         self._refuse_configuration(verdict_batch)
 
-    # One segment at a time: `ack` may say that the others are lost.
-
     def _take_acked(self, verdict_batch: VerdictBatch, now_ms: int) -> None:
+        """One segment at a time: ``ack`` may say that the others are lost."""
         for closed in self._pending.closing(verdict_batch.acked):
             self._delivery.acked(closed, now_ms)
 

@@ -214,3 +214,14 @@ def test_a_remembered_value_that_pickle_refuses_is_named():
     harness.spout.guard = threading.Lock()
     with pytest.raises(MisuseError, match=r"guard, which the spout remembers, cannot be saved: .*pickle"):
         harness.run()
+
+
+def test_a_remembered_attribute_that_is_not_there_is_reported():
+    class Misspelt(Source):
+        remembers = ("postion", "other")
+        redelivers = False
+        position = other = 0
+
+    harness = Harness(Misspelt())
+    ((_, _, failure),) = harness.reports
+    assert "remembers 'postion' and has no such attribute" in failure.reason
