@@ -16,7 +16,7 @@ import numpy as np
 from acktree.core.ids import Int64s
 from acktree.core.stats.counters import What
 from acktree.core.tracking.lineage_runs import Runs
-from acktree.errors import AcktreeError, BoltError, ProtocolError
+from acktree.errors import AcktreeError, BoltError, MisuseError, ProtocolError
 from acktree.logs.log_lines import Place, standing
 from acktree.system.stopped_by import pass_on
 from acktree.tasks.bolts.outputs.emission import Emission, pieces_of
@@ -111,6 +111,8 @@ class RowResults:
     def raised(self, rows: InboundRows, which: Int64s, error: BaseException) -> None:
         """User code raised over these rows: they fail, and the error is reported."""
         self.has_raised = True
+        if type(error) is MisuseError and len(which) == 1:
+            error = _naming_tuple(error, rows, int(which[0]))
         self.fail(rows, which, error)
         self.error(error)
 
@@ -177,3 +179,19 @@ class RowResults:
                 self._component.id, self._task, stream=source, latency="process_ms", total_ms=total_ms,
                 samples=acked,
             )  # fmt: skip
+
+
+def _naming_tuple(error: MisuseError, rows: InboundRows, row: int) -> MisuseError:
+    """The same error with the tuple that was executed, unless it names that already.
+
+    Named here and not where it is raised: only this costs nothing for tuples without an error. It is another
+    object, since user code may raise one object for several tuples.
+    """
+    tup = repr(rows.handle(row))
+    if tup in str(error):
+        return error
+    named = MisuseError(error.what, ", ".join(filter(None, (f"executing {tup}", error.where))), error.fix)
+    vars(named).update(vars(error))
+    named.__traceback__, named.__cause__ = error.__traceback__, error.__cause__
+    named.__context__, named.__suppress_context__ = error.__context__, error.__suppress_context__
+    return named

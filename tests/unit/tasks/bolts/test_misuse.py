@@ -79,9 +79,48 @@ def test_misuse_names_the_component_and_the_mend_and_fails_the_tuple_alone(kind,
         assert running.acked == ["good", "fine"]
         failure = running.failures["bad"]
         assert failure.cause is FailureCause.MISUSE
-        for words in (*expected, "component 'b'", "fix:"):
+        for words in (
+            *expected,
+            "component 'b'",
+            "executing Tuple(source:default task 4: value='bad')",
+            "fix:",
+        ):
             assert words in failure.reason
         assert running.tuples("b") == running.tuples("b", "direct") == []
+
+
+def test_a_changed_attribute_names_the_tuple_that_changed_it():
+    def execute(bolt, tup, collector):
+        if tup["value"] == "bad":
+            bolt.last = 7
+
+    with bench(Calls(execute)) as running:
+        running.feed("good", "bad")
+        (misuse,) = running.running.errors
+        assert "bolt 'b0' changed its attribute 'last'" in misuse.reason
+        assert "executing Tuple(source:default task 2: value='bad')" in misuse.reason
+
+
+def test_each_error_names_its_own_tuple_once_whatever_object_is_raised():
+    class OwnError(MisuseError):
+        """Of the user, who says all that is to be said."""
+
+    plain, own = MisuseError("no such order"), OwnError("no such order")
+
+    def execute(bolt, tup):
+        if tup["value"] == "twice":
+            bolt.collector.ack(tup)
+            bolt.collector.ack(tup)
+        raise own if tup["value"] == "own" else plain
+
+    with bench(CallsByHand(execute)) as running:
+        running.feed(1, 2, "own", "twice")
+        first, second, of_user, twice = (error.reason for error in running.running.errors)
+        assert "where: executing Tuple(source:default task 2: value=1)" in first
+        assert "where: executing Tuple(source:default task 2: value=2)" in second
+        assert of_user == "OwnError: no such order"
+        assert twice.count("Tuple(") == 1
+    assert str(plain) == "no such order"
 
 
 def test_an_emit_that_was_refused_leaves_those_around_it_whole():
