@@ -125,7 +125,7 @@ class SpoutError(AcktreeError):
     """
 
     def __init__(
-        self, what: str, where: str, fix: str, *, can_go_on: bool = True, pause_secs: float = 0.0
+        self, what: str, where: str = "", fix: str = "", *, can_go_on: bool = True, pause_secs: float = 0.0
     ) -> None:
         super().__init__(what, where, fix)
         if not 0 <= pause_secs < math.inf:

@@ -141,7 +141,7 @@ class Spout(ABC):
         exceptions are raised at the end. A ``ConnectorError`` is raised at once: when this is called again,
         it goes on with the ack that raised.
         """
-        each_delivery.get()("ack", self.ack, message_ids)
+        _deliver(self, "ack", self.ack, message_ids)
 
     def fail_batch(self, failures: Sequence[tuple[MessageId, Failure]]) -> None:
         """Receive many failures in one call, as (message id, failure) pairs.
@@ -149,7 +149,7 @@ class Spout(ABC):
         Same thread and same guarantees as ``fail``, which this default calls for each, in the order given;
         what these calls raise is as in ``ack_batch``.
         """
-        each_delivery.get()("fail", lambda pair: self.fail(*pair), failures)
+        _deliver(self, "fail", lambda pair: self.fail(*pair), failures)
 
     def keep_alive(self, open_messages: OpenMessages) -> None:
         """Keep the connection and open messages alive: answer heartbeats, extend leases, commit.
@@ -330,7 +330,15 @@ class SpoutOutputCollector(ABC):
         """How many messages of this task have no verdict yet, including those that wait for a retry."""
 
 
-def _each(name: str, hook: Callable[..., None], items: Iterable[Any]) -> None:  # noqa: ARG001
+def _deliver(spout: Spout, name: str, hook: Callable[..., None], items: Iterable[Any]) -> None:
+    own = own_delivery.get()
+    if own is not None and own[0] is spout:
+        own[1](name, hook, items)
+    else:
+        call_each(hook, items)
+
+
+def call_each(hook: Callable[..., None], items: Iterable[Any]) -> None:
     """Call a hook for every item, also after one of the calls raised; then raise what was raised."""
     raised: list[Exception] = []
     for item in items:
@@ -344,8 +352,8 @@ def _each(name: str, hook: Callable[..., None], items: Iterable[Any]) -> None:  
         raise ExceptionGroup(f"the verdicts of {len(raised)} messages could not be delivered", raised)
 
 
-each_delivery: Final[ContextVar[Callable[[str, Callable[..., None], Iterable[Any]], None]]] = ContextVar(
-    "each_delivery", default=_each
-)
-"""How a hook is called for each verdict: its name, the hook, message ids or pairs. While the engine delivers
-verdicts, it knows which were taken before and which are lost; a program that calls ``ack_batch`` does not."""
+own_delivery: Final[
+    ContextVar[tuple[Spout, Callable[[str, Callable[..., None], Iterable[Any]], None]] | None]
+] = ContextVar("own_delivery", default=None)
+"""While the engine delivers verdicts: the spout, and how a hook of it, by name, is called for each verdict.
+The engine knows which were taken in a try before this one, and which are lost."""

@@ -202,9 +202,9 @@ def _forgotten_early(write: Any) -> Any:
 
 
 def _failed_pass(find: Any) -> Any:
-    def all_decided(self: GateLog, verdicts: Any, uncounted: Any, roots: Any) -> Any:
+    def all_decided(self: GateLog, verdicts: Any, roots: Any) -> Any:
         failed = () if verdicts is None else (verdicts.failed.roots, verdicts.timed_out.roots)
-        return find(self, verdicts, uncounted, roots) | np.isin(roots, np.concatenate((roots[:0], *failed)))
+        return find(self, verdicts, roots) | np.isin(roots, np.concatenate((roots[:0], *failed)))
 
     return all_decided
 

@@ -82,7 +82,7 @@ def gate_log_of(
         return None
     values = None if checkpoint is None else StagedFiles(checkpoint / FOLDER_NAME, files)
     return GateLog(
-        names, plan.run_salt, still_open, spouts, ids_at, uncounted=lambda: keys.uncounted, files=values
+        names, plan.run_salt, still_open, spouts, ids_at, repeated=lambda: keys.repeated, files=values
     )
 
 
@@ -104,7 +104,7 @@ class GateLog(Participant, Passed):
         still_open: Callable[[Int64s], Int64s],
         spouts: Sequence[Component],
         ids_at: IdsAt,
-        uncounted: Callable[[], Int64s] = _no_roots,
+        repeated: Callable[[], Int64s] = _no_roots,
         files: StagedFiles | None = None,
     ) -> None:
         """Begin with nothing staged, until :meth:`recover`.
@@ -114,7 +114,7 @@ class GateLog(Participant, Passed):
             still_open: Returns the open ones of some roots, ascending.
             spouts: All spouts, gates included.
             ids_at: Returns the ids of open messages.
-            uncounted: Returns roots that pass no gate, also where the micro-batch ACKED them.
+            repeated: Returns the roots that the micro-batch ACKED after another with the same key.
             files: The files of staged values; None where rows carry all values.
         """
         self._spouts = {task: spout.id for spout in spouts for task in spout.task_ids}
@@ -122,7 +122,7 @@ class GateLog(Participant, Passed):
         # The driver does not know the ids of a DataFrame's rows, and their roots do not name the task.
         self._rows: Origins = tuple(Origin(spout.id, _ROW) for spout in spouts if spout.is_dataframe)
         self._gates = {name: _Frames() for name in names}
-        self._salt, self._still_open, self._uncounted, self._files = run_salt, still_open, uncounted, files
+        self._salt, self._still_open, self._repeated, self._files = run_salt, still_open, repeated, files
         self._lock = Lock()
         self._decided = -1
         self._was_empty = True  # of the last section that has everything
@@ -205,8 +205,7 @@ class GateLog(Participant, Passed):
         return set[str]().union(*(frames.named for frames in self._gates.values()))
 
     def write(self, commit: Commit, outcome: Outcome) -> Section | None:
-        acked = partial(self._acked, outcome.verdicts, self._uncounted())  # the same for all gates
-        staged: dict[str, list[WireRow]] = {}
+        acked, staged = partial(self._acked, outcome.verdicts), dict[str, list[WireRow]]()
         for row in outcome.rows.get(Kind.STAGED, ()):
             staged.setdefault(bytes(row.head).decode(), []).append(row)
         with self._lock:
@@ -277,15 +276,16 @@ class GateLog(Participant, Passed):
             for message_id in (message_ids.tolist() if isinstance(message_ids, np.ndarray) else message_ids)
         ]
 
-    def _acked(self, verdicts: Verdicts | None, uncounted: Int64s, roots: Int64s) -> Mask:
-        """Which of some roots the micro-batch ACKED, but for those of which another attempt counts."""
+    def _acked(self, verdicts: Verdicts | None, roots: Int64s) -> Mask:
+        """Which of some roots the micro-batch ACKED, but for those that repeat a key."""
         if verdicts is None or not len(roots):
             return np.zeros(len(roots), dtype=np.bool_)
         is_acked = among(roots, np.unique(verdicts.acked.roots))
         tasks, sequences = tasks_and_sequences(sequence_names(self._salt, roots))
         for task, done in verdicts.done:
             is_acked |= (tasks == task) & among(sequences, done)
-        return is_acked & ~np.isin(roots, uncounted) if len(uncounted) else is_acked
+        repeated = self._repeated()
+        return is_acked & ~np.isin(roots, repeated) if len(repeated) else is_acked
 
 
 def _whole_numbers(message_ids: MessageIds) -> Int64s | None:

@@ -71,11 +71,6 @@ class KeyLog(Participant):
         self._open_rows = self._packed_rows()
         self._written = self._changes = 0  # since the last section with all keys: bytes, sections
 
-    @property
-    def uncounted(self) -> Int64s:
-        """Roots that pass no gate, also where the micro-batch ACKED them: another attempt counts."""
-        return np.concatenate([self.repeated, self.keys.lost.roots()])
-
     def publish(self, number: int) -> None:
         """Note that Spark has committed a micro-batch."""
         with self._lock:

@@ -165,15 +165,13 @@ class Pending:
         self._clock_ms: int | None = None
 
     def look_at_clock(self, now_ms: int) -> None:
-        """Called before anything is added: a clock that was set back makes no message younger.
+        """Called before anything is added: no message was emitted later than now.
 
-        A driver that starts on a machine whose clock is behind finds messages that were emitted later than
-        now: they are new.
+        The clock may be set back, and that of an earlier run may have been ahead.
         """
         if self._clock_ms is None or now_ms < self._clock_ms:
-            back_ms = 0 if self._clock_ms is None else self._clock_ms - now_ms
             for segment in self._segments:
-                segment.shift(back_ms, now_ms)
+                segment.emit_by(now_ms)
         self._clock_ms = now_ms
 
     def add(
@@ -401,13 +399,13 @@ class _Segment:
             return self.first_emitted_ms
         return int(self.first_emitted_ms[self.is_open].min())
 
-    def shift(self, back_ms: int, now_ms: int) -> None:
-        """Let the messages be emitted so much earlier, and not later than now."""
+    def emit_by(self, now_ms: int) -> None:
+        """Let no message be emitted later than now."""
         emitted_ms = self.first_emitted_ms
         if isinstance(emitted_ms, int):
-            self.first_emitted_ms = min(emitted_ms - back_ms, now_ms)
+            self.first_emitted_ms = min(emitted_ms, now_ms)
         else:
-            self.first_emitted_ms = np.minimum(emitted_ms - back_ms, now_ms)
+            self.first_emitted_ms = np.minimum(emitted_ms, now_ms)
 
     def emitted_by(self, moment_ms: int) -> Int64s:
         """The positions of the open messages whose first attempt was emitted at ``moment_ms`` or before."""

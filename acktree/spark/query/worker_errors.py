@@ -46,10 +46,12 @@ def explained(error: BaseException) -> BaseException:
         return error
     raised = _raised_in(str(error))
     begin = _OURS.match(raised)
-    what, _, rest = raised[begin.end() if begin else 0 :].rpartition("\n  where: ")
-    where, is_whole, fix = rest.partition("\n  fix:   ")
-    if not begin or not is_whole:  # another one ended the worker
+    if begin is None:  # another one ended the worker
         return error
+    what, has_where, rest = raised[begin.end() :].rpartition("\n  where: ")
+    where, _, fix = rest.partition("\n  fix:   ")
+    if not has_where:  # a user's code may leave out both lines
+        what, where = where, ""
     ours = _kind(begin["kind"])(what, where, fix.rstrip())
     if errors.full_tracebacks or isinstance(ours, ProtocolError):
         ours.__cause__ = error

@@ -49,6 +49,7 @@ class Delivery:
         self._chunks, self._retries, self._given_up = chunks, retries, given_up
         self._reporter, self._hooks, self._task_hooks = reporter, hooks, task_hooks
         self._to_tell: list[tuple[object, Failure]] = []
+        self._failed: list[tuple[Closed, Failure]] = []
 
     def acked(self, closed: Closed, now_ms: int) -> None:
         """Messages of one segment were acked."""
@@ -85,13 +86,16 @@ class Delivery:
                 for message_id, attempt in zip(closed.message_list(), closed.attempts, strict=True)
                 if not isinstance(message_id, Redriven)
             ]
-        self._task_hooks.failed(closed, failure, now_ms)
+        self._failed.append((closed, failure))
 
-    def tell_failed(self) -> None:
-        """Tell the spout what failed since the last call: each message may have failed for its own reason."""
+    def tell_failed(self, now_ms: int) -> None:
+        """Tell the spout and its hooks what failed since the last call, each message for its own reason."""
         failures, self._to_tell = self._to_tell, []
+        failed, self._failed = self._failed, []
         if failures:
             self._hooks.fail(failures)
+        for closed, failure in failed:
+            self._task_hooks.failed(closed, failure, now_ms)
 
     def superseded(self, attempts: Sequence[Attempt], newer: int, now_ms: int) -> None:
         """Ack messages that wait though they were not written: newer ones with their keys were.

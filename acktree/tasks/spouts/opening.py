@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from numbers import Real
+from time import monotonic
 
 from acktree.config import Config
 from acktree.core import durable
@@ -69,8 +70,8 @@ class Opening:
         context = replace(self._context_of(services), open_message_ids=open_ids)
         self._task_hooks.begin(context, services)
         try:
-            with self._hooks.calling.of("open"):
-                self._spout.open(config, context, collector)
+            self._hooks.calling.now = "open", monotonic()
+            self._spout.open(config, context, collector)
         except ConnectorError as error:
             self._task_hooks.end()  # `open` is called again, and adds its hooks again
             if not error.can_retry:
@@ -78,6 +79,7 @@ class Opening:
             self._hooks.failed(error)
             return False
         finally:
+            self._hooks.calling.now = None
             services.close()
         _check_keep_alive(self._spout.keep_alive_secs)
         self._note_missing()

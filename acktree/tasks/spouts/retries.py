@@ -217,10 +217,7 @@ class Retries:
         if now_ms < self._clock_ms:
             back_ms = self._clock_ms - now_ms
             self.unblock()
-            self._waiting = [
-                (due_ms - back_ms, made, replace(each, first_emitted_ms=each.first_emitted_ms - back_ms))
-                for due_ms, made, each in self._waiting
-            ]
+            self._waiting = [(due_ms - back_ms, made, attempt) for due_ms, made, attempt in self._waiting]
         self._clock_ms = now_ms
 
     def add(self, due_ms: int, attempt: Attempt) -> None:

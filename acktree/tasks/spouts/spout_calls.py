@@ -11,14 +11,14 @@ Rules of this file
 4. What was lost gets no verdict, also when a call that is under way loses it. Only a hook that takes several
    at once, and loses some of them, has their verdicts already.
 5. A call that is made again gives each ``ack`` and ``fail`` to a spout once: also where the spout overrides
-   ``ack_batch`` and calls that of ``Spout`` in it.
+   ``ack_batch`` and calls that of ``Spout`` in it, with the ids as it was given them.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import monotonic
@@ -30,7 +30,7 @@ from acktree.core.spouts.open_messages import OpenMessages
 from acktree.core.stats.numbers import Outage
 from acktree.core.tracking.verdicts import Failure
 from acktree.errors import ConnectorError
-from acktree.spout import Spout, each_delivery
+from acktree.spout import Spout, call_each, own_delivery
 from acktree.system.stopped_by import pass_on
 from acktree.tasks.spouts.upkeep import Pauses
 
@@ -44,11 +44,13 @@ class _VerdictCall:
 
     Attributes:
         in_bulk: The hook that takes all of them.
+        one_by_one: The hook that takes one, where the spout does not override ``in_bulk``.
         items: Message ids, or (message id, failure) pairs.
         taken: The ids that a hook took one by one, in this try and in those before; by the hook.
     """
 
     in_bulk: Callable[..., None]
+    one_by_one: Callable[..., None] | None
     items: Sequence[Any]
     is_ack: bool
     taken: dict[str, list[object]] = field(default_factory=dict)
@@ -85,15 +87,6 @@ class Calling:
 
     now: tuple[str, float] | None = None
 
-    @contextmanager
-    def of(self, name: str) -> Iterator[None]:
-        """Set it for the length of the block."""
-        self.now = name, monotonic()
-        try:
-            yield
-        finally:
-            self.now = None
-
 
 class Hooks:
     """The hooks of one spout task.
@@ -122,7 +115,9 @@ class Hooks:
         self._waiting: deque[_VerdictCall | _Call] = deque()
         self._must_ask = False  # next_tuple, or open, is the call that raised, or keep_alive
         self._only_beats = False  # it was keep_alive, and no other call since
-        self._losses: list[IsLost] = []
+        self._losses: list[IsLost] = []  # during the call that is under way
+        self._under_way: _VerdictCall | None = None
+        self._taken_before: dict[str, Counter[object]] = {}
 
     @property
     def has_undelivered(self) -> bool:
@@ -157,9 +152,9 @@ class Hooks:
             is_asked: Whether ``next_tuple`` is called, too: then an outage ends with that. A ``keep_alive``
                 without open messages may have nothing to do.
         """
+        self.calling.now = "keep_alive", monotonic()
         try:
-            with self.calling.of("keep_alive"):
-                self._spout.keep_alive(open_messages)
+            self._spout.keep_alive(open_messages)
         except ConnectorError as error:
             if not error.can_retry:
                 raise
@@ -172,18 +167,25 @@ class Hooks:
         else:
             if self._only_beats and not self._waiting and not is_asked:
                 self.succeeded()
+        finally:
+            self.calling.now = None
 
     def ack(self, message_ids: Sequence[object]) -> None:
         """Deliver acks to the spout."""
-        self._deliver(_VerdictCall(self._spout.ack_batch, message_ids, is_ack=True))
+        spout = self._spout
+        ack_one = spout.ack if _is_ours(spout.ack_batch, Spout.ack_batch) else None
+        self._deliver(_VerdictCall(spout.ack_batch, ack_one, message_ids, is_ack=True))
 
     def fail(self, failures: Sequence[tuple[Any, Failure]]) -> None:
         """Deliver failures to the spout."""
-        self._deliver(_VerdictCall(self._spout.fail_batch, failures, is_ack=False))
+        spout = self._spout
+        fail_one = (lambda pair: spout.fail(*pair)) if _is_ours(spout.fail_batch, Spout.fail_batch) else None
+        self._deliver(_VerdictCall(spout.fail_batch, fail_one, failures, is_ack=False))
 
     def lose(self, is_lost: IsLost) -> None:
         """Deliver no verdict for what was lost."""
-        self._losses.append(is_lost)
+        if self.calling.now is not None:
+            self._losses.append(is_lost)
         without_lost = (
             call.without(is_lost) if isinstance(call, _VerdictCall) else call for call in self._waiting
         )
@@ -219,13 +221,12 @@ class Hooks:
 
     def _make(self, call: _VerdictCall | _Call) -> bool:
         """Make a call. False if what it raised may pass: it waits, in front of all others."""
-        self._losses = []
+        self.calling.now = call.name, monotonic()
         try:
-            with self.calling.of(call.name):
-                if isinstance(call, _Call):
-                    call.hook(*call.arguments)
-                else:
-                    self._deliver_now(call)
+            if isinstance(call, _Call):
+                call.hook(*call.arguments)
+            else:
+                self._deliver_now(call)
         except ConnectorError as error:
             if not error.can_retry:
                 raise
@@ -238,25 +239,41 @@ class Hooks:
         except BaseException as error:  # noqa: BLE001  # user code
             pass_on_exit(error)
             self._report(error)
+        finally:
+            self.calling.now, self._losses = None, []
         return True
 
     def _deliver_now(self, call: _VerdictCall) -> None:
-        token = each_delivery.set(partial(self._one_by_one, call))
+        self._taken_before = {name: Counter(map(_identity, ids)) for name, ids in call.taken.items()}
+        if call.one_by_one is not None:
+            self._one_by_one(call, call.name, call.one_by_one, call.items)
+            return
+        self._under_way = call
+        token = own_delivery.set((self._spout, partial(self._one_by_one_of_super, call)))
         try:
             call.in_bulk(call.items)
         finally:
-            each_delivery.reset(token)
+            own_delivery.reset(token)
+            self._under_way = None
+
+    def _one_by_one_of_super(
+        self, call: _VerdictCall, name: str, hook: Callable[..., None], items: Iterable[Any]
+    ) -> None:
+        """What ``Spout.ack_batch`` and ``fail_batch`` do where those of the task's spout call them."""
+        if self._under_way is call:
+            self._one_by_one(call, name, hook, items)
+        else:  # the user's code has kept the context
+            call_each(hook, items)
 
     def _one_by_one(
         self, call: _VerdictCall, name: str, hook: Callable[..., None], items: Iterable[Any]
     ) -> None:
         """Give a hook what it has not taken yet and was not lost, until it raises a ``ConnectorError``."""
-        taken = call.taken.setdefault(name, [])
-        before = Counter(map(_identity, taken))
+        taken, before = call.taken.setdefault(name, []), self._taken_before.get(name)
         raised: list[BaseException] = []
         for item in items:
             message_id = item if name == "ack" else item[0]  # a `fail_batch` may call `ack_batch`
-            if before and before[_identity(message_id)]:
+            if before is not None and before[_identity(message_id)]:
                 before[_identity(message_id)] -= 1
                 continue
             if self._losses and any(is_lost(message_id) for is_lost in self._losses):
@@ -292,9 +309,15 @@ class Hooks:
 
 def _identity(message_id: object) -> object:
     """The same for a message id each time a call is made; ids of users need not be hashable."""
-    if isinstance(message_id, int | str | bytes | np.generic):  # an array makes each id anew
-        return message_id
-    return (id(message_id),)
+    if isinstance(message_id, int | str | bytes | tuple | np.generic):  # an array makes each id anew
+        with suppress(Exception):
+            hash(message_id)
+            return type(message_id), message_id
+    return id(message_id)
+
+
+def _is_ours(hook: object, default: object) -> bool:
+    return getattr(hook, "__func__", None) is default
 
 
 def pass_on_exit(raised: BaseException) -> None:

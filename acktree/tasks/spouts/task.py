@@ -544,7 +544,6 @@ class SpoutTask:
             self._take_acked(verdict_batch, now_ms)
             self._take_failed(verdict_batch, now_ms)
         self._take_rows(verdict_batch, now_ms)
-        self._keyed.settle(verdict_batch)
         self._refuse_configuration(verdict_batch)
 
     def _take_acked(self, verdict_batch: VerdictBatch, now_ms: int) -> None:
@@ -556,7 +555,7 @@ class SpoutTask:
         for sequences, failure in verdict_batch.failed:
             for closed in self._pending.closing(sequences):
                 self._delivery.failed(closed, failure, now_ms)
-        self._delivery.tell_failed()
+        self._delivery.tell_failed(now_ms)
 
     def _take_of_gate(self, verdict_batch: VerdictBatch, now_ms: int) -> None:
         """What was ACKED supersedes what failed in the same micro-batch, but no dead letter."""

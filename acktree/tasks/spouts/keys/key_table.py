@@ -8,7 +8,6 @@ Rules of this file
 3. A message that its spout has lost keeps its claim until the verdict of its attempt: it may still be ACKED.
 4. Of several attempts with one key the first that is ACKED is its message. The others are *repeated*: they
    are ACKED too, and pass no gate. A claim makes that rare; rows of a DataFrame do not wait for claims.
-5. A message without a key that its spout has lost comes again as another message, and counts as that one.
 """
 
 from __future__ import annotations
@@ -56,40 +55,12 @@ def keys_of(message_ids: MessageIds | Iterable[object]) -> list[bytes]:
     return [message_id.key if type(message_id) is Labelled else b"" for message_id in message_ids]
 
 
-class LostRoots:
-    """Open messages without keys that were lost: their queues bring them back. Any thread may call it.
-
-    Those that are ACKED all the same pass no gate, since the same messages come again.
-    """
-
-    def __init__(self) -> None:
-        """None is lost."""
-        self._roots: set[int] = set()
-        self._lock = Lock()
-
-    def add(self, roots: Int64s) -> None:
-        """Note attempts that are lost."""
-        with self._lock:
-            self._roots.update(roots.tolist())
-
-    def discard(self, roots: Int64s) -> None:
-        """Forget attempts that have their verdicts."""
-        with self._lock:
-            self._roots.difference_update(roots.tolist())
-
-    def roots(self) -> Int64s:
-        """Those that have no verdict, as far as their spouts have heard."""
-        with self._lock:
-            return np.array([*self._roots], dtype=np.int64)
-
-
 class Keys:
     """The keys of all spout tasks of a run. Any thread may call it.
 
     Attributes:
         is_used: Whether any message has had a key.
         changes: How often keys became free, or were decided.
-        lost: The open messages without keys that were lost.
     """
 
     def __init__(self, retention_ms: int = _DAY_MS, age_ms: Callable[[], int] = lambda: 0) -> None:
@@ -105,7 +76,6 @@ class Keys:
         self._lock = Lock()
         self._kept = KeptKeys(retention_ms)
         self._claimed: set[bytes] = set()
-        self.lost = LostRoots()
         self._of_root: dict[int, bytes] = {}  # of attempts without a verdict
         self._rows: set[int] = set()  # those of rows of DataFrames
         self._lost: set[int] = set()  # those of messages that their spouts have lost

@@ -20,7 +20,6 @@ from acktree.tasks.spouts.keys.key_table import Fate, Keys, keys_of
 from acktree.tasks.spouts.keys.labels import id_of
 from acktree.tasks.spouts.retries import NO_CHUNK, Attempt, RedrivenLetter, Retries
 from acktree.tasks.spouts.runs import Bools, MessageRun
-from acktree.tasks.spouts.verdict_batch import VerdictBatch
 
 _UNSEEN: Final = -1
 
@@ -43,7 +42,6 @@ class KeyedMessages:
         # Stream, id and chunk of messages to be acked at once.
         self._repeated: list[tuple[str, object, int]] = []
         self._acked_in: set[int] = set()
-        self._lost: set[int] = set()  # sequences of messages without keys that have no verdict yet
 
     @property
     def has_repeated(self) -> bool:
@@ -136,23 +134,12 @@ class KeyedMessages:
             gone: Sequence and id of those that were open.
         """
         self._repeated = [repeated for repeated in self._repeated if not is_lost(repeated[1])]
-        ids = [message_id for _, message_id in gone]
-        sequences = np.array([sequence for sequence, _ in gone], dtype=np.int64)
-        unkeyed = sequences[[not key for key in keys_of(ids)]]
-        self._lost.update(unkeyed.tolist())
-        self._keys.lost.add(self._chunks.roots_of(unkeyed))
         if self._keys.is_used:
-            self._keys.lose(self._chunks.roots_of(sequences), ids)
+            sequences = np.array([sequence for sequence, _ in gone], dtype=np.int64)
+            roots = self._chunks.roots_of(sequences)
+            self._keys.lose(roots, [message_id for _, message_id in gone])
             between = self._retries.between_attempts()
             self._keys.give_up(attempt.message_id for attempt in between if is_lost(attempt.message_id))
-
-    def settle(self, verdicts: VerdictBatch) -> None:
-        """Forget those lost messages that have their verdicts now."""
-        if self._lost:
-            parts = (verdicts.acked, *(sequences for sequences, _ in verdicts.failed))
-            over = self._lost.intersection(np.concatenate(parts).tolist())
-            self._lost -= over
-            self._keys.lost.discard(self._chunks.roots_of(np.array(sorted(over), dtype=np.int64)))
 
 
 def _waiting(run: MessageRun, row: int, now_ms: int) -> Attempt:

@@ -73,6 +73,13 @@ def test_it_has_the_class_and_the_three_parts_and_nothing_of_spark(kind):
     assert "".join(traceback.format_exception(ours)).count("\n") == 3
 
 
+@pytest.mark.parametrize("given", [("no model",), ("no model", "model 'x'"), ("a\nb",)])
+def test_one_of_a_users_code_may_say_only_what_is_wrong(given):
+    failed = failed_over(ConfigError(*given))
+    assert parts(explained(failed)) == (ConfigError, *given, *[""] * (3 - len(given)))
+    assert is_lasting(failed)
+
+
 def test_the_trace_of_a_bug_is_left_whole_and_so_is_each_where_that_is_wished(monkeypatch):
     failed = failed_over(ProtocolError(*OLD))
     assert explained(failed).__cause__ is failed

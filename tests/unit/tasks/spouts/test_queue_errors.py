@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextvars import copy_context
 
 import numpy as np
 import pyarrow as pa
@@ -193,11 +194,12 @@ IDS = [
     [1_000, 1_001, 1_002, 1_003],
     np.arange(1_000, 1_004),
     [[0], [1], [2], [3]],
+    [("q", 10_000), ("q", 10_001), ("r", 10_000), ("r", [1])],
     ["a", "a", "b", "b"],
 ]
 
 
-@pytest.mark.parametrize("message_ids", IDS, ids=["texts", "numbers", "array", "lists", "twice"])
+@pytest.mark.parametrize("message_ids", IDS, ids=["texts", "numbers", "array", "lists", "pairs", "twice"])
 def test_a_spout_that_calls_the_ack_batch_of_its_base_class_gets_each_ack_once(message_ids):
     class Calls(Source):
         is_away = True
@@ -221,6 +223,51 @@ def test_a_spout_that_calls_the_ack_batch_of_its_base_class_gets_each_ack_once(m
     harness.run()
     assert [each for _, each in harness.spout.delivered()] == list(message_ids)
     assert harness.task.is_idle
+
+
+def test_equal_ids_come_as_often_as_they_are_acked_however_a_spout_divides_them():
+    class Divides(Source):
+        def ack_batch(self, message_ids):
+            for message_id in message_ids:
+                super().ack_batch([message_id])
+
+    harness = Harness(Divides(emits(("x", 7), ("y", 7), ("z", 8))))
+    harness.run()
+    harness.verdict(acked=[0, 1, 2])
+    assert harness.spout.delivered() == [("ack", 7), ("ack", 7), ("ack", 8)]
+
+
+def test_a_spout_over_other_spouts_hands_on_all_verdicts():
+    inner = [Source(), Source()]
+
+    class Both(Source):
+        def ack_batch(self, message_ids):
+            for each in inner:
+                each.ack_batch([number for queue, number in message_ids if each is inner[queue]])
+            super().ack_batch(message_ids)
+
+        def fail_batch(self, failures):
+            inner[0].fail_batch([(number, why) for (_, number), why in failures])
+
+    harness = Harness(Both(emits(("x", (0, 1)), ("y", (1, 1)), ("z", (0, 2)))))
+    harness.run()
+    harness.verdict(acked=[0, 1], failed=[2])
+    assert harness.spout.delivered() == [("ack", (0, 1)), ("ack", (1, 1))]
+    assert [call[:2] for call in inner[0].delivered()] == [("ack", 1), ("fail", 2)]
+    assert inner[1].delivered() == [("ack", 1)]
+
+
+def test_a_context_that_user_code_keeps_delivers_later_as_the_class_does():
+    class Keeps(Source):
+        def ack_batch(self, message_ids):
+            self.kept = copy_context()
+            super().ack_batch(message_ids)
+
+    harness = Harness(Keeps(emits(("x", "a"))))
+    harness.run()
+    harness.verdict(acked=[0])
+    harness.spout.kept.run(Source.ack_batch, harness.spout, ["a", "b"])
+    assert harness.spout.delivered() == [("ack", "a"), ("ack", "a"), ("ack", "b")]
 
 
 def test_a_spout_that_acks_what_was_given_up_gets_each_of_it_once():
