@@ -48,11 +48,11 @@ def explained(error: BaseException) -> BaseException:
     begin = _OURS.match(raised)
     if begin is None:  # another one ended the worker
         return error
-    what, has_where, rest = raised[begin.end() :].rpartition("\n  where: ")
+    what, has_where, rest = raised[begin.end() :].rstrip().rpartition("\n  where: ")
     where, _, fix = rest.partition("\n  fix:   ")
     if not has_where:  # a user's code may leave out both lines
         what, where = where, ""
-    ours = _kind(begin["kind"])(what, where, fix.rstrip())
+    ours = _kind(begin["kind"])(what, where, fix)
     if errors.full_tracebacks or isinstance(ours, ProtocolError):
         ours.__cause__ = error
     return ours
