@@ -152,7 +152,7 @@ class Hooks:
             is_asked: Whether ``next_tuple`` is called, too: then an outage ends with that. A ``keep_alive``
                 without open messages may have nothing to do.
         """
-        self.calling.now = "keep_alive", monotonic()
+        self.calling.now, self._losses = ("keep_alive", monotonic()), []
         try:
             self._spout.keep_alive(open_messages)
         except ConnectorError as error:
@@ -221,7 +221,7 @@ class Hooks:
 
     def _make(self, call: _VerdictCall | _Call) -> bool:
         """Make a call. False if what it raised may pass: it waits, in front of all others."""
-        self.calling.now = call.name, monotonic()
+        self.calling.now, self._losses = (call.name, monotonic()), []
         try:
             if isinstance(call, _Call):
                 call.hook(*call.arguments)
@@ -240,7 +240,7 @@ class Hooks:
             pass_on_exit(error)
             self._report(error)
         finally:
-            self.calling.now, self._losses = None, []
+            self.calling.now = None
         return True
 
     def _deliver_now(self, call: _VerdictCall) -> None:

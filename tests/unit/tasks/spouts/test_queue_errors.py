@@ -305,6 +305,22 @@ def test_what_one_ack_of_several_loses_is_not_acked():
     assert harness.spout.delivered() == [("ack", "a"), ("ack", "c")]
 
 
+def test_what_keep_alive_loses_and_comes_again_with_its_id_has_its_verdict():
+    class Loses(Beating):
+        def keep_alive(self, open_messages):
+            self.collector.lost()
+
+    harness = Harness(Loses(emits(("x", "a"))))
+    harness.run()
+    harness.now_ms = 4000
+    harness.run()
+    assert harness.task.is_idle
+    harness.spout.plan = [emits(("x", "a"))]
+    harness.run()
+    harness.verdict(acked=[1])
+    assert harness.spout.delivered() == [("ack", "a")]
+
+
 def test_a_fail_that_loses_all_others_of_its_chunk_stops_nothing():
     class Loses(Source):
         def fail(self, message_id, failure):
