@@ -50,8 +50,9 @@ class Receiver(Generic[T]):
             self.receiver.close()
 
     Args:
-        receive: Returns the items that came, perhaps none, or None; called again and again. A coroutine
-            function runs on the thread's event loop, as do the coroutines given to :meth:`call`.
+        receive: Returns the items that came, perhaps none, or None; called again and again, so it must wait
+            for some when there are none. A coroutine function runs on the thread's event loop, as do the
+            coroutines given to :meth:`call`.
         most: How many items may wait: ``receive`` is not called while there are as many. A single call may
             return more.
         wake: Called when items have come: ``collector.wake``.
@@ -179,7 +180,8 @@ class Receiver(Generic[T]):
     def _put_error(self, error: BaseException) -> None:
         with self._changed:
             self._error = error
-        self._wake()
+        with suppress(Exception):  # a `wake` that raises is the error, or is called again with the next one
+            self._wake()
 
     def _has_room(self) -> bool:
         """Wait until there is room. False when it is closed."""

@@ -20,7 +20,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from acktree.core.data.fields import DEFAULT_STREAM, Outputs
-from acktree.errors import name_keywords_of_connector
+from acktree.errors import ConnectorError, name_keywords_of_connector
 
 if TYPE_CHECKING:  # for annotations only: `import acktree` must stay quick
     import pyarrow as pa
@@ -138,8 +138,8 @@ class Spout(ABC):
         ``message_ids`` is a list; for messages emitted with an array of ids it is a sequence that
         ``numpy.asarray`` converts without a copy. Same thread and same guarantees as ``ack``, which this
         default calls for each, in the order given. If one call raises, the others are still made; the
-        exceptions are raised at the end. A ``ConnectorError`` is raised at once: when this is called again,
-        it goes on with the ack that raised.
+        exceptions are raised at the end. A ``ConnectorError`` is raised at once: when acktree makes the call
+        again, this goes on with the ack that raised.
         """
         _deliver(self, "ack", self.ack, message_ids)
 
@@ -344,6 +344,8 @@ def call_each(hook: Callable[..., None], items: Iterable[Any]) -> None:
     for item in items:
         try:
             hook(item)
+        except ConnectorError:
+            raise  # its caller makes the call again
         except Exception as exception:  # noqa: BLE001  # user code may raise anything; it is raised below
             raised.append(exception)
     if len(raised) == 1:

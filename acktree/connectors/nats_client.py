@@ -250,8 +250,8 @@ class Session:
             raise
 
     def must_see(self) -> bool:
-        """Whether the last look at the stream is some time ago."""
-        return self._may_look and time.monotonic() >= self._see_after
+        """Whether the last look at the stream is some time ago, or no request would be refused by now."""
+        return self._may_look and (not self._asked or time.monotonic() >= self._see_after)
 
     async def see(self) -> None:
         """Look when the stream was made. Raises where the connection is gone."""

@@ -9,13 +9,12 @@ import time
 from collections import deque
 from contextlib import suppress
 from functools import partial
-from types import SimpleNamespace
 
 import pytest
 
 nats = pytest.importorskip("nats")
 
-from nats.js.api import AckPolicy, ConsumerConfig, RetentionPolicy, StreamSource  # noqa: E402
+from nats.js.api import AckPolicy, ConsumerConfig, StreamSource  # noqa: E402
 
 from acktree import Config, ConfigError, ConnectorError, TopologyBuilder  # noqa: E402
 from acktree.connectors import nats_client as connector  # noqa: E402
@@ -311,58 +310,6 @@ class Bare:
     @property
     def ids(self):
         return [message_id for _, message_id, _ in self.emitted]
-
-
-@pytest.mark.parametrize(
-    "login", ["reader:right@", "poor:right@"], ids=["all rights", "not the stream's info"]
-)
-@pytest.mark.parametrize("when", ["while it runs", "between two runs"])
-def test_a_stream_that_is_made_anew_is_read_as_a_whole_and_no_ack_of_an_old_message_is_one_of_a_new(
-    stream: Stream, when: str, login: str
-) -> None:
-    is_running = when == "while it runs"
-    stream.clear(ack_wait=60)
-    stream.put([b"old 1", b"old 2", b"old 3"])
-    run = Bare(stream.make_spout(stream.url(login)))
-    run.until(3)
-    old = run.ids
-    if not is_running:
-        run.spout.close()
-    stream.clear(ack_wait=60)
-    stream.put([b"new 1", b"new 2", b"new 3", b"new 4"])
-    if not is_running:
-        run = Bare(stream.make_spout(stream.url(login)), old)
-    run.until(4 + 3 * is_running)
-    assert run.bodies[-4:] == [b"new 1", b"new 2", b"new 3", b"new 4"]
-    failed, *others = run.ids[-4:]
-    run.spout.fail_batch([(failed, SimpleNamespace(final=False))])
-    run.spout.ack_batch(old)
-    run.until(5 + 3 * is_running)
-    assert run.bodies[-1] == b"new 1"
-    assert stream.info().num_ack_pending == 4
-    run.spout.ack_batch([*others, run.ids[-1]])
-    run.spout.close()
-    assert stream.count() == 0
-
-
-def test_an_ack_of_an_old_stream_removes_no_message_of_a_work_queue_that_was_not_delivered(
-    stream: Stream,
-) -> None:
-    stream.clear()
-    stream.put([b"old"])
-    run = Bare(stream.make_spout())
-    run.until(1)
-    run.spout.close()
-    stream.drop_queue()
-    stream.do(stream.js.add_stream(name=STREAM, subjects=[SUBJECT], retention=RetentionPolicy.WORK_QUEUE))
-    stream.put([b"new"])
-    settings = ConsumerConfig(durable_name=CONSUMER, ack_policy=AckPolicy.EXPLICIT)
-    stream.do(stream.js.add_consumer(STREAM, settings))
-    again = Bare(stream.make_spout(max_ack_pending=None), run.ids)
-    again.spout.ack_batch(run.ids)
-    again.until(1)
-    again.spout.close()
-    assert again.bodies == [b"new"]
 
 
 def test_a_message_of_a_mirror_which_has_the_time_of_its_origin_is_acknowledged(stream: Stream) -> None:

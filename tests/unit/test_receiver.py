@@ -7,6 +7,7 @@ import queue
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -94,6 +95,28 @@ def test_an_exception_that_is_no_error_is_raised_too_and_does_not_end_the_receiv
     source.given.put([1])
     source.comes()
     assert receiver.get() == 1
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_wake_that_raises_is_an_error_and_ends_no_receiving(made, is_async):
+    source, wakes = Source(), []
+
+    def wake():
+        wakes.append(None)
+        if len(wakes) <= 2:
+            raise RuntimeError("wake")
+        source.wake()
+
+    receiver = made(source.receive_later if is_async else source.receive, wake=wake)
+    source.given.put([1])
+    while len(wakes) < 2:
+        time.sleep(0.001)
+    source.given.put([2])
+    assert receiver.get() == 1
+    with pytest.raises(RuntimeError, match="wake"):
+        receiver.get()
+    source.comes()
+    assert receiver.get() == 2
 
 
 @pytest.mark.parametrize("is_async", [False, True])

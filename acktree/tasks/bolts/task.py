@@ -261,7 +261,7 @@ class BoltTask(ABC):
 
     def _with_place(self, error: MisuseError, frame: Frame) -> MisuseError:
         where = f"tuples of {frame.component!r}, stream {frame.stream!r}, for {self.component.id!r}"
-        reported = MisuseError(error.what, f"{error.where}, {where}", error.fix)
+        reported = MisuseError(error.what, ", ".join(filter(None, (error.where, where))), error.fix)
         reported.__cause__ = error
         return reported
 

@@ -393,7 +393,7 @@ def _retry_after_ms(failure: Failure) -> int | None:
 
 def _outage(failure: Failure, since_ms: int, tries: int) -> Outage:
     error, by = failure.exception, failure.component
-    fix = error.fix if isinstance(error, ConnectorError) else "see the reason"
+    fix = (error.fix if isinstance(error, ConnectorError) else "") or "see the reason"
     reason = f"{failure.reason.splitlines()[0] if failure.reason else failure.cause} (bolt {by!r})"
     return Outage(reason, fix, since_ms, tries, dependency_of(failure) or "")
 
@@ -404,5 +404,5 @@ def configuration_error(failure: Failure) -> AcktreeError:
     is_setting = qualified_name(ConfigError) in failure.exception_types
     kind = ConfigError if is_setting else ConnectorError
     if isinstance(error, AcktreeError):
-        return kind(error.what, f"{where}: {error.where}", error.fix)
+        return kind(error.what, ": ".join(filter(None, (where, error.where))), error.fix)
     return kind(failure.reason, where, "correct it, then submit again")

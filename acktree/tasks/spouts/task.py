@@ -347,7 +347,7 @@ class SpoutTask:
             oldest_ms = self.oldest_ms()
             if oldest_ms is None and self._collector.tracked_count:
                 oldest_ms = now_ms
-            is_asked = self.is_active and not (self.has_ended or self.component.is_dataframe)
+            is_asked = self._has_room() and not self.component.is_dataframe
             now = OpenNow(self.open_count, oldest_ms, now_ms, self._open_ids)
             self._hooks.keep_alive(now, is_asked=is_asked)
         if self._lag_pulse.is_due(_LAG_SECS, now_ms) and self._hooks.may_ask:

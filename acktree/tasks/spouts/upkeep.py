@@ -95,7 +95,8 @@ def outage_of(error: BaseException, now_ms: int, before: Outage | None) -> Outag
     """The outage that an error is part of: a new one, or the one before with one more try."""
     reason, fix = error_text(error), ""
     if isinstance(error, AcktreeError):
-        reason, fix = f"{type(error).__name__}: {error.what} ({error.where})", error.fix
+        place = error.where and f" ({error.where})"
+        reason, fix = f"{type(error).__name__}: {error.what}{place}", error.fix
     since_ms, tries = (now_ms, 0) if before is None else (before.since_ms, before.tries)
     return Outage(printable(bounded(reason, MOST_REASON)), printable(fix), since_ms, tries + 1)
 

@@ -9,9 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from acktree.errors import ConnectorError, MisuseError, SpoutError, Unavailable
+from acktree import Config
+from acktree.errors import ConfigError, ConnectorError, MisuseError, SpoutError, Unavailable
 from acktree.tasks.failures import failure_of
-from acktree.tasks.spouts.upkeep import LONGEST_PAUSE_MS
+from acktree.tasks.spouts.dependencies import configuration_error
+from acktree.tasks.spouts.upkeep import LONGEST_PAUSE_MS, outage_of
 from acktree.tasks.spouts.verdict_batch import VerdictBatch
 from tests.unit.tasks.spouts.queue_source import GONE, REFUSED, Beating, tries
 from tests.unit.tasks.spouts.spout_harness import BROKEN, Harness, Source, emits, raises
@@ -257,6 +259,35 @@ def test_a_spout_over_other_spouts_hands_on_all_verdicts():
     assert inner[1].delivered() == [("ack", 1)]
 
 
+@pytest.mark.parametrize("error", [GONE, REFUSED])
+def test_an_error_of_an_inner_spout_is_one_of_its_own(error):
+    class Inner(Source):
+        error = None
+
+        def ack(self, message_id):
+            if self.error is not None:
+                raise self.error
+            super().ack(message_id)
+
+    inner = Inner()
+    inner.error = error
+
+    class Over(Source):
+        def ack_batch(self, message_ids):
+            inner.ack_batch(message_ids)
+
+    harness = Harness(Over(emits(("x", "a"), ("y", "b"))))
+    harness.run()
+    if error is REFUSED:
+        with pytest.raises(ConnectorError, match="access refused"):
+            harness.verdict(acked=[0, 1])
+        return
+    harness.verdict(acked=[0, 1])
+    inner.error, harness.now_ms = None, 100
+    harness.run()
+    assert inner.delivered() == [("ack", "a"), ("ack", "b")]
+
+
 def test_a_context_that_user_code_keeps_delivers_later_as_the_class_does():
     class Keeps(Source):
         def ack_batch(self, message_ids):
@@ -336,7 +367,8 @@ def test_a_fail_that_loses_all_others_of_its_chunk_stops_nothing():
     assert harness.inbox.released == [0]
 
 
-def test_an_outage_of_keep_alive_ends_with_keep_alive_and_the_next_one_is_told():
+@pytest.mark.parametrize("is_deactivated", [True, False])
+def test_an_outage_of_keep_alive_ends_with_keep_alive_and_the_next_one_is_told(is_deactivated):
     class Away(Beating):
         is_away = True
 
@@ -345,8 +377,11 @@ def test_an_outage_of_keep_alive_ends_with_keep_alive_and_the_next_one_is_told()
             if self.is_away:
                 raise GONE
 
-    harness = Harness(Away())
-    harness.task.deactivate()
+    harness = Harness(Away(emits(("x", "a"))), config=Config(max_spout_pending=1))
+    if is_deactivated:
+        harness.task.deactivate()
+    else:
+        harness.run()  # it is saturated
     for is_away, outages in ((True, 1), (False, 1), (True, 2)):
         harness.spout.is_away = is_away
         harness.now_ms += 4000
@@ -369,3 +404,10 @@ def test_an_interval_that_open_sets_is_looked_at(secs):
 def test_a_pause_without_a_length_is_refused(secs):
     with pytest.raises(ValueError, match="pause_secs"):
         SpoutError("slow down", "api", "wait", pause_secs=secs)
+
+
+def test_an_error_that_says_only_what_is_wrong_leaves_no_gap_where_it_is_told():
+    gone, wrong = ConnectorError("gone", can_retry=True), ConfigError("no right")
+    assert outage_of(gone, 0, None).reason == "ConnectorError: gone"
+    told = configuration_error(failure_of(wrong, "b0", in_hook=True))
+    assert (told.what, told.where, told.fix) == ("no right", "bolt 'b0'", "")
