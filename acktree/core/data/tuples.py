@@ -138,7 +138,7 @@ class Tuple:
         """The ``repr`` of a value, or the type of the exception that it raises."""
         try:
             return repr(self[field])
-        except Exception as error:  # noqa: BLE001  # user code; or a value that Python cannot represent
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # user code; or a value that Python cannot represent
             return f"<{type(error).__name__}>"
 
     def __repr__(self) -> str:

@@ -234,3 +234,16 @@ def test_a_tuple_that_the_bolt_made_itself_is_refused_and_stops_nothing():
 def test_what_is_called_for_each_tuple_has_attributes_that_python_looks_up_in_a_cache(kind):
     assert not hasattr(kind, "__getattr__")
     assert kind.__getattribute__ is object.__getattribute__
+
+
+@pytest.mark.parametrize("raised", [ValueError, SystemExit])
+def test_a_value_whose_repr_raises_fails_its_tuple_alone(raised):
+    class Shy:
+        def __repr__(self):
+            raise raised("not shown")
+
+    with bench(Calls(lambda bolt, tup, collector: collector.emit([1], stream="x"))) as running:
+        running.feed(Shy())
+        (error,) = running.running.errors
+    assert "which is not declared" in error.reason
+    assert f"value=<{raised.__name__}>" in error.reason
