@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Final, NoReturn, Self
+from typing import Final, Self
 
 from acktree import markup
 from acktree.core.stats.numbers import ReportedError
@@ -17,11 +17,11 @@ from acktree.dead_letters.store import DeadLetters
 from acktree.driver import signals
 from acktree.driver.logs.progress_line import progress_shown
 from acktree.driver.run import Run
-from acktree.driver.running import RunningTopology, rebalance_refusal
+from acktree.driver.running import RunningTopology
 from acktree.driver.shutdown import stop_on_signal, stop_on_signals
 from acktree.driver.spouts.spout_threads import now_ms
 from acktree.driver.supervisor import Supervisor
-from acktree.errors import ending_at_caller, naming_keywords
+from acktree.errors import ending_at_caller
 from acktree.system.stopped_by import StoppedBySignal
 from acktree.topology.describe import Description
 from acktree.traces.events import Event
@@ -139,23 +139,6 @@ class SubmittedTopology(RunningTopology):
     def deactivate(self) -> None:
         """Stop asking the spouts for messages; what is open goes on, and verdicts arrive."""
         self._run.set_active(active=False)
-
-    @naming_keywords
-    def rebalance(
-        self, component: str | None = None, parallelism: int | None = None, partitions: int | None = None
-    ) -> NoReturn:
-        """Refused while running: what bolts remember is moved on a checkpoint that is not running.
-
-        Args:
-            component: A stateful bolt that shall have another parallelism.
-            parallelism: Its number of tasks from then on.
-            partitions: Partitions of every level from then on.
-
-        Raises:
-            MisuseError: Always, with the command that does it.
-            ConfigError: An argument has an unknown name.
-        """
-        raise rebalance_refusal(self.name, self.checkpoint, component, parallelism, partitions)
 
     def _repr_html_(self) -> str:
         """For notebooks: the numbers, and how it is."""

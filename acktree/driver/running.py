@@ -11,7 +11,7 @@ from typing import NoReturn, Protocol, Self, runtime_checkable
 from acktree.core.stats.numbers import ReportedError
 from acktree.core.stats.statistics import Stats
 from acktree.dead_letters.store import DeadLetters
-from acktree.errors import MisuseError
+from acktree.errors import MisuseError, naming_keywords
 from acktree.topology.describe import Description
 from acktree.traces.events import Event
 from acktree.traces.traces import Traces
@@ -76,6 +76,7 @@ class RunningTopology(Protocol):
     def deactivate(self) -> None:
         """Stop asking the spouts for messages; what is open goes on, and verdicts arrive."""
 
+    @naming_keywords
     def rebalance(
         self, component: str | None = None, parallelism: int | None = None, partitions: int | None = None
     ) -> NoReturn:
@@ -88,7 +89,10 @@ class RunningTopology(Protocol):
 
         Raises:
             MisuseError: Always, with the command that does it.
+            ConfigError: An argument has an unknown name.
         """
+        checkpoint = getattr(self, "checkpoint", None)  # a LocalCluster has none
+        raise _rebalance_refusal(self.name, checkpoint, component, parallelism, partitions)
 
     def await_idle(self, timeout_secs: float) -> bool:
         """Wait until no message is open, and all that spouts had to emit has run through a micro-batch.
@@ -125,7 +129,7 @@ class RunningTopology(Protocol):
     ) -> None: ...
 
 
-def rebalance_refusal(
+def _rebalance_refusal(
     name: str, checkpoint: Path | str | None, component: object, parallelism: object, partitions: object
 ) -> MisuseError:
     """What ``rebalance`` of a running topology raises.

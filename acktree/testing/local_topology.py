@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Any, Final, NoReturn, Self
+from typing import Any, Final, Self
 
 from acktree import markup
 from acktree.checkpoint.logs.commit_log import Commit, Outcome
@@ -33,9 +33,9 @@ from acktree.driver.logs.progress_line import say_progress
 from acktree.driver.logs.run_log import RunLog
 from acktree.driver.operator_orders import OperatorOrders
 from acktree.driver.run_ends import tell_ended
-from acktree.driver.running import RunningTopology, rebalance_refusal
+from acktree.driver.running import RunningTopology
 from acktree.driver.ticks import Ticks
-from acktree.errors import ConnectorError, MisuseError, naming_keywords
+from acktree.errors import ConnectorError, MisuseError
 from acktree.logs.log_lines import Place, standing
 from acktree.tasks.acker import Acker
 from acktree.tasks.plan import Plan
@@ -255,23 +255,6 @@ class LocalTopology(RunningTopology):
         for task in self._tasks.values():
             if task.component.gated is None:  # what has passed a gate goes on
                 task.deactivate()
-
-    @naming_keywords
-    def rebalance(
-        self, component: str | None = None, parallelism: int | None = None, partitions: int | None = None
-    ) -> NoReturn:
-        """Refused while running, as on Spark.
-
-        Args:
-            component: A stateful bolt that shall have another parallelism.
-            parallelism: Its number of tasks from then on.
-            partitions: Partitions of every level from then on.
-
-        Raises:
-            MisuseError: Always, with the way to do it.
-            ConfigError: An argument has an unknown name.
-        """
-        raise rebalance_refusal(self.name, None, component, parallelism, partitions)
 
     def tuples(self, component: str, stream: str = "default") -> list[list[Any]]:
         """All that a component emitted on a stream.
