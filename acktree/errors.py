@@ -122,14 +122,20 @@ class SpoutError(AcktreeError):
         fix: See :class:`AcktreeError`.
         can_go_on: False: the topology stops with this error.
         pause_secs: The time for which ``next_tuple`` is not called again.
+
+    Raises:
+        MisuseError: ``pause_secs`` is no finite number from 0 on.
     """
 
     def __init__(
         self, what: str, where: str = "", fix: str = "", *, can_go_on: bool = True, pause_secs: float = 0.0
     ) -> None:
         super().__init__(what, where, fix)
-        if not 0 <= pause_secs < math.inf:
-            raise ValueError(f"pause_secs of a SpoutError is {pause_secs!r}: give seconds, 0 or more")
+        given: object = pause_secs
+        if not isinstance(given, int | float) or not 0 <= given < math.inf:
+            raise MisuseError(
+                f"pause_secs is {pause_secs!r:.60}", "SpoutError(pause_secs=...)", "give seconds, 0 or more"
+            )
         self.can_go_on, self.pause_secs = can_go_on, pause_secs  # pickle keeps them: see ConnectorError
 
 

@@ -147,7 +147,7 @@ class SqlSink(BatchSink[dict[str, Any]], Sink):
         where = f"SqlSink(..., {table!r})"
         texts: tuple[object, object] = url, table
         if not all(isinstance(each, str) for each in texts):
-            what = f"the url is a {type(url).__name__} and the table a {type(table).__name__}"
+            what = f"the url is of type {type(url).__name__} and the table of type {type(table).__name__}"
             raise ConfigError(
                 what, where, "give both as text: SqlSink('postgresql+psycopg://host/shop', 'orders')"
             )

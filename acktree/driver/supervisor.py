@@ -281,10 +281,11 @@ class Supervisor:
         self.run.checkpoint.write_dropped()
 
     def _report_left(self, thread: SpoutThread, waited_secs: float) -> None:
-        component, task, call = thread.task.component.id, thread.task.task, thread.blocked
+        component, task, call = thread.task.component.id, thread.task.task, thread.blocked_call
         why = f"a call of the spout did not return within {waited_secs:g} s"
         if call is not None:
-            since, name = datetime.fromtimestamp(call.since_ms / 1000, UTC), call.reason.partition(" ")[0]
+            name, secs = call
+            since = datetime.fromtimestamp(now_ms() / 1000 - secs, UTC)
             why = f"{name} of the spout has not returned since {since:%Y-%m-%d %H:%M:%S} UTC"
         log.error(
             "topology=%s spout=%s task=%s %s; its thread is left running without close(), and nothing it "

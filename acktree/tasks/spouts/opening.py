@@ -89,12 +89,15 @@ class Opening:
 
     def _note_missing(self) -> None:
         """Report remembered attributes that are not there: their names may be misspelt."""
+        kind = type(self._spout)
+        if hasattr(kind, "__getattr__"):  # any name may be there
+            return
         for name in self._spout.remembers:
-            if name not in vars(self._spout) and not hasattr(type(self._spout), name):
+            if name not in vars(self._spout) and not hasattr(kind, name):  # a property is not called
                 self._reporter.error(
                     MisuseError(
                         f"the spout remembers {name!r} and has no such attribute: None is saved",
-                        f"class {type(self._spout).__name__}, remembers, after open()",
+                        f"class {kind.__name__}, remembers, after open()",
                         "spell it as the attribute is, or set it in open(): without it a restart begins anew",
                     )
                 )

@@ -18,8 +18,8 @@ MISTAKES = {
     "a checkpoint is a folder, and this names none|name a folder": (
         lambda: submit(builder().create_topology(), checkpoint=None)
     ),
-    "the url is a int and the table a str|give both as text": lambda: SqlSink(5, "t"),
-    "the url is a str and the table a NoneType|give both as text": (
+    "the url is of type int and the table of type str|give both as text": lambda: SqlSink(5, "t"),
+    "the url is of type str and the table of type NoneType|give both as text": (
         lambda: SqlSink("sqlite://", None, key="a")
     ),
     "submit() needs a Config as config, and is given a str|Config.from_mapping(": (
